@@ -1,0 +1,591 @@
+//! What lies between two hosts: a real one, or one emulated by the testbed.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Probability, Rate, Size, Time, UnitError};
+use crate::{Classified, ExitClass};
+
+/// The port of `fullpipe serve` unless told otherwise.
+pub const DEFAULT_PORT: u16 = 7412;
+/// Bytes of an Ethernet header, which Linux's queues count as part of a packet.
+pub const ETHERNET_HEADER: u64 = 14;
+
+/// Why a path is not one.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PathError {
+    /// A value did not parse.
+    #[error("in path '{path}', {key}: {source}")]
+    Unit {
+        /// The path as typed.
+        path: String,
+        /// The key whose value it is.
+        key: String,
+        /// Why.
+        source: UnitError,
+    },
+    /// A key that does not exist.
+    #[error("in path '{path}': unknown key '{key}'; known keys: {known}")]
+    Key {
+        /// The path as typed.
+        path: String,
+        /// The key.
+        key: String,
+        /// Those that exist.
+        known: &'static str,
+    },
+    /// A key without a value.
+    #[error("in path '{path}': '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
+    Pair {
+        /// The path as typed.
+        path: String,
+        /// The part between commas.
+        part: String,
+    },
+    /// Values that parse but cannot be.
+    #[error("path {key}: {why}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// What is wrong and what would be right.
+        why: String,
+    },
+    /// A path in TOML that does not parse.
+    #[error("path table: {0}")]
+    Table(String),
+    /// A host that is not one.
+    #[error("'{0}' is not a host: write NAME, NAME:PORT, or [IPv6]:PORT, or a lab: path")]
+    Host(String),
+}
+
+impl Classified for PathError {
+    fn class(&self) -> ExitClass {
+        ExitClass::Usage
+    }
+}
+
+/// A path between two hosts.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Path {
+    /// A real host that runs `fullpipe serve`.
+    Host(Host),
+    /// A connection emulated in the testbed.
+    Lab(Box<LabPath>),
+}
+
+impl FromStr for Path {
+    type Err = PathError;
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        match text.strip_prefix("lab:") {
+            Some(rest) => rest.parse().map(|lab| Path::Lab(Box::new(lab))),
+            None => text.parse().map(Path::Host),
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Host(host) => host.fmt(f),
+            Path::Lab(lab) => lab.fmt(f),
+        }
+    }
+}
+
+impl Serialize for Path {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Path::Host(host) => s.collect_str(host),
+            Path::Lab(lab) => lab.serialize(s),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Path {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Text(String),
+            Table(serde_json::Value),
+        }
+        match Either::deserialize(d)? {
+            Either::Text(text) => text.parse().map_err(serde::de::Error::custom),
+            Either::Table(value) => {
+                LabPath::deserialize(value).map(|lab| Path::Lab(Box::new(lab))).map_err(serde::de::Error::custom)
+            }
+        }
+    }
+}
+
+/// A real host and the port of its `fullpipe serve`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// A name or an address.
+    pub name: String,
+    /// TCP port of the control connection.
+    pub port: u16,
+}
+
+impl FromStr for Host {
+    type Err = PathError;
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let bad = || PathError::Host(text.to_owned());
+        let (name, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (name, rest) = rest.split_once(']').ok_or_else(bad)?;
+            (name, rest.strip_prefix(':'))
+        } else if text.matches(':').count() > 1 {
+            (text, None)
+        } else {
+            text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)))
+        };
+        let port = match port {
+            Some(port) => port.parse().map_err(|_| bad())?,
+            None => DEFAULT_PORT,
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '%');
+        if name.is_empty() || name.starts_with('-') || !name.chars().all(plain) {
+            return Err(bad());
+        }
+        Ok(Host { name: name.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.contains(':') {
+            write!(f, "[{}]:{}", self.name, self.port)
+        } else {
+            write!(f, "{}:{}", self.name, self.port)
+        }
+    }
+}
+
+/// A kind of physical connection: its rate, and what its framing adds to each packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Modality {
+    /// 10 Gigabit Ethernet: 10 Gb/s, and 24 bytes a frame besides its header (preamble and start
+    /// delimiter 8, checksum 4, gap 12; IEEE 802.3).
+    #[serde(rename = "10gige")]
+    TenGigE,
+    /// SONET OC-192 as in HPDC'17 section 2: 9.6 Gb/s, Ethernet frames in generic framing
+    /// (header 8, Ethernet checksum 4; ITU-T G.7041).
+    Oc192,
+}
+
+impl Modality {
+    /// Line rate, bit/s.
+    pub fn rate(self) -> Rate {
+        match self {
+            Modality::TenGigE => Rate(10_000_000_000),
+            Modality::Oc192 => Rate(9_600_000_000),
+        }
+    }
+    /// Bytes on the line for each packet beyond the Ethernet header and the payload.
+    pub fn overhead(self) -> u64 {
+        match self {
+            Modality::TenGigE => 24,
+            Modality::Oc192 => 12,
+        }
+    }
+    fn name(self) -> &'static str {
+        match self {
+            Modality::TenGigE => "10gige",
+            Modality::Oc192 => "oc192",
+        }
+    }
+}
+
+/// Traffic of others on the same bottleneck.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cross {
+    /// Unresponsive: UDP at a constant rate, counted in Ethernet frames. Text: `udp:400mbit`.
+    Udp(Rate),
+    /// TCP flows, each limited to a window. Text: `tcp:4x64KB`.
+    Tcp {
+        /// How many.
+        flows: u8,
+        /// The most bytes that each has in flight.
+        window: Size,
+    },
+}
+
+impl FromStr for Cross {
+    type Err = PathError;
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let bad = || PathError::Value {
+            key: "cross",
+            why: format!("'{text}' is not cross traffic; write udp:400mbit or tcp:4x64KB"),
+        };
+        let (kind, rest) = text.split_once(':').ok_or_else(bad)?;
+        match kind {
+            "udp" => rest.parse().map(Cross::Udp).map_err(|_| bad()),
+            "tcp" => {
+                let (flows, window) = rest.split_once('x').ok_or_else(bad)?;
+                let flows: u8 = flows.parse().map_err(|_| bad())?;
+                let window: Size = window.parse().map_err(|_| bad())?;
+                if flows == 0 || flows > 64 || window.0 == 0 {
+                    return Err(bad());
+                }
+                Ok(Cross::Tcp { flows, window })
+            }
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl fmt::Display for Cross {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cross::Udp(rate) => write!(f, "udp:{rate}"),
+            Cross::Tcp { flows, window } => write!(f, "tcp:{flows}x{window}"),
+        }
+    }
+}
+
+impl Serialize for Cross {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cross {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A dedicated connection that the testbed emulates.
+///
+/// Text: `rtt=45.6ms,rate=10gbit,queue=16MB`; the same keys make a TOML table. What is not given
+/// is filled in by [`LabPath::new`]; text and records leave out what has no effect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LabPath {
+    /// Round-trip time of an empty path, half in each direction.
+    pub rtt: Time,
+    /// Rate of the bottleneck, the same in both directions.
+    pub rate: Rate,
+    /// Bytes that the bottleneck's drop-tail queue holds, in each direction. One BDP by default.
+    pub queue: Size,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// Probability that a packet of the forward direction is lost, each on its own, after the
+    /// bottleneck.
+    #[serde(skip_serializing_if = "Probability::is_zero")]
+    pub loss: Probability,
+    /// The same for the way back.
+    #[serde(skip_serializing_if = "Probability::is_zero")]
+    pub loss_back: Probability,
+    /// Forward delay varies uniformly by up to this much around its mean, order kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Time>,
+    /// Probability that a forward packet overtakes those of the last millisecond.
+    #[serde(skip_serializing_if = "Probability::is_zero")]
+    pub reorder: Probability,
+    /// Probability that a forward packet arrives twice.
+    #[serde(skip_serializing_if = "Probability::is_zero")]
+    pub duplicate: Probability,
+    /// Probability that one bit of a forward packet's headers is flipped.
+    #[serde(skip_serializing_if = "Probability::is_zero")]
+    pub corrupt: Probability,
+    /// Physical layer: sets the rate where none is given, and the framing overhead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modality: Option<Modality>,
+    /// Version of the guest's kernel, `6.12` or `6.1`; the newest built by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Others on the bottleneck, forward.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross: Option<Cross>,
+    /// Mean length of pauses of either host, once a second on average; none by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_noise: Option<Time>,
+}
+
+/// The keys of a path, all optional but `rtt`: what text and tables are read into.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Keys {
+    rtt: Option<Time>,
+    rate: Option<Rate>,
+    queue: Option<Size>,
+    mtu: Option<u32>,
+    loss: Option<Probability>,
+    loss_back: Option<Probability>,
+    jitter: Option<Time>,
+    reorder: Option<Probability>,
+    duplicate: Option<Probability>,
+    corrupt: Option<Probability>,
+    modality: Option<Modality>,
+    kernel: Option<String>,
+    cross: Option<Cross>,
+    host_noise: Option<Time>,
+}
+
+/// As an error names them.
+pub const KEYS: &str = "rtt, rate, queue, mtu, loss, loss_back, jitter, reorder, duplicate, corrupt, modality, \
+                        kernel, cross, host_noise";
+
+impl LabPath {
+    /// A clean path: drop-tail queue of one BDP, 9000-byte packets.
+    ///
+    /// # Errors
+    /// A value that cannot be, such as a rate of zero.
+    pub fn new(rtt: Time, rate: Rate) -> Result<Self, PathError> {
+        LabPath::try_from(Keys { rtt: Some(rtt), rate: Some(rate), ..Keys::default() })
+    }
+
+    /// Reads the same keys from a TOML table.
+    ///
+    /// # Errors
+    /// An unknown key, a value that does not parse or cannot be.
+    pub fn from_toml(text: &str) -> Result<Self, PathError> {
+        toml::from_str::<Keys>(text).map_err(|e| PathError::Table(e.to_string()))?.try_into()
+    }
+
+    /// Bandwidth-delay product, bytes.
+    pub fn bdp(&self) -> u64 {
+        bdp(self.rate, self.rtt)
+    }
+
+    /// Bytes that a packet of `ip_bytes` occupies on the line.
+    pub fn line_bytes(&self, ip_bytes: u64) -> u64 {
+        ip_bytes + ETHERNET_HEADER + self.modality.map_or(0, Modality::overhead)
+    }
+
+    /// The most that TCP can carry, bit/s of payload: full packets, 20 bytes of IPv4 header, 20 of
+    /// TCP and 12 of timestamps (RFC 7323).
+    pub fn tcp_capacity(&self) -> f64 {
+        let mtu = u64::from(self.mtu);
+        self.rate.0 as f64 * (mtu - 52) as f64 / self.line_bytes(mtu) as f64
+    }
+
+    /// Whether packets can suffer anything after the bottleneck, on the forward way.
+    pub fn impaired_forward(&self) -> bool {
+        !(self.loss.is_zero() && self.reorder.is_zero() && self.duplicate.is_zero() && self.corrupt.is_zero())
+            || self.jitter.is_some()
+    }
+}
+
+fn bdp(rate: Rate, rtt: Time) -> u64 {
+    (u128::from(rate.0) * u128::from(rtt.0) / 8_000_000_000) as u64
+}
+
+impl TryFrom<Keys> for LabPath {
+    type Error = PathError;
+    fn try_from(keys: Keys) -> Result<Self, PathError> {
+        let value = |key, why: String| Err(PathError::Value { key, why });
+        let Some(rtt) = keys.rtt else {
+            return value("rtt", "is missing; write for example lab:rtt=45.6ms,rate=10gbit".into());
+        };
+        if rtt.0 > 60_000_000_000 {
+            return value("rtt", format!("{rtt} is over 60s, beyond any path on Earth or the Moon"));
+        }
+        let rate = match (keys.rate, keys.modality) {
+            (Some(rate), _) => rate,
+            (None, Some(modality)) => modality.rate(),
+            (None, None) => return value("rate", "is missing; write rate=10gbit or modality=10gige".into()),
+        };
+        if rate.0 < 8_000 || rate.0 > 1_000_000_000_000 {
+            return value("rate", format!("{rate} is outside 8kbit to 1000gbit"));
+        }
+        let mtu = keys.mtu.unwrap_or(9000);
+        if mtu != 1500 && mtu != 9000 {
+            return value("mtu", format!("{mtu} is neither 1500 nor 9000"));
+        }
+        let packet = u64::from(mtu) + ETHERNET_HEADER;
+        // On very short paths one BDP is less than a packet; a queue must hold at least one.
+        let queue = keys.queue.unwrap_or_else(|| Size(bdp(rate, rtt).max(packet)));
+        if queue.0 < packet {
+            return value(
+                "queue",
+                format!("{queue} is smaller than one packet ({packet} B with mtu={mtu}); give at least {packet}B"),
+            );
+        }
+        if queue.0 > u64::from(u32::MAX) {
+            return value("queue", format!("{queue} is over the 4.29GB that the kernel's tbf can count"));
+        }
+        if let Some(jitter) = keys.jitter
+            && jitter.0 * 2 > rtt.0
+        {
+            return value("jitter", format!("{jitter} is over half the RTT ({rtt})"));
+        }
+        if let Some(Cross::Udp(cross)) = keys.cross
+            && cross.0 > 4 * rate.0
+        {
+            return value("cross", format!("udp:{cross} is over four times the rate ({rate})"));
+        }
+        if let Some(kernel) = &keys.kernel
+            && (kernel.is_empty() || !kernel.chars().all(|c| c.is_ascii_alphanumeric() || ".-_".contains(c)))
+        {
+            return value("kernel", format!("'{kernel}' is not a version; write for example kernel=6.12"));
+        }
+        Ok(LabPath {
+            rtt,
+            rate,
+            queue,
+            mtu,
+            loss: keys.loss.unwrap_or_default(),
+            loss_back: keys.loss_back.unwrap_or_default(),
+            jitter: keys.jitter.filter(|j| j.0 > 0),
+            reorder: keys.reorder.unwrap_or_default(),
+            duplicate: keys.duplicate.unwrap_or_default(),
+            corrupt: keys.corrupt.unwrap_or_default(),
+            modality: keys.modality,
+            kernel: keys.kernel,
+            cross: keys.cross,
+            host_noise: keys.host_noise.filter(|n| n.0 > 0),
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for LabPath {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Keys::deserialize(d)?.try_into().map_err(serde::de::Error::custom)
+    }
+}
+
+impl FromStr for LabPath {
+    type Err = PathError;
+    fn from_str(text: &str) -> Result<Self, PathError> {
+        let mut keys = Keys::default();
+        for part in text.split(',').filter(|p| !p.trim().is_empty()) {
+            let pair = || PathError::Pair { path: text.to_owned(), part: part.trim().to_owned() };
+            let (key, value) = part.split_once('=').ok_or_else(pair)?;
+            let (key, value) = (key.trim(), value.trim());
+            let unit = |source| PathError::Unit { path: text.to_owned(), key: key.to_owned(), source };
+            match key {
+                "rtt" => keys.rtt = Some(value.parse().map_err(unit)?),
+                "rate" => keys.rate = Some(value.parse().map_err(unit)?),
+                "queue" => keys.queue = Some(value.parse().map_err(unit)?),
+                "mtu" => {
+                    keys.mtu = Some(value.parse().map_err(|_| PathError::Value {
+                        key: "mtu",
+                        why: format!("'{value}' is neither 1500 nor 9000"),
+                    })?);
+                }
+                "loss" => keys.loss = Some(value.parse().map_err(unit)?),
+                "loss_back" => keys.loss_back = Some(value.parse().map_err(unit)?),
+                "jitter" => keys.jitter = Some(value.parse().map_err(unit)?),
+                "reorder" => keys.reorder = Some(value.parse().map_err(unit)?),
+                "duplicate" => keys.duplicate = Some(value.parse().map_err(unit)?),
+                "corrupt" => keys.corrupt = Some(value.parse().map_err(unit)?),
+                "modality" => {
+                    keys.modality = Some(match value {
+                        "10gige" => Modality::TenGigE,
+                        "oc192" => Modality::Oc192,
+                        _ => {
+                            return Err(PathError::Value {
+                                key: "modality",
+                                why: format!("'{value}' is neither 10gige nor oc192"),
+                            });
+                        }
+                    });
+                }
+                "kernel" => keys.kernel = Some(value.to_owned()),
+                "cross" => keys.cross = if value == "none" { None } else { Some(value.parse()?) },
+                "host_noise" => keys.host_noise = Some(value.parse().map_err(unit)?),
+                _ => {
+                    return Err(PathError::Key { path: text.to_owned(), key: key.to_owned(), known: KEYS });
+                }
+            }
+        }
+        keys.try_into()
+    }
+}
+
+impl fmt::Display for LabPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lab:rtt={},rate={},queue={},mtu={}", self.rtt, self.rate, self.queue, self.mtu)?;
+        for (key, p) in [
+            ("loss", self.loss),
+            ("loss_back", self.loss_back),
+            ("reorder", self.reorder),
+            ("duplicate", self.duplicate),
+            ("corrupt", self.corrupt),
+        ] {
+            if !p.is_zero() {
+                write!(f, ",{key}={p}")?;
+            }
+        }
+        if let Some(jitter) = self.jitter {
+            write!(f, ",jitter={jitter}")?;
+        }
+        if let Some(modality) = self.modality {
+            write!(f, ",modality={}", modality.name())?;
+        }
+        if let Some(kernel) = &self.kernel {
+            write!(f, ",kernel={kernel}")?;
+        }
+        if let Some(cross) = self.cross {
+            write!(f, ",cross={cross}")?;
+        }
+        if let Some(noise) = self.host_noise {
+            write!(f, ",host_noise={noise}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lab(text: &str) -> Result<LabPath, PathError> {
+        match text.parse()? {
+            Path::Lab(lab) => Ok(*lab),
+            Path::Host(_) => panic!("{text} is a host"),
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let path = lab("lab:rtt=45.6ms,rate=10gbit").unwrap();
+        assert_eq!(path.queue, Size(57_000_000));
+        assert_eq!(path.mtu, 9000);
+        assert_eq!(lab("lab:rtt=1ms,modality=oc192").unwrap().rate, Rate(9_600_000_000));
+    }
+
+    #[test]
+    fn text_table_and_json_agree() {
+        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB";
+        let path = lab(text).unwrap();
+        assert_eq!(lab(&path.to_string()).unwrap(), path);
+        let json = serde_json::to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<LabPath>(&json).unwrap(), path);
+        let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'";
+        assert_eq!(LabPath::from_toml(table).unwrap(), path);
+    }
+
+    #[test]
+    fn bad_paths_name_the_thing() {
+        let says = |text: &str, part: &str| {
+            let error = lab(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        says("lab:rtt=45.6ms", "rate: is missing");
+        says("lab:rate=10gbit", "rtt: is missing");
+        says("lab:rtt=45.6,rate=10gbit", "unit '' is unknown");
+        says("lab:rtt=1ms,rate=10gbit,queue=8KB", "smaller than one packet");
+        says("lab:rtt=1ms,rate=10gbit,speed=3", "unknown key 'speed'");
+        says("lab:rtt=1ms,rate=0bit", "outside");
+        says("lab:rtt", "KEY=VALUE");
+        says("lab:rtt=1ms,rate=1gbit,loss=2", "out of range");
+        says("lab:rtt=1ms,rate=1gbit,cross=quic:1", "cross traffic");
+        says("lab:rtt=1ms,rate=1gbit,mtu=1400", "neither 1500 nor 9000");
+    }
+
+    #[test]
+    fn hosts() {
+        let host: Host = "dtn1.example.org".parse().unwrap();
+        assert_eq!((host.name.as_str(), host.port), ("dtn1.example.org", DEFAULT_PORT));
+        assert_eq!("[::1]:99".parse::<Host>().unwrap().to_string(), "[::1]:99");
+        assert_eq!("::1".parse::<Host>().unwrap().port, DEFAULT_PORT);
+        for bad in ["", "a:b", "a b", "[::1", "-x", "host:70000"] {
+            assert!(bad.parse::<Host>().is_err(), "{bad}");
+        }
+    }
+}

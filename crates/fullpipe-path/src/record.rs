@@ -1,0 +1,302 @@
+//! A run's record: NDJSON, `version` 1.
+//!
+//! First a [`Header`], then samples, last an [`Outcome`]. A record without its outcome is an
+//! unfinished run. Whatever names real time or the host sits under `real`, so that two records of
+//! one description are otherwise equal, byte for byte. Schema: `docs/record.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path as FilePath, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::Run;
+use crate::units::Rate;
+use crate::{Classified, ExitClass};
+
+/// The version that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+/// Why a record cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file system said no.
+    #[error("{}: {source}; {remedy}", .path.display())]
+    Io {
+        /// Which file or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// A line is not JSON, or not of the record's shape.
+    #[error("{}: line {line} is not part of a record ({why}); the file is damaged or no record", .path.display())]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+        /// What the parser said.
+        why: String,
+    },
+    /// No result line.
+    #[error("{}: no result line: the record is truncated, or its run did not finish; run it again", .path.display())]
+    Unfinished {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// Another version of the format.
+    #[error("{}: record version {found}; this program reads version {VERSION}", .path.display())]
+    Version {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+}
+
+impl Classified for RecordError {
+    fn class(&self) -> ExitClass {
+        ExitClass::Record
+    }
+}
+
+/// One end of a run: what it is, what was asked of its kernel and what the kernel gave.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct EndInfo {
+    /// Version of fullpipe.
+    pub program: String,
+    /// Kernel release, as `uname -r` prints it.
+    pub kernel: String,
+    /// Congestion control of the streams, read back.
+    pub cc: String,
+    /// Its module's parameters.
+    pub cc_params: BTreeMap<String, String>,
+    /// `SO_SNDBUF` as the kernel gives it back for the first stream, bytes, its own doubling included.
+    pub sndbuf: u64,
+    /// `SO_RCVBUF` likewise.
+    pub rcvbuf: u64,
+    /// Pacing rate of one stream as the kernel gives it back, where one was set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pacing: Option<Rate>,
+    /// Largest segment that this end sends, bytes.
+    pub mss: u32,
+    /// MTU of the path, where the kernel knows it.
+    pub mtu: Option<u32>,
+    /// Interface that the streams use, and its offloads as far as they can be read.
+    pub interface: Option<Interface>,
+    /// Kernel settings that bear on throughput, as read.
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// A network interface as it bears on throughput.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its driver's link speed, bit/s, where it says one.
+    pub speed_bps: Option<u64>,
+    /// Most bytes that segmentation offload takes at once.
+    pub gso_max_size: Option<u64>,
+    /// Length of its transmit queue, packets.
+    pub tx_queue_len: Option<u64>,
+}
+
+/// First line of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Header {
+    /// Always `run`.
+    pub kind: String,
+    /// Of the format.
+    pub version: u32,
+    /// The run's name, from its description.
+    pub id: String,
+    /// Version of fullpipe that wrote it.
+    pub program: String,
+    /// The description.
+    #[serde(flatten)]
+    pub run: Run,
+    /// Round-trip time seen before the first byte of data, seconds.
+    pub rtt_s: f64,
+    /// The sending end.
+    pub sender: EndInfo,
+    /// The receiving end.
+    pub receiver: EndInfo,
+    /// Real time and host; nothing else may differ between two records of one description.
+    pub real: BTreeMap<String, serde_json::Value>,
+}
+
+/// What held the run back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bottleneck {
+    /// The congestion window: ramping up, or recovering from loss.
+    Cwnd,
+    /// The receiver's window: its buffer, or an application that reads too slowly.
+    Rwnd,
+    /// The sender's buffer.
+    Sndbuf,
+    /// The path itself, full.
+    Path,
+    /// A processor of either end.
+    Cpu,
+    /// The pacing rate that was asked for.
+    Pacing,
+}
+
+/// One stream's part of the outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StreamOutcome {
+    /// Bytes that the receiving application read.
+    pub bytes: u64,
+    /// First byte's arrival, seconds on the run's clock.
+    pub first_s: f64,
+    /// Last byte's arrival.
+    pub last_s: f64,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// Last line of a record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Always `result`.
+    pub kind: String,
+    /// Payload bits per second: `bytes` over `seconds`.
+    pub goodput_bps: f64,
+    /// Bytes that the receiving application read, all streams.
+    pub bytes: u64,
+    /// From the first byte's arrival to the last.
+    pub seconds: f64,
+    /// Packets that the bottleneck's queue dropped; testbed only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_drops: Option<u64>,
+    /// Most bytes that were seen in the bottleneck's queue; testbed only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_deepest: Option<u64>,
+    /// Packets lost by the path's random loss; testbed only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub random_losses: Option<u64>,
+    /// Segments that the sender sent again.
+    pub retransmits: u64,
+    /// Largest receive window that the sender saw, bytes, of any stream; where the kernel tells.
+    pub window_max: Option<u64>,
+    /// Largest congestion window, bytes, of any stream.
+    pub cwnd_max: u64,
+    /// What held the run back.
+    pub bottleneck: Bottleneck,
+    /// Each stream.
+    pub streams: Vec<StreamOutcome>,
+    /// Real time: wall seconds, processor seconds of each end.
+    pub real: BTreeMap<String, serde_json::Value>,
+}
+
+fn io(path: &FilePath, remedy: &'static str) -> impl FnOnce(std::io::Error) -> RecordError {
+    let path = path.to_owned();
+    move |source| RecordError::Io { path, source, remedy }
+}
+
+/// Checks that records can be written to a folder, making it where it is missing.
+///
+/// # Errors
+/// It cannot be made or written to.
+pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
+    let remedy = "choose another folder with --out";
+    fs::create_dir_all(folder).map_err(io(folder, remedy))?;
+    let probe = folder.join(format!(".fullpipe-probe-{}", std::process::id()));
+    fs::write(&probe, b"").map_err(io(folder, remedy))?;
+    fs::remove_file(&probe).map_err(io(folder, remedy))
+}
+
+/// Writes a whole file under a name that it takes only when it is complete and on its way to disk.
+///
+/// # Errors
+/// The file system says no; nothing is left under the name.
+pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordError> {
+    let remedy = "check the folder's permissions and free space, or choose another with --out";
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let written = fs::File::create(&partial).and_then(|mut file| {
+        file.write_all(content)?;
+        fs::rename(&partial, path)
+    });
+    written.map_err(|source| {
+        // A leftover only wastes space; the error that matters is the first one.
+        let _ = fs::remove_file(&partial);
+        RecordError::Io { path: path.to_owned(), source, remedy }
+    })
+}
+
+/// A record's first and last line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Summary {
+    /// First line.
+    pub header: Header,
+    /// Last line.
+    pub outcome: Outcome,
+}
+
+/// Reads a record's first and last line, checking that every line between is a JSON object.
+///
+/// # Errors
+/// Unreadable, malformed, another version, or without its result line.
+pub fn read_summary(path: &FilePath) -> Result<Summary, RecordError> {
+    let file = fs::File::open(path).map_err(io(path, "check the name"))?;
+    let malformed = |line, why: String| RecordError::Malformed { path: path.to_owned(), line, why };
+    let mut header: Option<Header> = None;
+    let mut last: Option<(usize, String)> = None;
+    for (index, line) in BufReader::new(file).lines().enumerate() {
+        let line = line.map_err(io(path, "check the file"))?;
+        if header.is_none() {
+            #[derive(Deserialize)]
+            struct Probe {
+                version: u32,
+            }
+            let probe: Probe = serde_json::from_str(&line).map_err(|e| malformed(index + 1, e.to_string()))?;
+            if probe.version != VERSION {
+                return Err(RecordError::Version { path: path.to_owned(), found: probe.version });
+            }
+            header = Some(serde_json::from_str(&line).map_err(|e| malformed(index + 1, e.to_string()))?);
+        } else {
+            last = Some((index + 1, line));
+        }
+    }
+    let unfinished = || RecordError::Unfinished { path: path.to_owned() };
+    let header = header.ok_or_else(unfinished)?;
+    let (line, text) = last.ok_or_else(unfinished)?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|_| unfinished())?;
+    if value.get("kind").and_then(|k| k.as_str()) != Some("result") {
+        return Err(unfinished());
+    }
+    let outcome = serde_json::from_value(value).map_err(|e| malformed(line, e.to_string()))?;
+    Ok(Summary { header, outcome })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_truncated_record_is_unfinished() {
+        let dir = std::env::temp_dir().join(format!("fullpipe-record-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("r.ndjson");
+        let header = r#"{"kind":"run","version":1,"id":"x","program":"0","path":"h:1","transport":{"cc":"cubic","streams":1,"buffer":"auto","pacing":null},"workload":{"size":"1GB"},"direction":"send","seed":1,"sample":"100ms","rtt_s":0.1,"sender":{"program":"","kernel":"","cc":"","cc_params":{},"sndbuf":0,"rcvbuf":0,"mss":0,"mtu":null,"interface":null,"sysctls":{}},"receiver":{"program":"","kernel":"","cc":"","cc_params":{},"sndbuf":0,"rcvbuf":0,"mss":0,"mtu":null,"interface":null,"sysctls":{}},"real":{}}"#;
+        let result = r#"{"kind":"result","goodput_bps":1.0,"bytes":1,"seconds":8.0,"retransmits":0,"window_max":null,"cwnd_max":1,"bottleneck":"cwnd","streams":[],"real":{}}"#;
+        let cut = |text: &str| {
+            fs::write(&path, text).unwrap();
+            read_summary(&path)
+        };
+        assert_eq!(cut(&format!("{header}\n{result}\n")).unwrap().outcome.bytes, 1);
+        assert!(matches!(cut(&format!("{header}\n")), Err(RecordError::Unfinished { .. })));
+        assert!(matches!(cut(&format!("{header}\n{}", &result[..40])), Err(RecordError::Unfinished { .. })));
+        assert!(matches!(cut(""), Err(RecordError::Unfinished { .. })));
+        assert!(matches!(cut(&header[..50]), Err(RecordError::Malformed { line: 1, .. })));
+        let other = header.replace("\"version\":1", "\"version\":9");
+        assert!(matches!(cut(&other), Err(RecordError::Version { found: 9, .. })));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

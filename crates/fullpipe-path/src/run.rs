@@ -1,0 +1,78 @@
+//! A run: one measurement, described completely.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::path::Path;
+use crate::transport::{Transport, Workload};
+use crate::units::Time;
+
+/// Which way the data goes, seen from the end that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the measuring end to the serving end.
+    #[default]
+    Send,
+    /// From the serving end to the measuring end.
+    Receive,
+}
+
+/// Path × transport × workload × seed, and how often to sample: all that a record depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// What lies between.
+    pub path: Path,
+    /// How to send.
+    pub transport: Transport,
+    /// What to send.
+    pub workload: Workload,
+    /// Which way.
+    #[serde(default)]
+    pub direction: Direction,
+    /// Draws the streams' starting instants and, in the testbed, every random number.
+    pub seed: u64,
+    /// Time between samples.
+    pub sample: Time,
+}
+
+impl Run {
+    /// A name for the run's record: readable, and different for different descriptions.
+    pub fn id(&self) -> String {
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        let digest = Sha256::digest(&json);
+        let hash: String = digest.iter().take(5).map(|b| format!("{b:02x}")).collect();
+        let place = match &self.path {
+            Path::Lab(lab) => format!("rtt{}", lab.rtt),
+            Path::Host(host) => host.name.replace([':', '%'], "_"),
+        };
+        let t = &self.transport;
+        format!("{}-n{}-b{}-{place}-s{}-{hash}", t.cc, t.streams, t.buffer, self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Buffer;
+    use crate::units::Size;
+
+    #[test]
+    fn the_id_tells_runs_apart() {
+        let mut run = Run {
+            path: "lab:rtt=183ms,rate=10gbit".parse().unwrap(),
+            transport: Transport { cc: "scalable".into(), streams: 10, buffer: Buffer::Auto, pacing: None },
+            workload: Workload::Size(Size(1_000_000_000)),
+            direction: Direction::Send,
+            seed: 7,
+            sample: Time(100_000_000),
+        };
+        let first = run.id();
+        assert!(first.starts_with("scalable-n10-bauto-rtt183ms-s7-"), "{first}");
+        run.sample = Time(10_000_000);
+        assert_ne!(run.id(), first);
+        let json = serde_json::to_string(&run).unwrap();
+        assert_eq!(serde_json::from_str::<Run>(&json).unwrap(), run);
+    }
+}

@@ -1,0 +1,302 @@
+//! Quantities with the field's units, as people type them and as records keep them.
+//!
+//! `10gbit` is 10^10 bit/s, `256MB` is 256·10^6 bytes, `256MiB` is 2^28 bytes, `45.6ms` is a time.
+//! Each prints in the largest unit that keeps it exact, so that text → value → text is stable.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Why a quantity did not parse.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// The number before the unit is missing, negative, not finite or malformed.
+    #[error("'{text}' is not a {what}: it should start with a number, as in '{example}'")]
+    Number {
+        /// What was expected: rate, size, time, probability.
+        what: &'static str,
+        /// What was typed.
+        text: String,
+        /// A right one.
+        example: &'static str,
+    },
+    /// The unit is unknown.
+    #[error("'{text}' is not a {what}: unit '{unit}' is unknown; use one of {units}")]
+    Unit {
+        /// What was expected.
+        what: &'static str,
+        /// What was typed.
+        text: String,
+        /// The part read as the unit.
+        unit: String,
+        /// Those that exist.
+        units: String,
+    },
+    /// The value does not fit, or is below the smallest unit.
+    #[error("'{text}' is not a {what}: it is out of range (from {low} to {high})")]
+    Range {
+        /// What was expected.
+        what: &'static str,
+        /// What was typed.
+        text: String,
+        /// The least allowed.
+        low: &'static str,
+        /// The most allowed.
+        high: &'static str,
+    },
+}
+
+struct Kind {
+    what: &'static str,
+    example: &'static str,
+    /// Unit names and their factors, smallest first; names compare without case unless they
+    /// would clash.
+    units: &'static [(&'static str, f64)],
+    high: &'static str,
+}
+
+const RATE: Kind = Kind {
+    what: "rate",
+    example: "10gbit",
+    units: &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)],
+    high: "10tbit",
+};
+const SIZE: Kind = Kind {
+    what: "size",
+    example: "256MB",
+    units: &[
+        ("B", 1.0),
+        ("KB", 1e3),
+        ("KiB", 1024.0),
+        ("MB", 1e6),
+        ("MiB", 1048576.0),
+        ("GB", 1e9),
+        ("GiB", 1073741824.0),
+        ("TB", 1e12),
+        ("TiB", 1099511627776.0),
+    ],
+    high: "1000TB",
+};
+const TIME: Kind = Kind {
+    what: "time",
+    example: "45.6ms",
+    units: &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)],
+    high: "1000h",
+};
+
+fn parse(kind: &Kind, text: &str) -> Result<f64, UnitError> {
+    let trimmed = text.trim();
+    // 'e' belongs to the number only when digits follow it, as in 1e9bit.
+    let bytes = trimmed.as_bytes();
+    let mut end = 0;
+    while end < bytes.len() {
+        let c = bytes[end];
+        let exponent = matches!(c, b'e' | b'E')
+            && end > 0
+            && bytes.get(end + 1).is_some_and(|n| n.is_ascii_digit() || matches!(n, b'-' | b'+'));
+        let sign = matches!(c, b'+' | b'-') && end > 0 && matches!(bytes[end - 1], b'e' | b'E');
+        if c.is_ascii_digit() || c == b'.' || exponent || sign {
+            end += 1;
+        } else {
+            break;
+        }
+    }
+    let (number, unit) = trimmed.split_at(end);
+    let number: f64 = number.parse().map_err(|_| UnitError::Number {
+        what: kind.what,
+        text: text.to_owned(),
+        example: kind.example,
+    })?;
+    let unit = unit.trim();
+    kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| number * factor).ok_or_else(
+        || UnitError::Unit {
+            what: kind.what,
+            text: text.to_owned(),
+            unit: unit.to_owned(),
+            units: kind.units.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", "),
+        },
+    )
+}
+
+fn whole(kind: &Kind, text: &str, high: f64) -> Result<u64, UnitError> {
+    let value = parse(kind, text)?.round();
+    if (0.0..=high).contains(&value) {
+        Ok(value as u64)
+    } else {
+        Err(UnitError::Range { what: kind.what, text: text.to_owned(), low: "0", high: kind.high })
+    }
+}
+
+/// The largest decimal unit in which `value` needs at most three decimals.
+fn print(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (name, factor) in units.iter().rev() {
+        if value >= *factor && (value * 1000) % factor == 0 {
+            let text = format!("{}.{:03}", value / factor, (value % factor) * 1000 / factor);
+            let text = text.trim_end_matches('0').trim_end_matches('.');
+            return write!(f, "{text}{name}");
+        }
+    }
+    write!(f, "{value}{}", units.first().map_or("", |u| u.0))
+}
+
+macro_rules! quantity {
+    ($name:ident, $kind:expr, $high:expr, $units:expr) => {
+        impl FromStr for $name {
+            type Err = UnitError;
+            fn from_str(text: &str) -> Result<Self, UnitError> {
+                whole(&$kind, text, $high).map($name)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                print(self.0, $units, f)
+            }
+        }
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+/// A rate in bit/s. Text: `10gbit`, `9.92gbit`, `970mbit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u64);
+quantity!(Rate, RATE, 1e13, &[("bit", 1), ("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)]);
+
+/// A size in bytes. Text: `250KB`, `64MB`, `1GB`, `2GiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+quantity!(Size, SIZE, 1e15, &[("B", 1), ("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]);
+
+/// A time in nanoseconds. Text: `45.6ms`, `100s`, `250us`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub u64);
+quantity!(Time, TIME, 3.6e15, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
+
+impl Time {
+    /// The time in seconds.
+    pub fn seconds(self) -> f64 {
+        self.0 as f64 * 1e-9
+    }
+    /// The same as the standard library's duration.
+    pub fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+}
+
+/// A probability in [0, 1]. Text: `1e-3`, `0.1%`.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default)]
+pub struct Probability(f64);
+
+impl Probability {
+    /// Its value, 0 to 1.
+    pub fn get(self) -> f64 {
+        self.0
+    }
+    /// Whether it can never happen.
+    pub fn is_zero(&self) -> bool {
+        self.0 == 0.0
+    }
+}
+
+impl TryFrom<f64> for Probability {
+    type Error = UnitError;
+    fn try_from(value: f64) -> Result<Self, UnitError> {
+        if (0.0..=1.0).contains(&value) {
+            Ok(Probability(value))
+        } else {
+            Err(UnitError::Range { what: "probability", text: value.to_string(), low: "0", high: "1 or 100%" })
+        }
+    }
+}
+
+impl FromStr for Probability {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bad = || UnitError::Number { what: "probability", text: text.to_owned(), example: "1e-3" };
+        let trimmed = text.trim();
+        let value = match trimmed.strip_suffix('%') {
+            Some(percent) => percent.trim().parse::<f64>().map_err(|_| bad())? / 100.0,
+            None => trimmed.parse::<f64>().map_err(|_| bad())?,
+        };
+        Probability::try_from(value)
+    }
+}
+
+impl fmt::Display for Probability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 != 0.0 && self.0 < 1e-3 { write!(f, "{:e}", self.0) } else { write!(f, "{}", self.0) }
+    }
+}
+
+impl Serialize for Probability {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_f64(self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Probability {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Either {
+            Number(f64),
+            Text(String),
+        }
+        match Either::deserialize(d)? {
+            Either::Number(value) => Probability::try_from(value),
+            Either::Text(text) => text.parse(),
+        }
+        .map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_units() {
+        assert_eq!("10gbit".parse(), Ok(Rate(10_000_000_000)));
+        assert_eq!("9.92Gbit".parse(), Ok(Rate(9_920_000_000)));
+        assert_eq!("256MB".parse(), Ok(Size(256_000_000)));
+        assert_eq!("256MiB".parse(), Ok(Size(1 << 28)));
+        assert_eq!("1e9B".parse(), Ok(Size(1_000_000_000)));
+        assert_eq!("45.6ms".parse(), Ok(Time(45_600_000)));
+        assert_eq!("0.1%".parse::<Probability>().unwrap().get(), 0.001);
+    }
+
+    #[test]
+    fn text_and_back() {
+        for text in ["10gbit", "9.92gbit", "970mbit", "1bit", "0bit"] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+        for text in ["11.8ms", "366ms", "100s", "0.4ms"] {
+            let time: Time = text.parse().unwrap();
+            assert_eq!(time.to_string().parse::<Time>().unwrap(), time);
+        }
+        assert_eq!("0.4ms".parse::<Time>().unwrap().to_string(), "400us");
+        assert_eq!("2GiB".parse::<Size>().unwrap().to_string(), "2147483.648KB");
+    }
+
+    #[test]
+    fn what_does_not_parse_says_why() {
+        let error = |r: Result<Rate, UnitError>| r.unwrap_err().to_string();
+        assert!(error("fast".parse()).contains("should start with a number"));
+        assert!(error("10gb".parse()).contains("unit 'gb' is unknown"));
+        assert!(error("10".parse()).contains("unit '' is unknown"));
+        assert!(error("99999tbit".parse()).contains("out of range"));
+        assert!("-1s".parse::<Time>().is_err());
+        assert!("1.5".parse::<Probability>().is_err());
+        assert!("nan".parse::<Probability>().is_err());
+        assert!("1e999s".parse::<Time>().is_err());
+    }
+}
