@@ -17,30 +17,24 @@ pub const ETHERNET_HEADER: u64 = 14;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PathError {
     /// A value did not parse.
-    #[error("in path '{path}', {key}: {source}")]
+    #[error("path {key}: {source}")]
     Unit {
-        /// The path as typed.
-        path: String,
         /// The key whose value it is.
         key: String,
         /// Why.
         source: UnitError,
     },
     /// A key that does not exist.
-    #[error("in path '{path}': unknown key '{key}'; known keys: {known}")]
+    #[error("path: unknown key '{key}'; known keys: {known}")]
     Key {
-        /// The path as typed.
-        path: String,
         /// The key.
         key: String,
         /// Those that exist.
         known: &'static str,
     },
     /// A key without a value.
-    #[error("in path '{path}': '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
+    #[error("path: '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
     Pair {
-        /// The path as typed.
-        path: String,
         /// The part between commas.
         part: String,
     },
@@ -453,10 +447,10 @@ impl FromStr for LabPath {
     fn from_str(text: &str) -> Result<Self, PathError> {
         let mut keys = Keys::default();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
-            let pair = || PathError::Pair { path: text.to_owned(), part: part.trim().to_owned() };
+            let pair = || PathError::Pair { part: part.trim().to_owned() };
             let (key, value) = part.split_once('=').ok_or_else(pair)?;
             let (key, value) = (key.trim(), value.trim());
-            let unit = |source| PathError::Unit { path: text.to_owned(), key: key.to_owned(), source };
+            let unit = |source| PathError::Unit { key: key.to_owned(), source };
             match key {
                 "rtt" => keys.rtt = Some(value.parse().map_err(unit)?),
                 "rate" => keys.rate = Some(value.parse().map_err(unit)?),
@@ -489,7 +483,7 @@ impl FromStr for LabPath {
                 "cross" => keys.cross = if value == "none" { None } else { Some(value.parse()?) },
                 "host_noise" => keys.host_noise = Some(value.parse().map_err(unit)?),
                 _ => {
-                    return Err(PathError::Key { path: text.to_owned(), key: key.to_owned(), known: KEYS });
+                    return Err(PathError::Key { key: key.to_owned(), known: KEYS });
                 }
             }
         }

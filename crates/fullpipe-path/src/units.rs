@@ -131,7 +131,7 @@ fn whole(kind: &Kind, text: &str, high: f64) -> Result<u64, UnitError> {
 /// The largest decimal unit in which `value` needs at most three decimals.
 fn print(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (name, factor) in units.iter().rev() {
-        if value >= *factor && (value * 1000) % factor == 0 {
+        if value >= *factor && (value * 1000).is_multiple_of(*factor) {
             let text = format!("{}.{:03}", value / factor, (value % factor) * 1000 / factor);
             let text = text.trim_end_matches('0').trim_end_matches('.');
             return write!(f, "{text}{name}");

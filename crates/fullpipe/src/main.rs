@@ -1,2 +1,63 @@
-//! x
-fn main() {}
+//! The `fullpipe` command: one file per verb, thin. What it does not know it looks for on PATH as
+//! `fullpipe-VERB`, as git and cargo do.
+
+mod external;
+mod failure;
+mod lab;
+mod measure;
+mod progress;
+mod select;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+
+const AFTER: &str = "More verbs come from programs on PATH named fullpipe-VERB: campaign, analyze, report.\n\n\
+Exit codes: 0 done; 1 the work failed; 2 wrong usage or input; 3 something is missing here (kernel, tool,\n\
+permission, port); 4 the far end refused, vanished or has another version; 5 output or record cannot be\n\
+written or read; 6 the testbed's guest failed; 130 interrupted.";
+
+#[derive(Parser)]
+#[command(name = "fullpipe", version, about = "Fills long fat pipes: measures transports, decides, emulates paths", after_help = AFTER)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Measure one transport over one path: a real host, or one emulated in the testbed
+    Measure(measure::Args),
+    /// Be the far end of measurements, on a real host
+    Serve(serve::Args),
+    /// The testbed: build its kernel, run any programs over an emulated path
+    Lab(lab::Args),
+    /// Choose a transport for a path from a profile
+    Select(select::Args),
+    /// A verb of another program
+    #[command(external_subcommand)]
+    External(Vec<std::ffi::OsString>),
+}
+
+fn main() -> ExitCode {
+    // As the testbed's first process there is no command line for us: the kernel's is in /proc.
+    if std::process::id() == 1 {
+        return fullpipe_lab::guest::init();
+    }
+    let result = match Cli::parse().verb {
+        Verb::Measure(args) => measure::run(args),
+        Verb::Serve(args) => serve::run(args),
+        Verb::Lab(args) => lab::run(args),
+        Verb::Select(args) => select::run(args),
+        Verb::External(words) => return external::run(&words),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Every verb's result.
+type Result<T = (), E = Failure> = std::result::Result<T, E>;

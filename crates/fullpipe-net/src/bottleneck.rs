@@ -1,0 +1,62 @@
+//! Names what held a run back, from the sender's samples. A pure function.
+
+use fullpipe_path::record::Bottleneck;
+
+/// What is known about a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Evidence {
+    /// Payload bit/s.
+    pub(crate) goodput: f64,
+    /// The most payload that the path can carry, where known.
+    pub(crate) capacity: Option<f64>,
+    /// Pacing rate asked for, bit/s.
+    pub(crate) pacing: Option<f64>,
+    /// Microseconds that the streams had something in flight, summed (`busy_time`).
+    pub(crate) busy: u64,
+    /// Of these, held back by the receive window (`rwnd_limited`).
+    pub(crate) rwnd: u64,
+    /// Of these, by the send buffer (`sndbuf_limited`).
+    pub(crate) sndbuf: u64,
+    /// Largest share of one processor that a thread of either end could have used up, 0 to 1.
+    pub(crate) cpu: f64,
+    /// Share of samples whose smoothed RTT stood clearly above the least, so that a queue stood.
+    pub(crate) queued: f64,
+}
+
+/// The first of these that holds: the pacing rate reached (95%); the receive window, then the send
+/// buffer, for most of the busy time; the path full (95% of its capacity where that is known, else a
+/// standing queue in most samples); a processor used up (90%); else the congestion window.
+pub(crate) fn name(e: &Evidence) -> Bottleneck {
+    let most = |part: u64| e.busy > 0 && part * 2 > e.busy;
+    if e.pacing.is_some_and(|rate| e.goodput >= 0.95 * rate) {
+        Bottleneck::Pacing
+    } else if most(e.rwnd) {
+        Bottleneck::Rwnd
+    } else if most(e.sndbuf) {
+        Bottleneck::Sndbuf
+    } else if e.capacity.map_or(e.queued > 0.5, |capacity| e.goodput >= 0.95 * capacity) {
+        Bottleneck::Path
+    } else if e.cpu > 0.9 {
+        Bottleneck::Cpu
+    } else {
+        Bottleneck::Cwnd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_its_sign() {
+        let base = Evidence { goodput: 5e9, busy: 1000, ..Evidence::default() };
+        assert_eq!(name(&base), Bottleneck::Cwnd);
+        assert_eq!(name(&Evidence { rwnd: 900, ..base.clone() }), Bottleneck::Rwnd);
+        assert_eq!(name(&Evidence { sndbuf: 900, ..base.clone() }), Bottleneck::Sndbuf);
+        assert_eq!(name(&Evidence { capacity: Some(5.1e9), ..base.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { queued: 0.8, ..base.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { queued: 0.8, capacity: Some(9e9), ..base.clone() }), Bottleneck::Cwnd);
+        assert_eq!(name(&Evidence { pacing: Some(5e9), ..base.clone() }), Bottleneck::Pacing);
+        assert_eq!(name(&Evidence { cpu: 0.97, ..base }), Bottleneck::Cpu);
+    }
+}

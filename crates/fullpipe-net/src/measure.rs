@@ -1,0 +1,270 @@
+//! The measuring end: asks a server, moves the data, and puts both ends' views together.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
+use fullpipe_path::{Direction, Host};
+use std::io::Write;
+
+use crate::bottleneck::{self, Evidence};
+use crate::error::{NetError, system};
+use crate::sample::{End, Sample};
+use crate::serve::{hello, version_error};
+use crate::session::{self, Control, Role, Seen};
+use crate::stream::Streams;
+use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, Report, Request};
+use crate::{socket, sys};
+
+/// What to expect of the path, and of the machine.
+#[derive(Debug, Clone, Copy)]
+pub struct MeasureOptions {
+    /// With no progress for so long the run has failed.
+    pub stall: Duration,
+    /// For each connection to be established.
+    pub connect: Duration,
+    /// The most payload that the path can carry, bit/s, where known; names the bottleneck better.
+    pub capacity: Option<f64>,
+    /// Refuse buffers larger than this machine's memory.
+    pub check_memory: bool,
+}
+
+/// A finished run.
+#[derive(Debug)]
+pub struct Measured {
+    /// Round-trip time before the first byte, seconds.
+    pub rtt_s: f64,
+    /// The sending end.
+    pub sender: EndInfo,
+    /// The receiving end.
+    pub receiver: EndInfo,
+    /// Of both ends, by time, then end, then stream.
+    pub samples: Vec<Sample>,
+    /// The result.
+    pub outcome: Outcome,
+}
+
+/// Runs one measurement against a server.
+///
+/// # Errors
+/// Whatever keeps it from finishing; nothing is left behind.
+pub fn measure(
+    host: &Host,
+    request: &Request,
+    options: &MeasureOptions,
+    progress: Option<&dyn Fn(f64, u64)>,
+) -> Result<Measured, NetError> {
+    if options.check_memory {
+        socket::check_memory(&request.transport)?;
+    }
+    let started = sys::now_ns();
+    let mut control = connect(host, options.connect)?;
+    greet(&mut control)?;
+    control.send(&Message::Request(request.clone()), "asking")?;
+    let (port, token) = match control.receive("asking")? {
+        Message::Ready { port, token } => (port, token),
+        other => return Err(control.unexpected(&other)),
+    };
+    let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
+    to.set_port(port);
+    let sockets = connect_streams(to, token, request, options.connect)?;
+    match control.receive("connecting the streams")? {
+        Message::Joined => {}
+        other => return Err(control.unexpected(&other)),
+    }
+    let (offset, rtt_ns) = compare_clocks(&mut control)?;
+    // The sending end starts at once if it is here, and when it has surely heard of it if it is there.
+    let head_start = if request.direction == Direction::Send { 0 } else { rtt_ns };
+    let zero_ns = sys::now_ns() + head_start;
+    control.send(&Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns }, "starting")?;
+
+    let (end, skip) = match request.direction {
+        // The kernel counts the SYN of the end that connects as an acknowledged byte.
+        Direction::Send => (End::Sender, wire::PREAMBLE as u64 + 1),
+        Direction::Receive => (End::Receiver, 0),
+    };
+    let streams = Streams::new(sockets, request.workload, skip).map_err(system("opening an eventfd"))?;
+    let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64 };
+    let ours = session::run(&role, &streams, &mut control, progress)?;
+    let theirs = receive_report(&mut control)?;
+    let wall_s = (sys::now_ns() - started) as f64 * 1e-9;
+    let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
+    Ok(combine(request, options, rtt_ns, wall_s, sender, receiver))
+}
+
+fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
+    let name = host.to_string();
+    let addresses: Vec<SocketAddr> = (host.name.as_str(), host.port)
+        .to_socket_addrs()
+        .map_err(|source| NetError::Resolve { host: host.name.clone(), source })?
+        .collect();
+    let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => return Control::new(stream, name),
+            Err(error) => last = error,
+        }
+    }
+    Err(NetError::Connect { host: name, source: last })
+}
+
+fn greet(control: &mut Control) -> Result<(), NetError> {
+    control.send(&hello(), "greeting")?;
+    match control.receive("greeting")? {
+        Message::Hello { magic, protocol, program } if magic == MAGIC => {
+            if protocol == PROTOCOL { Ok(()) } else { Err(version_error(&control.peer, program, protocol)) }
+        }
+        other => Err(control.unexpected(&other)),
+    }
+}
+
+/// Connects all streams at once; one after the other would take n round trips.
+fn connect_streams(
+    to: SocketAddr,
+    token: [u8; 16],
+    request: &Request,
+    timeout: Duration,
+) -> Result<Vec<TcpStream>, NetError> {
+    let one = |i: u16| -> Result<TcpStream, NetError> {
+        let mut stream = socket::connect(to, &request.transport, timeout)?;
+        stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+        stream.write_all(&session::preamble(token, i)).map_err(|source| NetError::Lost {
+            peer: to.to_string(),
+            doing: "connecting the streams",
+            source,
+        })?;
+        Ok(stream)
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..request.transport.streams)
+            .map(|i| std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, move || one(i)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| {
+                let thread = thread.map_err(system("starting a thread for a stream"))?;
+                thread.join().unwrap_or_else(|_| Err(system("connecting")(std::io::Error::other("panicked"))))
+            })
+            .collect()
+    })
+}
+
+/// How far the server's clock is ahead of ours, and the round-trip time, nanoseconds: the best of
+/// five questions (as NTP's clock filter, RFC 5905 section 10).
+fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
+    let mut best = (0, u64::MAX);
+    for _ in 0..5 {
+        let before = sys::now_ns();
+        control.send(&Message::Clock { ns: 0 }, "agreeing on a clock")?;
+        let ns = match control.receive("agreeing on a clock")? {
+            Message::Clock { ns } => ns,
+            other => return Err(control.unexpected(&other)),
+        };
+        let after = sys::now_ns();
+        if after - before < best.1 {
+            let middle = before + (after - before) / 2;
+            best = (ns.wrapping_sub(middle) as i64, after - before);
+        }
+    }
+    Ok(best)
+}
+
+fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
+    let mut report: Option<Report> = None;
+    let mut samples = Vec::new();
+    loop {
+        match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
+            Frame::Samples(mut batch) => samples.append(&mut batch),
+            Frame::Message(Message::Report(theirs)) => report = Some(theirs),
+            Frame::Message(Message::Failed { why }) => {
+                return Err(NetError::Remote { peer: control.peer.clone(), why });
+            }
+            Frame::Message(Message::End) => {
+                let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
+                return Ok(Seen { report, samples });
+            }
+            Frame::Message(other) => return Err(control.unexpected(&other)),
+        }
+    }
+}
+
+/// Largest value of a field over samples.
+fn largest(samples: &[&Sample], value: impl Fn(&Sample) -> Option<u64>) -> Option<u64> {
+    samples.iter().filter_map(|sample| value(sample)).max()
+}
+
+fn combine(
+    request: &Request,
+    options: &MeasureOptions,
+    rtt_ns: u64,
+    wall_s: f64,
+    sender: Seen,
+    receiver: Seen,
+) -> Measured {
+    let seconds = |ns: u64| ns as f64 * 1e-9;
+    let at_sender: Vec<&Sample> = sender.samples.iter().collect();
+    let last = |stream: usize, field: &str| {
+        let mut of_stream = at_sender.iter().rev().filter(|sample| usize::from(sample.stream) == stream);
+        of_stream.next().and_then(|sample| sample.info.get(field)).unwrap_or(0)
+    };
+    let streams: Vec<StreamOutcome> = receiver
+        .report
+        .received
+        .iter()
+        .enumerate()
+        .map(|(i, r)| StreamOutcome {
+            bytes: r.bytes,
+            first_s: seconds(r.first_ns),
+            last_s: seconds(r.last_ns),
+            retransmits: last(i, "total_retrans"),
+        })
+        .collect();
+    let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
+    let started = receiver.report.received.iter().filter(|r| r.bytes > 0);
+    let first = started.clone().map(|r| r.first_ns).min().unwrap_or(0);
+    let end = started.map(|r| r.last_ns).max().unwrap_or(0);
+    // A run shorter than the clock's step still took some time.
+    let length = seconds(end.saturating_sub(first).max(1));
+    let goodput_bps = bytes as f64 * 8.0 / length;
+    let sum = |field: &str| (0..streams.len()).map(|i| last(i, field)).sum::<u64>();
+    let queued = at_sender
+        .iter()
+        .filter_map(|sample| Some((sample.info.get("rtt")?, sample.info.get("min_rtt")?)))
+        .map(|(rtt, least)| rtt > least + (least / 20).max(1_000))
+        .fold((0, 0), |(yes, all), is| (yes + u32::from(is), all + 1));
+    let cpu = |seen: &Seen| seen.report.cpu_s / seen.report.seconds.max(1e-9);
+    let evidence = Evidence {
+        goodput: goodput_bps,
+        capacity: options.capacity,
+        pacing: request.transport.pacing.map(|rate| rate.0 as f64),
+        busy: sum("busy_time"),
+        rwnd: sum("rwnd_limited"),
+        sndbuf: sum("sndbuf_limited"),
+        cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
+        queued: f64::from(queued.0) / f64::from(queued.1.max(1)),
+    };
+    let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
+    real.insert("wall_s".into(), wall_s.into());
+    real.insert("cpu_sender_s".into(), sender.report.cpu_s.into());
+    real.insert("cpu_receiver_s".into(), receiver.report.cpu_s.into());
+    let outcome = Outcome {
+        kind: "result".into(),
+        goodput_bps,
+        bytes,
+        seconds: length,
+        queue_drops: None,
+        queue_deepest: None,
+        random_losses: None,
+        retransmits: streams.iter().map(|s| s.retransmits).sum(),
+        window_max: largest(&at_sender, |s| s.info.get("snd_wnd")),
+        cwnd_max: largest(&at_sender, |s| Some(s.info.get("snd_cwnd")? * s.info.get("snd_mss")?)).unwrap_or(0),
+        bottleneck: bottleneck::name(&evidence),
+        streams,
+        real,
+    };
+    let mut samples = sender.samples;
+    samples.extend(receiver.samples);
+    samples.sort_by_key(|s| (s.t_ns, s.end == End::Receiver, s.stream));
+    Measured { rtt_s: seconds(rtt_ns), sender: sender.report.end, receiver: receiver.report.end, samples, outcome }
+}

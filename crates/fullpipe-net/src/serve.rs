@@ -1,0 +1,272 @@
+//! The serving end: many clients at once, each a session of its own.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use fullpipe_path::Direction;
+use fullpipe_path::units::Time;
+use rand::RngExt;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::ends::PROGRAM;
+use crate::error::{NetError, system};
+use crate::sample::End;
+use crate::session::{self, ANSWER, Control, Role};
+use crate::socket;
+use crate::stream::Streams;
+use crate::sys;
+use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
+
+/// How to serve.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// Where to listen for control connections.
+    pub bind: SocketAddr,
+    /// First and last port for the streams; 0 and 0 let the kernel choose.
+    pub data_ports: (u16, u16),
+    /// Clients measured at once; more are refused.
+    pub max_clients: usize,
+    /// With no progress for so long a run has failed.
+    pub stall: Duration,
+    /// End after one client.
+    pub once: bool,
+    /// Refuse buffers larger than this machine's memory.
+    pub check_memory: bool,
+}
+
+/// What happens at a server, for a log.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A client's run begins.
+    Begin {
+        /// Who.
+        peer: &'a str,
+        /// What it wants.
+        request: &'a Request,
+    },
+    /// A client's run is over.
+    End {
+        /// Who.
+        peer: &'a str,
+        /// How.
+        result: Result<(), NetError>,
+    },
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    options: ServeOptions,
+    busy: Arc<AtomicUsize>,
+}
+
+/// Counts a session as long as it lives.
+struct Seat(Arc<AtomicUsize>);
+
+impl Seat {
+    fn take(busy: &Arc<AtomicUsize>, most: usize) -> Option<Seat> {
+        busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < most).then_some(n + 1)).ok()?;
+        Some(Seat(busy.clone()))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Server {
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// It is in use, or may not be used.
+    pub fn bind(options: ServeOptions) -> Result<Server, NetError> {
+        let listen = || -> io::Result<TcpListener> {
+            let socket = Socket::new(Domain::for_address(options.bind), Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            if options.bind.is_ipv6() {
+                // One server answers both families.
+                socket.set_only_v6(false)?;
+            }
+            socket.bind(&options.bind.into())?;
+            socket.listen(128)?;
+            Ok(socket.into())
+        };
+        let listener =
+            listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
+        Ok(Server { listener, options, busy: Arc::default() })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until killed, or with `once` until one client has been served. Nothing that a client
+    /// does ends it.
+    ///
+    /// # Errors
+    /// With `once`, that session's.
+    pub fn run(&self, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
+        loop {
+            let (stream, address) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(_) => {
+                    // A client that is gone already, or too many open files: others may fare better.
+                    std::thread::sleep(Duration::from_millis(10));
+                    continue;
+                }
+            };
+            let peer = address.to_string();
+            if self.options.once {
+                return serve(stream, &peer, &self.options, &log);
+            }
+            let seat = Seat::take(&self.busy, self.options.max_clients);
+            let (options, log) = (self.options.clone(), log.clone());
+            // Without a thread the connection closes, which is all that can be done.
+            let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || match seat {
+                Some(_seat) => {
+                    let result = serve(stream, &peer, &options, &log);
+                    log(&Event::End { peer: &peer, result });
+                }
+                None => refuse(stream, peer, options.max_clients),
+            });
+        }
+    }
+}
+
+fn refuse(stream: TcpStream, peer: String, most: usize) {
+    let Ok(mut control) = Control::new(stream, peer) else { return };
+    let why = format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients");
+    // The hello is read first: closing with unread data would reset the connection, and the client
+    // might never see the answer.
+    if control.receive("greeting").is_ok() {
+        let _ = control.send(&hello(), "greeting");
+        let _ = control.send(&Message::Refused { why }, "refusing");
+    }
+}
+
+pub(crate) fn hello() -> Message {
+    Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into() }
+}
+
+fn serve(stream: TcpStream, peer: &str, options: &ServeOptions, log: &dyn Fn(&Event<'_>)) -> Result<(), NetError> {
+    let local = stream.local_addr().map_err(system("reading the connection's address"))?;
+    let mut control = Control::new(stream, peer.to_owned())?;
+    match control.receive("greeting")? {
+        Message::Hello { magic, protocol, program } if magic == MAGIC => {
+            control.send(&hello(), "greeting")?;
+            if protocol != PROTOCOL {
+                // The client sees the versions in the hello, and says so to its user.
+                return Err(version_error(peer, program, protocol));
+            }
+        }
+        other => return Err(control.unexpected(&other)),
+    }
+    let request = match control.receive("waiting for a request")? {
+        Message::Request(request) => request,
+        other => return Err(control.unexpected(&other)),
+    };
+    let joined = validate(&request, options)
+        .map_err(|why| NetError::Refused { peer: "this server".into(), why })
+        .and_then(|()| join(&mut control, local, &request, options));
+    let streams = match joined {
+        Ok(streams) => streams,
+        Err(error) => {
+            // If the client is gone, there is nobody to tell.
+            let _ = control.send(&Message::Refused { why: error.to_string() }, "refusing");
+            return Err(error);
+        }
+    };
+    control.send(&Message::Joined, "starting")?;
+    let (zero_ns, rtt_ns) = loop {
+        match control.receive("agreeing on a clock")? {
+            Message::Clock { .. } => control.send(&Message::Clock { ns: sys::now_ns() }, "agreeing on a clock")?,
+            Message::Begin { zero_ns, rtt_ns } => break (zero_ns, rtt_ns),
+            other => return Err(control.unexpected(&other)),
+        }
+    };
+    // A clock far from ours would make the run wait for it.
+    let minute = 60_000_000_000;
+    let now = sys::now_ns();
+    if zero_ns.abs_diff(now) > minute || rtt_ns > minute {
+        let _ = control.send(&Message::Refused { why: "a start more than a minute away".into() }, "refusing");
+        return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
+    }
+    log(&Event::Begin { peer, request: &request });
+    let end = match request.direction {
+        Direction::Send => End::Receiver,
+        Direction::Receive => End::Sender,
+    };
+    let stall_ns = options.stall.as_nanos() as u64;
+    let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns };
+    let seen = session::run(&role, &streams, &mut control, None)?;
+    control.send(&Message::Report(seen.report), "reporting")?;
+    wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
+    control.send(&Message::End, "reporting")
+}
+
+pub(crate) fn version_error(peer: &str, theirs: String, their_protocol: u32) -> NetError {
+    NetError::Version { peer: peer.into(), theirs, their_protocol, ours: PROGRAM, our_protocol: PROTOCOL }
+}
+
+fn validate(request: &Request, options: &ServeOptions) -> Result<(), String> {
+    let transport = &request.transport;
+    transport.validate().map_err(|e| e.to_string())?;
+    request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
+    if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
+        return Err("the sampling interval is outside 10 ms to 1 h".into());
+    }
+    if options.check_memory {
+        socket::check_memory(transport).map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// Opens a port for the session and waits for its streams.
+fn join(
+    control: &mut Control,
+    local: SocketAddr,
+    request: &Request,
+    options: &ServeOptions,
+) -> Result<Streams, NetError> {
+    let n = usize::from(request.transport.streams);
+    let listener = socket::listen(local, options.data_ports, &request.transport)?;
+    let port = listener.local_addr().map_err(system("reading the data port"))?.port();
+    let token: [u8; 16] = rand::rng().random();
+    control.send(&Message::Ready { port, token }, "getting ready")?;
+    let mut sockets: Vec<Option<TcpStream>> = (0..n).map(|_| None).collect();
+    let deadline = Instant::now() + ANSWER;
+    while sockets.iter().any(Option::is_none) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let source = io::ErrorKind::TimedOut.into();
+            return Err(control.lost("waiting for its data streams; is the data port open?", source));
+        }
+        let fds = [listener.as_fd(), control.stream.as_fd()];
+        let ready = sys::wait_readable(fds, left.as_nanos() as u64).map_err(system("waiting for streams"))?;
+        if ready[1] {
+            let message = control.receive("waiting for its data streams")?;
+            return Err(control.unexpected(&message));
+        }
+        let Ok((mut stream, _)) = (if ready[0] { listener.accept() } else { continue }) else { continue };
+        let in_time = stream.set_read_timeout(Some(Duration::from_secs(5)));
+        // Whoever does not show the token is not of this session, and is let go.
+        let Ok((shown, i)) = in_time.and_then(|()| session::read_preamble(&mut stream)) else { continue };
+        if shown == token && usize::from(i) < n {
+            stream.set_read_timeout(None).map_err(system("clearing a timeout"))?;
+            SockRef::from(&stream).set_tcp_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+            sockets[usize::from(i)] = Some(stream);
+        }
+    }
+    let skip = if request.direction == Direction::Send { wire::PREAMBLE as u64 } else { 0 };
+    Streams::new(sockets.into_iter().flatten().collect(), request.workload, skip).map_err(system("opening an eventfd"))
+}

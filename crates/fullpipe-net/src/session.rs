@@ -1,0 +1,214 @@
+//! One end of a run, from the first byte to the last: the same code for client and server, for the
+//! sending and the receiving end.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fullpipe_path::Workload;
+
+use crate::error::{NetError, system};
+use crate::sample::{End, Sample, Sampler};
+use crate::stream::{self, Streams};
+use crate::wire::{self, Message, Received, Report, Request};
+use crate::{ends, plan, sys};
+
+/// How long a single message may take to arrive once it has begun, or to be answered.
+pub(crate) const ANSWER: Duration = Duration::from_secs(20);
+
+/// The control connection, and whom to name in errors.
+pub(crate) struct Control {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: String,
+}
+
+impl Control {
+    pub(crate) fn new(stream: TcpStream, peer: String) -> Result<Control, NetError> {
+        // Small messages must not wait for each other (RFC 896).
+        stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+        stream.set_read_timeout(Some(ANSWER)).map_err(system("setting a timeout"))?;
+        stream.set_write_timeout(Some(ANSWER)).map_err(system("setting a timeout"))?;
+        Ok(Control { stream, peer })
+    }
+
+    pub(crate) fn send(&mut self, message: &Message, doing: &'static str) -> Result<(), NetError> {
+        wire::send(&mut self.stream, message).map_err(|e| self.lost(doing, e))
+    }
+
+    /// The next message; a refusal or failure of the other end is an error in its words.
+    pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Message, NetError> {
+        match wire::receive_message(&mut self.stream) {
+            Ok(Message::Refused { why }) => Err(NetError::Refused { peer: self.peer.clone(), why }),
+            Ok(Message::Failed { why }) => Err(NetError::Remote { peer: self.peer.clone(), why }),
+            Ok(message) => Ok(message),
+            Err(error) => Err(self.lost(doing, error)),
+        }
+    }
+
+    pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
+        match source.kind() {
+            io::ErrorKind::InvalidData => NetError::Stranger { peer: self.peer.clone(), why: source.to_string() },
+            _ => NetError::Lost { peer: self.peer.clone(), doing, source },
+        }
+    }
+
+    pub(crate) fn unexpected(&self, message: &Message) -> NetError {
+        NetError::Stranger { peer: self.peer.clone(), why: format!("out of turn: {message:?}") }
+    }
+}
+
+/// What one end of a run needs to know.
+pub(crate) struct Role<'a> {
+    pub(crate) end: End,
+    pub(crate) request: &'a Request,
+    /// This end's instant of the run's zero.
+    pub(crate) zero_ns: u64,
+    pub(crate) rtt_ns: u64,
+    /// With no progress for so long the run has failed.
+    pub(crate) stall_ns: u64,
+}
+
+/// What one end has seen.
+pub(crate) struct Seen {
+    pub(crate) report: Report,
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// Moves the data. `progress` is told seconds and bytes about twice a second, where given.
+pub(crate) fn run(
+    role: &Role<'_>,
+    streams: &Streams,
+    control: &mut Control,
+    progress: Option<&dyn Fn(f64, u64)>,
+) -> Result<Seen, NetError> {
+    let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
+    let source = match role.end {
+        End::Sender => Some(stream::source().map_err(system("making a memory file to send"))?),
+        End::Receiver => None,
+    };
+    let starts = plan::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
+    let mut end = ends::describe(streams.socket(0));
+    let cpu = sys::cpu_seconds();
+    sys::exact_timers();
+    let watched = std::thread::scope(|scope| {
+        for (i, start) in starts.iter().enumerate() {
+            let source = source.as_ref();
+            std::thread::Builder::new()
+                .stack_size(128 << 10)
+                .spawn_scoped(scope, move || match source {
+                    Some(source) => streams.send(i, source, role.zero_ns + start),
+                    None => streams.receive(i),
+                })
+                .map_err(system("starting a thread for a stream"))
+                .inspect_err(|_| streams.stop())?;
+        }
+        let sampling = std::thread::Builder::new()
+            .stack_size(128 << 10)
+            .spawn_scoped(scope, || sampler.run(streams))
+            .map_err(system("starting the sampling thread"))
+            .inspect_err(|_| streams.stop());
+        let watched = sampling.and_then(|_| watch(role, streams, &sampler, control, progress));
+        if watched.is_ok() {
+            sampler.tick(streams, sys::now_ns());
+        }
+        if role.end == End::Receiver {
+            // Said before the streams close: the sender then knows why they do.
+            let last = match &watched {
+                Ok(()) => Message::Finished,
+                Err(error) => Message::Failed { why: error.to_string() },
+            };
+            let told = control.send(&last, "ending the run");
+            streams.stop();
+            return watched.and(told);
+        }
+        streams.stop();
+        watched
+    });
+    watched?;
+    let after = ends::buffers(streams.socket(0));
+    (end.sndbuf, end.rcvbuf) = after;
+    let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 * 1e-9;
+    let received = match role.end {
+        End::Sender => Vec::new(),
+        End::Receiver => (0..streams.len())
+            .map(|i| {
+                let (bytes, first, last) = streams.received(i);
+                let on_clock = |ns: u64| ns.saturating_sub(role.zero_ns);
+                Received { bytes, first_ns: on_clock(first), last_ns: on_clock(last) }
+            })
+            .collect(),
+    };
+    let report = Report { end, received, cpu_s: sys::cpu_seconds() - cpu, seconds };
+    Ok(Seen { report, samples: sampler.into_samples() })
+}
+
+/// Waits for the end of the run: at the receiver all bytes or the time, at the sender the receiver's
+/// word; at both, the other's disappearance or a stall.
+fn watch(
+    role: &Role<'_>,
+    streams: &Streams,
+    sampler: &Sampler,
+    control: &mut Control,
+    progress: Option<&dyn Fn(f64, u64)>,
+) -> Result<(), NetError> {
+    const TICK: u64 = 500_000_000;
+    let mut moved = (0, sys::now_ns().max(role.zero_ns));
+    // The sender leaves it to the receiver to see a stall first.
+    let patience = role.stall_ns + if role.end == End::Sender { ANSWER.as_nanos() as u64 } else { 0 };
+    loop {
+        let now = sys::now_ns();
+        let mut wait = if progress.is_some() { TICK } else { patience / 4 };
+        if role.end == End::Receiver {
+            if streams.complete() {
+                return Ok(());
+            }
+            if let Some(error) = streams.take_broken() {
+                return Err(control.lost("receiving data", error));
+            }
+            if let (Workload::Duration(time), Some(first)) = (role.request.workload, streams.first_arrival_ns()) {
+                let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
+                wait = wait.min(left);
+            }
+        }
+        let total = sampler.total.load(Ordering::Relaxed);
+        if total != moved.0 {
+            moved = (total, now);
+        } else if now.saturating_sub(moved.1) > patience.max(3 * role.request.sample.0) {
+            return Err(NetError::Stalled { seconds: now.saturating_sub(moved.1) as f64 * 1e-9 });
+        }
+        if let Some(progress) = progress {
+            progress(now.saturating_sub(role.zero_ns) as f64 * 1e-9, total);
+        }
+        let ready = sys::wait_readable([control.stream.as_fd(), streams.event.as_fd()], wait)
+            .map_err(system("waiting for the streams"))?;
+        if ready[1] {
+            // Only its arrival matters, not its count.
+            let _ = streams.event.read();
+        }
+        if ready[0] {
+            return match (control.receive("moving data")?, role.end) {
+                (Message::Finished, End::Sender) => Ok(()),
+                (other, _) => Err(control.unexpected(&other)),
+            };
+        }
+    }
+}
+
+/// Reads exactly a preamble: token and stream number.
+pub(crate) fn read_preamble(stream: &mut TcpStream) -> io::Result<([u8; 16], u16)> {
+    let mut preamble = [0; wire::PREAMBLE];
+    stream.read_exact(&mut preamble)?;
+    let mut token = [0; 16];
+    token.copy_from_slice(&preamble[..16]);
+    Ok((token, u16::from_le_bytes([preamble[16], preamble[17]])))
+}
+
+/// The bytes that [`read_preamble`] reads.
+pub(crate) fn preamble(token: [u8; 16], stream: u16) -> [u8; wire::PREAMBLE] {
+    let mut bytes = [0; wire::PREAMBLE];
+    bytes[..16].copy_from_slice(&token);
+    bytes[16..18].copy_from_slice(&stream.to_le_bytes());
+    bytes
+}

@@ -1,0 +1,105 @@
+//! Sockets with a transport's settings.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use fullpipe_path::{Buffer, Size, Transport};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::{NetError, system};
+use crate::sys;
+
+/// Applies a transport to a socket. On a listener, accepted sockets inherit it, so that buffers and
+/// congestion control are in force from the handshake on, which fixes the window scale (RFC 7323).
+///
+/// # Errors
+/// The kernel lacks the congestion control, or refuses a setting.
+pub(crate) fn apply(socket: &Socket, transport: &Transport) -> Result<(), NetError> {
+    socket.set_tcp_congestion(transport.cc.as_bytes()).map_err(|source| {
+        // ENOENT: unknown; EPERM: known, but kept for root.
+        if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
+            NetError::NoSuchCc { name: transport.cc.clone(), available: available() }
+        } else {
+            NetError::System { what: "setting TCP_CONGESTION", source }
+        }
+    })?;
+    if let Buffer::Bytes(Size(bytes)) = transport.buffer {
+        socket.set_send_buffer_size(bytes as usize).map_err(system("setting SO_SNDBUF"))?;
+        socket.set_recv_buffer_size(bytes as usize).map_err(system("setting SO_RCVBUF"))?;
+    }
+    if let Some(rate) = transport.pacing {
+        let each = rate.0 / 8 / u64::from(transport.streams);
+        sys::set_max_pacing_rate(socket.as_fd(), each).map_err(system("setting SO_MAX_PACING_RATE"))?;
+    }
+    Ok(())
+}
+
+fn available() -> String {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
+        .map_or_else(|_| "(unreadable)".into(), |text| text.trim().replace(' ', ", "))
+}
+
+/// Refuses a buffer that the machine could never hold.
+///
+/// # Errors
+/// It is larger than physical memory.
+pub(crate) fn check_memory(transport: &Transport) -> Result<(), NetError> {
+    let Buffer::Bytes(buffer) = transport.buffer else { return Ok(()) };
+    let memory = memory();
+    match memory {
+        Some(memory) if buffer > memory => Err(NetError::Memory { buffer, memory }),
+        _ => Ok(()),
+    }
+}
+
+/// Physical memory, where /proc tells.
+pub(crate) fn memory() -> Option<Size> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| Size(kb * 1024))
+}
+
+/// A listener for one session's streams, on the same address as the control connection, on the
+/// first free port of a range; 0 lets the kernel choose.
+///
+/// # Errors
+/// No free port, or the transport does not apply.
+pub(crate) fn listen(
+    local: SocketAddr,
+    ports: (u16, u16),
+    transport: &Transport,
+) -> Result<std::net::TcpListener, NetError> {
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for port in ports.0..=ports.1 {
+        let mut address = local;
+        address.set_port(port);
+        let socket = new(address)?;
+        socket.set_reuse_address(true).map_err(system("setting SO_REUSEADDR"))?;
+        apply(&socket, transport)?;
+        match socket.bind(&address.into()).and_then(|()| socket.listen(i32::from(transport.streams) + 16)) {
+            Ok(()) => return Ok(socket.into()),
+            Err(error) => last = error,
+        }
+    }
+    let address = format!("{}, data ports {} to {}", local.ip(), ports.0, ports.1);
+    Err(NetError::Listen { address, source: last })
+}
+
+/// Connects one stream, its settings applied before.
+///
+/// # Errors
+/// The connection's, or the transport does not apply.
+pub(crate) fn connect(to: SocketAddr, transport: &Transport, timeout: Duration) -> Result<std::net::TcpStream, NetError> {
+    let socket = new(to)?;
+    apply(&socket, transport)?;
+    socket
+        .connect_timeout(&to.into(), timeout)
+        .map_err(|source| NetError::Connect { host: format!("{to} (a data stream)"), source })?;
+    Ok(socket.into())
+}
+
+fn new(address: SocketAddr) -> Result<Socket, NetError> {
+    Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(system("opening a socket"))
+}

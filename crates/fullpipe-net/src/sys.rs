@@ -1,0 +1,192 @@
+//! The few system calls that no safe wrapper covers. All of this crate's unsafe code is here.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Bytes that `getsockopt(TCP_INFO)` may fill; the kernel's structure only ever grows at its end.
+pub const TCP_INFO_MAX: usize = 320;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn check_len(result: libc::ssize_t) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+pub fn now_ns() -> u64 {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `ts` is a valid timespec; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut ts) };
+    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; signals don't cut it short.
+pub fn sleep_until(at_ns: u64) {
+    let ts = libc::timespec {
+        tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: `ts` is valid, and with TIMER_ABSTIME no remainder is written.
+    while unsafe {
+        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut())
+    } == libc::EINTR
+    {}
+}
+
+/// Asks for timers as exact as the kernel has them (`prctl(2)`, PR_SET_TIMERSLACK), for this thread
+/// and those that it starts.
+pub fn exact_timers() {
+    // SAFETY: takes plain integers; a kernel that refuses changes nothing.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
+}
+
+/// Reads TCP_INFO into `buffer`; gives the number of bytes that this kernel knows.
+///
+/// # Errors
+/// The descriptor is no TCP socket.
+pub fn tcp_info(fd: BorrowedFd<'_>, buffer: &mut [u8; TCP_INFO_MAX]) -> io::Result<usize> {
+    let mut len = TCP_INFO_MAX as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into a buffer of that length.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, buffer.as_mut_ptr().cast(), &mut len)
+    })?;
+    Ok(len as usize)
+}
+
+/// Bytes that have arrived and were not read yet (SIOCINQ, `tcp(7)`).
+///
+/// # Errors
+/// The descriptor is no connected socket.
+pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut value: libc::c_int = 0;
+    // SAFETY: FIONREAD writes one int.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &mut value) })?;
+    Ok(value as u64)
+}
+
+/// Reads and drops up to `most` bytes without copying them (MSG_TRUNC, `tcp(7)`). With `all` it
+/// returns only when `most` have come, the stream ended, or the socket was shut down.
+///
+/// # Errors
+/// Those of `recv(2)`.
+pub fn discard(fd: BorrowedFd<'_>, most: usize, all: bool) -> io::Result<usize> {
+    let flags = libc::MSG_TRUNC | if all { libc::MSG_WAITALL } else { 0 };
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, so null is never touched.
+    check_len(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, flags) })
+}
+
+/// Sends up to `most` bytes from the start of `file`, by reference, not by copy.
+///
+/// # Errors
+/// Those of `sendfile(2)`.
+pub fn send_from(fd: BorrowedFd<'_>, file: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+    let mut offset: libc::off_t = 0;
+    // SAFETY: both descriptors are open, and `offset` is a valid off_t.
+    check_len(unsafe { libc::sendfile(fd.as_raw_fd(), file.as_raw_fd(), &mut offset, most) })
+}
+
+/// Limits the pacing rate of a socket, bytes per second, 64 bits wide (`SO_MAX_PACING_RATE`,
+/// net/core/sock.c: kernels from 4.20 take an unsigned long).
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: u64) -> io::Result<()> {
+    // SAFETY: passes a pointer to eight bytes and says so.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw const bytes_per_second).cast(),
+            size_of::<u64>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// Reads the limit back.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut value = 0u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most eight bytes.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MAX_PACING_RATE,
+            (&raw mut value).cast(),
+            &mut len,
+        )
+    })?;
+    Ok(value)
+}
+
+/// Reads an `int` option of a socket.
+///
+/// # Errors
+/// The kernel does not know it for this socket.
+pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most one int.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) })?;
+    Ok(value)
+}
+
+/// A memory file of `len` pseudo-random bytes, so that nothing on a path can compress them.
+///
+/// # Errors
+/// No memory, or no `memfd_create`.
+pub fn random_memory_file(len: usize) -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string; the new descriptor is owned by nobody else.
+    let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"fullpipe".as_ptr(), libc::MFD_CLOEXEC))?) };
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let data: Vec<u8> = (0..len.div_ceil(8))
+        .flat_map(|_| {
+            // xorshift64: quality does not matter here, speed does.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_le_bytes()
+        })
+        .take(len)
+        .collect();
+    let mut file = std::fs::File::from(fd);
+    io::Write::write_all(&mut file, &data)?;
+    Ok(file.into())
+}
+
+/// Waits until one of `fds` is readable or broken, at most `timeout_ns`. Gives which are.
+///
+/// # Errors
+/// Those of `ppoll(2)` but EINTR, which counts as nothing having happened.
+pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout_ns: u64) -> io::Result<[bool; N]> {
+    let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    let ts = libc::timespec {
+        tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
+        tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
+    };
+    // SAFETY: the array and the timespec live across the call, and the length is the array's.
+    match check(unsafe { libc::ppoll(polls.as_mut_ptr(), N as libc::nfds_t, &ts, std::ptr::null()) }) {
+        Ok(_) => Ok(polls.map(|p| p.revents != 0)),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok([false; N]),
+        Err(error) => Err(error),
+    }
+}
+
+/// Processor time that this process has used, seconds, user and system.
+pub fn cpu_seconds() -> f64 {
+    // SAFETY: rusage is plain data for which zero is valid, and the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+        usage
+    };
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}

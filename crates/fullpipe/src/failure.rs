@@ -1,0 +1,31 @@
+//! Errors as a person sees them: one line, and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use fullpipe_path::{Classified, ExitClass};
+
+/// Why a command failed.
+pub struct Failure {
+    class: ExitClass,
+    text: String,
+}
+
+impl Failure {
+    /// With a class of its own.
+    pub fn new(class: ExitClass, text: impl Display) -> Failure {
+        Failure { class, text: text.to_string() }
+    }
+
+    /// Says it on stderr.
+    pub fn report(self) -> ExitCode {
+        eprintln!("error: {}", self.text);
+        ExitCode::from(self.class as u8)
+    }
+}
+
+impl<E: Classified> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(error.class(), error)
+    }
+}

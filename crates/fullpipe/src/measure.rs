@@ -1,0 +1,244 @@
+//! `fullpipe measure`.
+
+use std::collections::BTreeMap;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fullpipe_lab::Lab;
+use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::wire::Request;
+use fullpipe_path::record::{self, Header, Outcome};
+use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
+use serde_json::json;
+
+use crate::Result;
+use crate::failure::Failure;
+use crate::progress;
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Args {
+    /// HOST[:PORT] running 'fullpipe serve', lab:rtt=45.6ms,rate=10gbit,..., or a TOML file of those keys
+    path: String,
+    /// Congestion control, under the kernel's name
+    #[arg(long, default_value = "cubic", value_name = "NAME")]
+    cc: String,
+    /// Parallel streams, 1 to 64
+    #[arg(long, short = 'n', default_value_t = 1)]
+    streams: u16,
+    /// Socket buffer of each stream at both ends, or 'auto' for the kernel's autotuning
+    #[arg(long, default_value = "auto", value_name = "SIZE|auto")]
+    buffer: Buffer,
+    /// Pacing rate of all streams together
+    #[arg(long, value_name = "RATE")]
+    pacing: Option<Rate>,
+    /// Send so much, over all streams
+    #[arg(long, conflicts_with = "duration")]
+    size: Option<Size>,
+    /// Send for so long; 10s if neither is given
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// Receive instead of sending
+    #[arg(long)]
+    reverse: bool,
+    /// Draws the streams' starting instants, and in the testbed every random number
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Time between samples of TCP_INFO, from 10ms
+    #[arg(long, default_value = "100ms", value_name = "TIME")]
+    sample: Time,
+    /// Write the record into this folder, or to this file if it ends in .ndjson
+    #[arg(long, value_name = "DIR|FILE")]
+    out: Option<PathBuf>,
+    /// The whole record as NDJSON on stdout
+    #[arg(long)]
+    json: bool,
+    /// No progress and no words but errors
+    #[arg(long)]
+    quiet: bool,
+    /// Give up when nothing moved for so long
+    #[arg(long, default_value = "60s", value_name = "TIME")]
+    stall: Time,
+    /// Testbed: give up after so much real time
+    #[arg(long, default_value = "1h", value_name = "TIME")]
+    limit: Time,
+    /// Runs in the testbed's guest on behalf of this path
+    #[arg(long, hide = true)]
+    guest: Option<String>,
+}
+
+/// Measures, prints, writes the record.
+pub fn run(args: Args) -> Result {
+    let path = read_path(&args.path)?;
+    let transport =
+        Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
+    transport.validate()?;
+    let workload = match (args.size, args.duration) {
+        (Some(size), _) => Workload::Size(size),
+        (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
+    };
+    workload.validate(transport.streams)?;
+    if args.sample < Time(10_000_000) {
+        return Err(Failure::new(ExitClass::Usage, format!("--sample {}: the least is 10ms", args.sample)));
+    }
+    let direction = if args.reverse { Direction::Receive } else { Direction::Send };
+    let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    let target = args.out.as_deref().map(|out| target(out, &run)).transpose()?;
+    let (text, outcome) = match &run.path {
+        Path::Host(host) => on_host(host, &run, &args)?,
+        Path::Lab(lab) => in_lab(lab, &run, &args)?,
+    };
+    if let Some(target) = &target {
+        record::write_atomically(target, text.as_bytes())?;
+    }
+    if args.json {
+        print!("{text}");
+    } else if !args.quiet {
+        print(&run, &outcome, target.as_deref());
+    }
+    Ok(())
+}
+
+fn read_path(text: &str) -> Result<Path> {
+    if text.ends_with(".toml") {
+        let table = std::fs::read_to_string(text)
+            .map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read path file {text}: {e}")))?;
+        return Ok(Path::Lab(Box::new(LabPath::from_toml(&table)?)));
+    }
+    Ok(text.parse()?)
+}
+
+/// Where the record goes; found out before the run, so that hours of work are not lost to a typo.
+fn target(out: &FilePath, run: &Run) -> Result<PathBuf> {
+    let is_file = out.extension().is_some_and(|e| e == "ndjson");
+    let folder = if is_file { out.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(out) };
+    record::check_folder(folder.unwrap_or(FilePath::new(".")))?;
+    Ok(if is_file { out.to_owned() } else { out.join(format!("{}.ndjson", run.id())) })
+}
+
+fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+    // In the guest, the description is the testbed's, not the guest's own view of it.
+    let described = match &args.guest {
+        Some(path) => Run { path: path.parse()?, ..run.clone() },
+        None => run.clone(),
+    };
+    let capacity = match &described.path {
+        Path::Lab(lab) => Some(lab.tcp_capacity()),
+        Path::Host(_) => None,
+    };
+    let request = Request {
+        transport: run.transport.clone(),
+        workload: run.workload,
+        direction: run.direction,
+        seed: run.seed,
+        sample: run.sample,
+    };
+    let options = MeasureOptions {
+        stall: Duration::from_nanos(args.stall.0),
+        connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
+        capacity,
+        check_memory: args.guest.is_none(),
+    };
+    let quiet = args.quiet || args.json;
+    let total = match run.workload {
+        Workload::Size(size) => size.0,
+        Workload::Duration(time) => time.0,
+    };
+    let bar = progress::bar(total, &run.transport.to_string(), quiet);
+    let show = |seconds: f64, bytes: u64| {
+        bar.set_position(if matches!(run.workload, Workload::Size(_)) { bytes } else { (seconds * 1e9) as u64 });
+        bar.set_message(format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
+    };
+    let shown: Option<&dyn Fn(f64, u64)> = if progress::watched(quiet) { Some(&show) } else { None };
+    let measured = fullpipe_net::measure(host, &request, &options, shown)?;
+    bar.finish_and_clear();
+    if args.guest.is_none() {
+        warn_of_limits(run, &measured);
+    }
+    Ok((render(&described, &measured)?, measured.outcome))
+}
+
+/// What the kernel gave less of than was asked for.
+fn warn_of_limits(run: &Run, measured: &Measured) {
+    let Buffer::Bytes(asked) = run.transport.buffer else { return };
+    for (end, got, what, sysctl) in [
+        ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
+        ("receiver", measured.receiver.rcvbuf, "SO_RCVBUF", "net.core.rmem_max"),
+    ] {
+        // The kernel books twice of what is asked.
+        if got < asked.0 * 2 {
+            eprintln!(
+                "warning: the {end}'s kernel gave {what} {}, not {asked}; there, as root: sysctl -w {sysctl}={}",
+                Size(got / 2),
+                asked.0
+            );
+        }
+    }
+}
+
+/// The record's text.
+fn render(run: &Run, measured: &Measured) -> Result<String> {
+    let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
+    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    real.insert("ended_unix_s".into(), json!(started.as_secs()));
+    if let Ok(host) = nix::unistd::gethostname() {
+        real.insert("host".into(), json!(host.to_string_lossy()));
+    }
+    let header = Header {
+        kind: "run".into(),
+        version: record::VERSION,
+        id: run.id(),
+        program: env!("CARGO_PKG_VERSION").into(),
+        run: run.clone(),
+        rtt_s: measured.rtt_s,
+        sender: measured.sender.clone(),
+        receiver: measured.receiver.clone(),
+        real,
+    };
+    let failed = |e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}"));
+    let mut text = Vec::with_capacity(measured.samples.len() * 1_000 + 8_000);
+    let mut line = |value: serde_json::Result<Vec<u8>>| -> Result {
+        text.extend_from_slice(&value.map_err(failed)?);
+        text.push(b'\n');
+        Ok(())
+    };
+    line(serde_json::to_vec(&header))?;
+    for sample in &measured.samples {
+        line(serde_json::to_vec(sample))?;
+    }
+    line(serde_json::to_vec(&measured.outcome))?;
+    String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))
+}
+
+fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+    run.transport.validate_for_lab()?;
+    let lab = Lab::open(path.kernel.as_deref())?;
+    let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
+    let measured = lab.measure(run, path, args.limit.duration(), args.stall, &|fraction, words| {
+        bar.set_position((fraction * 1_000.0) as u64);
+        bar.set_message(words.to_owned());
+    })?;
+    bar.finish_and_clear();
+    Ok((measured.text, measured.outcome))
+}
+
+fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
+    println!("path        {}", run.path);
+    println!("transport   {}", run.transport);
+    println!(
+        "goodput     {:.4} Gb/s   ({} bytes in {:.3} s)",
+        outcome.goodput_bps * 1e-9,
+        outcome.bytes,
+        outcome.seconds
+    );
+    print!("loss        {} segments sent again", outcome.retransmits);
+    match outcome.queue_drops {
+        Some(drops) => println!(", {drops} packets dropped at the bottleneck's queue"),
+        None => println!(),
+    }
+    let bottleneck = serde_json::to_value(outcome.bottleneck).ok();
+    println!("bottleneck  {}", bottleneck.as_ref().and_then(|b| b.as_str()).unwrap_or("unknown"));
+    if let Some(target) = target {
+        println!("record      {}", target.display());
+    }
+}

@@ -1,0 +1,25 @@
+//! Progress on a terminal: bars and words go to stderr, and only there.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Whether anyone is watching.
+pub fn watched(quiet: bool) -> bool {
+    !quiet && std::io::stderr().is_terminal()
+}
+
+/// A bar of `length` steps with an ETA, or one that shows nothing when nobody is watching.
+pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
+    if !watched(quiet) {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(length);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(what.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
