@@ -40,8 +40,10 @@ pub enum NetError {
         why: String,
     },
     /// The far end has another version.
-    #[error("{peer} runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol}); \
-             install the same version on both ends")]
+    #[error(
+        "{peer} runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol}); \
+             install the same version on both ends"
+    )]
     Version {
         /// Who.
         peer: String,
@@ -87,8 +89,10 @@ pub enum NetError {
         seconds: f64,
     },
     /// This kernel lacks the congestion control.
-    #[error("this kernel has no congestion control '{name}' for this user; it has: {available}. \
-             As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")]
+    #[error(
+        "this kernel has no congestion control '{name}' for this user; it has: {available}. \
+             As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control"
+    )]
     NoSuchCc {
         /// As asked for.
         name: String,

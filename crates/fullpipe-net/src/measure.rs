@@ -33,6 +33,8 @@ pub struct MeasureOptions {
 /// A finished run.
 #[derive(Debug)]
 pub struct Measured {
+    /// This end's `CLOCK_MONOTONIC` at the run's zero.
+    pub zero_ns: u64,
     /// Round-trip time before the first byte, seconds.
     pub rtt_s: f64,
     /// The sending end.
@@ -90,7 +92,7 @@ pub fn measure(
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 * 1e-9;
     let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
-    Ok(combine(request, options, rtt_ns, wall_s, sender, receiver))
+    Ok(combine(request, options, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
 fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
@@ -113,7 +115,11 @@ fn greet(control: &mut Control) -> Result<(), NetError> {
     control.send(&hello(), "greeting")?;
     match control.receive("greeting")? {
         Message::Hello { magic, protocol, program } if magic == MAGIC => {
-            if protocol == PROTOCOL { Ok(()) } else { Err(version_error(&control.peer, program, protocol)) }
+            if protocol == PROTOCOL {
+                Ok(())
+            } else {
+                Err(version_error(&control.peer, program, protocol))
+            }
         }
         other => Err(control.unexpected(&other)),
     }
@@ -197,7 +203,7 @@ fn largest(samples: &[&Sample], value: impl Fn(&Sample) -> Option<u64>) -> Optio
 fn combine(
     request: &Request,
     options: &MeasureOptions,
-    rtt_ns: u64,
+    (zero_ns, rtt_ns): (u64, u64),
     wall_s: f64,
     sender: Seen,
     receiver: Seen,
@@ -266,5 +272,12 @@ fn combine(
     let mut samples = sender.samples;
     samples.extend(receiver.samples);
     samples.sort_by_key(|s| (s.t_ns, s.end == End::Receiver, s.stream));
-    Measured { rtt_s: seconds(rtt_ns), sender: sender.report.end, receiver: receiver.report.end, samples, outcome }
+    Measured {
+        zero_ns,
+        rtt_s: seconds(rtt_ns),
+        sender: sender.report.end,
+        receiver: receiver.report.end,
+        samples,
+        outcome,
+    }
 }

@@ -97,8 +97,7 @@ impl Server {
             socket.listen(128)?;
             Ok(socket.into())
         };
-        let listener =
-            listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
+        let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
         Ok(Server { listener, options, busy: Arc::default() })
     }
 

@@ -91,7 +91,11 @@ pub(crate) fn listen(
 ///
 /// # Errors
 /// The connection's, or the transport does not apply.
-pub(crate) fn connect(to: SocketAddr, transport: &Transport, timeout: Duration) -> Result<std::net::TcpStream, NetError> {
+pub(crate) fn connect(
+    to: SocketAddr,
+    transport: &Transport,
+    timeout: Duration,
+) -> Result<std::net::TcpStream, NetError> {
     let socket = new(to)?;
     apply(&socket, transport)?;
     socket

@@ -73,9 +73,7 @@ impl Streams {
         let info = TcpInfo::read(fd)?;
         let all = match end {
             End::Sender => info.get("bytes_acked").unwrap_or(0),
-            End::Receiver => {
-                info.get("bytes_received").unwrap_or(0).saturating_sub(sys::unread(fd).unwrap_or(0))
-            }
+            End::Receiver => info.get("bytes_received").unwrap_or(0).saturating_sub(sys::unread(fd).unwrap_or(0)),
         };
         // A closing FIN counts as a byte too, hence the bound.
         Ok((info, all.saturating_sub(self.skip).min(self.shares[i].unwrap_or(u64::MAX))))

@@ -29,9 +29,8 @@ pub fn sleep_until(at_ns: u64) {
         tv_nsec: (at_ns % 1_000_000_000) as libc::c_long,
     };
     // SAFETY: `ts` is valid, and with TIMER_ABSTIME no remainder is written.
-    while unsafe {
-        libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut())
-    } == libc::EINTR
+    while unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, libc::TIMER_ABSTIME, &ts, std::ptr::null_mut()) }
+        == libc::EINTR
     {}
 }
 
@@ -115,13 +114,7 @@ pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut len = size_of::<u64>() as libc::socklen_t;
     // SAFETY: the kernel writes at most eight bytes.
     check(unsafe {
-        libc::getsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_MAX_PACING_RATE,
-            (&raw mut value).cast(),
-            &mut len,
-        )
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, (&raw mut value).cast(), &mut len)
     })?;
     Ok(value)
 }
@@ -136,6 +129,16 @@ pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
     // SAFETY: the kernel writes at most one int.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &mut len) })?;
     Ok(value)
+}
+
+/// Sets an `int` option of a socket.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_int_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: passes a pointer to one int and says so.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) }).map(drop)
 }
 
 /// A memory file of `len` pseudo-random bytes, so that nothing on a path can compress them.

@@ -210,7 +210,9 @@ mod tests {
 
     #[test]
     fn garbage_is_an_error() {
-        for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0\xff\xff\xff\xff", b"\0\x02\0\0\0{}", b"\x01\x01\0\0\0x", b""] {
+        for garbage in
+            [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\0\xff\xff\xff\xff", b"\0\x02\0\0\0{}", b"\x01\x01\0\0\0x", b""]
+        {
             assert!(receive(&mut &garbage[..]).is_err());
         }
     }

@@ -32,6 +32,16 @@ pub enum ExitClass {
     Record = 5,
     /// The testbed's guest failed: panic, out of memory, time limit, a program in it.
     Lab = 6,
+    /// Interrupted from the keyboard, as shells number it.
+    Interrupted = 130,
+}
+
+impl ExitClass {
+    /// The class behind an exit code of fullpipe, if it is one.
+    pub fn from_code(code: i32) -> Option<ExitClass> {
+        use ExitClass::{Failed, Interrupted, Lab, Missing, Peer, Record, Usage};
+        [Failed, Usage, Missing, Peer, Record, Lab, Interrupted].into_iter().find(|class| *class as i32 == code)
+    }
 }
 
 /// Every error that reaches a person knows its class.

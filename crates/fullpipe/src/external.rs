@@ -30,7 +30,9 @@ pub fn run(words: &[OsString]) -> ExitCode {
             ),
             _ => Failure::new(
                 ExitClass::Usage,
-                format!("'{verb}' is no verb of fullpipe, and there is no fullpipe-{verb} on PATH; see fullpipe --help"),
+                format!(
+                    "'{verb}' is no verb of fullpipe, and there is no fullpipe-{verb} on PATH; see fullpipe --help"
+                ),
             ),
         }
     } else {

@@ -9,6 +9,7 @@ mod progress;
 mod select;
 mod serve;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -38,12 +39,11 @@ enum Verb {
     Select(select::Args),
     /// A verb of another program
     #[command(external_subcommand)]
-    External(Vec<std::ffi::OsString>),
+    External(Vec<OsString>),
 }
 
 fn main() -> ExitCode {
-    // As the testbed's first process there is no command line for us: the kernel's is in /proc.
-    if std::process::id() == 1 {
+    if fullpipe_lab::guest::is_guest() {
         return fullpipe_lab::guest::init();
     }
     let result = match Cli::parse().verb {

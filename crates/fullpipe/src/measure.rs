@@ -70,8 +70,7 @@ pub struct Args {
 /// Measures, prints, writes the record.
 pub fn run(args: Args) -> Result {
     let path = read_path(&args.path)?;
-    let transport =
-        Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
+    let transport = Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
     transport.validate()?;
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
@@ -181,6 +180,7 @@ fn render(run: &Run, measured: &Measured) -> Result<String> {
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(started.as_secs()));
+    real.insert("zero_ns".into(), json!(measured.zero_ns));
     if let Ok(host) = nix::unistd::gethostname() {
         real.insert("host".into(), json!(host.to_string_lossy()));
     }

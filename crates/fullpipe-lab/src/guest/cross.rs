@@ -1,0 +1,102 @@
+//! Traffic of others, from end x over the bottleneck to end b.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+
+use fullpipe_net::sys;
+use fullpipe_path::{Cross, LabPath, Rate, Size};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
+
+use super::topology::{B, Net};
+use super::{Doing, Fallible};
+
+/// The discard protocol's (RFC 863).
+const PORT: u16 = 9;
+/// Packets given to the kernel at once; fq sends each at its own time.
+const BATCH: usize = 32;
+
+/// Starts it; it goes on until the guest ends.
+pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
+    let (Some(cross), Some(x)) = (path.cross, &net.x) else { return Ok(()) };
+    let to = SocketAddr::from((B, PORT));
+    match cross {
+        Cross::Udp(rate) => {
+            let payload = path.mtu as usize - 28;
+            net.b.run(move |_| keep(UdpSocket::bind(to).doing(|| "opening the cross traffic's sink".into())?))?;
+            x.run(move |_| {
+                let socket = UdpSocket::bind("0.0.0.0:0").doing(|| "opening the cross traffic's source".into())?;
+                socket.connect(to).doing(|| "connecting the cross traffic".into())?;
+                // fq counts Ethernet frames, as the rate does.
+                pace(&socket, rate).doing(|| "pacing the cross traffic".into())?;
+                background("udp", move || constant_rate(&socket, payload))
+            })
+        }
+        Cross::Tcp { flows, window } => {
+            net.b.run(move |_| {
+                let listener = TcpListener::bind(to).doing(|| "opening the cross traffic's sink".into())?;
+                clamp(&listener, window).doing(|| "limiting the cross traffic's window".into())?;
+                background("sink", move || {
+                    loop {
+                        let (stream, _) = listener.accept()?;
+                        std::thread::spawn(
+                            move || while sys::discard(stream.as_fd(), 1 << 30, true).is_ok_and(|n| n > 0) {},
+                        );
+                    }
+                })
+            })?;
+            x.run(move |_| {
+                for _ in 0..flows {
+                    background("tcp", move || {
+                        let stream = TcpStream::connect(to)?;
+                        let source = sys::random_memory_file(1 << 20)?;
+                        loop {
+                            sys::send_from(stream.as_fd(), source.as_fd(), 1 << 20)?;
+                        }
+                    })?;
+                }
+                Ok(())
+            })
+        }
+    }
+}
+
+/// A thread of this end. Its end, were it to come, would be seen as missing cross traffic.
+fn background(name: &str, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Fallible<()> {
+    let named = format!("cross-{name}");
+    std::thread::Builder::new()
+        .name(named)
+        .spawn(move || {
+            if let Err(error) = work() {
+                println!("fullpipe: cross traffic ended: {error}");
+            }
+        })
+        .map(drop)
+        .doing(|| "starting cross traffic".into())
+}
+
+/// Keeps a socket open as long as the guest lives; what arrives unread is dropped there.
+fn keep(socket: UdpSocket) -> Fallible<()> {
+    std::mem::forget(socket);
+    Ok(())
+}
+
+fn pace(socket: &UdpSocket, rate: Rate) -> io::Result<()> {
+    setsockopt(socket, sockopt::SndBuf, &(4 << 20)).map_err(io::Error::from)?;
+    sys::set_max_pacing_rate(socket.as_fd(), rate.0 / 8)
+}
+
+fn clamp(listener: &TcpListener, window: Size) -> io::Result<()> {
+    let bytes = i32::try_from(window.0).unwrap_or(i32::MAX);
+    sys::set_int_option(listener.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes)
+}
+
+fn constant_rate(socket: &UdpSocket, payload: usize) -> io::Result<()> {
+    let data = vec![0x55; payload];
+    let batch: Vec<[IoSlice<'_>; 1]> = (0..BATCH).map(|_| [IoSlice::new(&data)]).collect();
+    let nobody = vec![None::<SockaddrIn>; BATCH];
+    let mut headers = MultiHeaders::preallocate(BATCH, None);
+    loop {
+        sendmmsg(socket.as_raw_fd(), &mut headers, &batch, &nobody, [], MsgFlags::empty()).map_err(io::Error::from)?;
+    }
+}

@@ -1,0 +1,272 @@
+//! Runs a job's programs, watches the bottleneck meanwhile, and reports.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fullpipe_net::sys;
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::topology::Net;
+use super::{Doing, Fallible, OUT, cross, noise, root};
+use crate::job::{self, Ended, Job, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
+
+/// Grace between asking a program to end and killing it, virtual time.
+const GRACE_NS: u64 = 5_000_000_000;
+
+struct Running {
+    pid: Option<Pid>,
+    report: Option<ProgramReport>,
+    start_ns: u64,
+    /// When it is killed, once it has been asked to end.
+    kill_ns: Option<u64>,
+}
+
+/// Everything that goes on during a scenario.
+struct Stage<'a> {
+    job: &'a Job,
+    net: &'a Net,
+    running: Vec<Running>,
+    by_pid: HashMap<Pid, usize>,
+    queue: Vec<QueueSample>,
+    progress: File,
+    noise: Vec<(job::End, noise::Noise)>,
+}
+
+/// Runs the job from the scenario's zero to its end.
+pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
+    if let Some(space) = job.space {
+        let options = format!("size={},mode=1777", space.0);
+        for end in [&net.a, &net.b] {
+            let options = options.clone();
+            end.run(move |_| {
+                mount(Some("tmpfs"), "/space", Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))
+                    .doing(|| "mounting /space".into())
+            })?;
+        }
+    }
+    let children = SignalFd::new(&{
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGCHLD);
+        set.thread_block().doing(|| "blocking SIGCHLD".into())?;
+        set
+    })
+    .doing(|| "opening a signalfd".into())?;
+    let progress = File::create(Path::new(OUT).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
+    let running = job
+        .programs
+        .iter()
+        .map(|p| Running { pid: None, report: None, start_ns: ZERO_NS + p.start.0, kill_ns: None })
+        .collect();
+    let noise = job.path.host_noise.map_or_else(Vec::new, |mean| {
+        [job::End::A, job::End::B].map(|end| (end, noise::Noise::new(job.seed ^ end as u64, mean.0, ZERO_NS))).into()
+    });
+    let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise };
+    sys::exact_timers();
+    sys::sleep_until(ZERO_NS);
+    cross::start(&job.path, net)?;
+    let mut next_sample = ZERO_NS;
+    let end_ns = loop {
+        let now = sys::now_ns();
+        stage.reap(now);
+        if now >= next_sample {
+            stage.sample(now)?;
+            next_sample += job.sample.0.max(1);
+        }
+        let over = job.until.is_some_and(|until| now >= ZERO_NS + until.0);
+        if over || stage.done() {
+            break now;
+        }
+        stage.act(now)?;
+        let next = stage.next_event().into_iter().chain([next_sample]).min().unwrap_or(next_sample);
+        let until = job.until.map_or(u64::MAX, |until| ZERO_NS + until.0);
+        wait_for_child(&children, next.min(until).saturating_sub(now))?;
+    };
+    stage.sample(end_ns)?;
+    let forward = net.r.run(|n| n.queue("r1"))?.0;
+    let back = net.r.run(|n| n.queue("r0"))?.0;
+    let (impaired, impaired_back) = match &net.d {
+        Some(d) => (d.run(|n| n.queue("d1"))?.0, d.run(|n| n.queue("d0"))?.0),
+        None => Default::default(),
+    };
+    stage.end(&children)?;
+    Ok(Report {
+        error: None,
+        programs: stage.running.into_iter().filter_map(|r| r.report).collect(),
+        forward,
+        back,
+        impaired,
+        impaired_back,
+        deepest: stage.queue.iter().map(|s| s.backlog_bytes).max().unwrap_or(0),
+        queue: stage.queue,
+        seconds: (end_ns - ZERO_NS) as f64 * 1e-9,
+    })
+}
+
+/// Waits for a child's end, at most so long.
+fn wait_for_child(children: &SignalFd, timeout_ns: u64) -> Fallible<()> {
+    let ready = sys::wait_readable([children.as_fd()], timeout_ns).doing(|| "waiting".into())?;
+    if ready[0] {
+        // One signal may stand for several children; all are reaped at once.
+        children.read_signal().doing(|| "reading a signal".into())?;
+    }
+    Ok(())
+}
+
+impl Stage<'_> {
+    /// Whether every program that is waited for has ended.
+    fn done(&self) -> bool {
+        self.job.programs.iter().zip(&self.running).all(|(p, r)| !p.waited() || r.report.is_some())
+    }
+
+    /// When something is due by the clock.
+    fn next_event(&self) -> Option<u64> {
+        let programs = self.job.programs.iter().zip(&self.running).filter(|(_, r)| r.report.is_none());
+        let due = programs.filter_map(|(p, r)| match (r.pid, r.kill_ns) {
+            (None, _) => Some(r.start_ns),
+            (Some(_), Some(kill)) => Some(kill),
+            (Some(_), None) => p.stop.map(|stop| ZERO_NS + stop.0),
+        });
+        due.chain(self.noise.iter().map(|(_, noise)| noise.next_ns())).min()
+    }
+
+    /// Starts, stops, kills and disturbs what is due.
+    fn act(&mut self, now: u64) -> Fallible<()> {
+        for i in 0..self.running.len() {
+            if self.running[i].report.is_some() {
+                continue;
+            }
+            let stop = self.job.programs[i].stop.map(|stop| ZERO_NS + stop.0);
+            match (self.running[i].pid, self.running[i].kill_ns) {
+                (None, _) if now >= self.running[i].start_ns => self.start(i, now)?,
+                (Some(pid), Some(at)) if now >= at => drop(kill(pid, Signal::SIGKILL)),
+                (Some(pid), None) if stop.is_some_and(|stop| now >= stop) => {
+                    self.running[i].kill_ns = Some(now + GRACE_NS);
+                    // Gone already: reaped in the next round.
+                    let _ = kill(pid, Signal::SIGTERM);
+                }
+                _ => {}
+            }
+        }
+        for (end, noise) in &mut self.noise {
+            while noise.next_ns() <= now {
+                let signal = if noise.step() { Signal::SIGSTOP } else { Signal::SIGCONT };
+                for (program, running) in self.job.programs.iter().zip(&self.running) {
+                    if let (true, Some(pid), None) = (program.end == *end, running.pid, &running.report) {
+                        let _ = kill(pid, signal);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, i: usize, now: u64) -> Fallible<()> {
+        let program = self.job.programs[i].clone();
+        let end = match program.end {
+            job::End::A => &self.net.a,
+            job::End::B => &self.net.b,
+        };
+        let spawned = end.run(move |_| spawn(i, &program));
+        match spawned {
+            Ok(pid) => {
+                self.running[i].pid = Some(pid);
+                self.by_pid.insert(pid, i);
+            }
+            Err(why) => self.finish(i, Ended::NotStarted(why), now),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, i: usize, ended: Ended, now: u64) {
+        let seconds = |ns: u64| ns.saturating_sub(ZERO_NS) as f64 * 1e-9;
+        let running = &mut self.running[i];
+        running.report = Some(ProgramReport {
+            ended,
+            start_s: seconds(running.start_ns),
+            end_s: seconds(now),
+            stopped: running.kill_ns.is_some(),
+        });
+    }
+
+    /// Takes note of every child that has ended; as first process also of orphans.
+    fn reap(&mut self, now: u64) {
+        while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
+            let (pid, ended) = match status {
+                WaitStatus::Exited(pid, code) => (pid, Ended::Exit(code)),
+                WaitStatus::Signaled(pid, signal, _) => (pid, Ended::Signal(signal as i32)),
+                WaitStatus::StillAlive => return,
+                _ => continue,
+            };
+            if let Some(i) = self.by_pid.remove(&pid) {
+                self.finish(i, ended, now);
+            }
+        }
+    }
+
+    fn sample(&mut self, now: u64) -> Fallible<()> {
+        let (totals, backlog_bytes) = self.net.r.run(|n| n.queue("r1"))?;
+        self.queue.push(QueueSample { ns: now, backlog_bytes, drops: totals.drops });
+        let line = format!("{:>20} {:>20}\n", now.saturating_sub(ZERO_NS), totals.bytes);
+        let written = self.progress.seek(SeekFrom::Start(0)).and_then(|_| self.progress.write_all(line.as_bytes()));
+        written.doing(|| "writing progress".into())
+    }
+
+    /// Asks what still runs to end, and sees that it does.
+    fn end(&mut self, children: &SignalFd) -> Fallible<()> {
+        let asked = sys::now_ns();
+        for running in self.running.iter_mut().filter(|r| r.report.is_none()) {
+            running.kill_ns = Some(asked + GRACE_NS);
+            if let Some(pid) = running.pid {
+                // A program that noise has stopped must run to end.
+                let _ = kill(pid, Signal::SIGCONT);
+                let _ = kill(pid, Signal::SIGTERM);
+            }
+        }
+        self.noise.clear();
+        for i in 0..self.running.len() {
+            if self.running[i].pid.is_none() && self.running[i].report.is_none() {
+                self.finish(i, Ended::NotStarted("the scenario was over before its start".into()), asked);
+            }
+        }
+        while !self.by_pid.is_empty() {
+            let now = sys::now_ns();
+            self.reap(now);
+            self.act(now)?;
+            if !self.by_pid.is_empty() {
+                wait_for_child(children, GRACE_NS)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn spawn(i: usize, program: &Program) -> Fallible<Pid> {
+    let name = program.run.first().ok_or("an empty command")?;
+    let output = |name: String| File::create(Path::new(OUT).join(name)).doing(|| "making an output file".into());
+    let child = Command::new(name)
+        .args(&program.run[1..])
+        .env_clear()
+        .env("PATH", format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", root::BIN))
+        .env("HOME", "/tmp")
+        .env("LANG", "C.UTF-8")
+        .envs(&program.env)
+        .stdin(Stdio::null())
+        .stdout(output(file::stdout(i))?)
+        .stderr(output(file::stderr(i))?)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("there is no program '{name}' on this machine"),
+            _ => error.to_string(),
+        })?;
+    Ok(Pid::from_raw(child.id() as i32))
+}

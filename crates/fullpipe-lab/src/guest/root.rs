@@ -1,0 +1,98 @@
+//! The guest's view of files: the host's, read-only, with `/tmp`, `/run`, `/proc`, `/sys` and `/dev`
+//! of its own, and one folder that the host sees too.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+
+use super::{Doing, Fallible, OUT};
+
+/// Where this very program is found, whatever the host calls it.
+pub(super) const BIN: &str = "/fullpipe";
+
+fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
+    fs::create_dir_all(at).doing(|| format!("making {at}"))?;
+    mount(Some(kind), at, Some(kind), MsFlags::empty(), Some(options)).doing(|| format!("mounting {kind} on {at}"))
+}
+
+fn bind(from: &Path, to: &Path) -> Fallible<()> {
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount(Some(from), to, None::<&str>, flags, None::<&str>).doing(|| format!("binding {}", from.display()))
+}
+
+/// Builds a root from the host's top-level folders and enters it.
+pub(super) fn enter(folder: &str) -> Fallible<()> {
+    // The host's root is mounted read-only, so the new root grows on a folder that every system has.
+    let new = "/tmp";
+    attach("tmpfs", new, "mode=755")?;
+    let root = Path::new(new);
+    for entry in fs::read_dir("/").doing(|| "listing /".into())?.flatten() {
+        let name = entry.file_name();
+        let target = root.join(&name);
+        let Ok(kind) = entry.file_type() else { continue };
+        if matches!(name.to_str(), Some("proc" | "sys" | "dev" | "tmp" | "run" | "out" | "space" | "fullpipe")) {
+            continue;
+        }
+        if kind.is_symlink() {
+            let to = fs::read_link(entry.path()).doing(|| format!("reading link {}", entry.path().display()))?;
+            std::os::unix::fs::symlink(to, &target).doing(|| format!("linking {}", target.display()))?;
+        } else if kind.is_dir() {
+            fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
+            bind(&entry.path(), &target)?;
+        }
+    }
+    for name in ["proc", "sys", "dev", "tmp", "run", "out", "space", "fullpipe"] {
+        let target = root.join(name);
+        fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
+    }
+    let out = format!("{folder}/out");
+    mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(out.as_str()))
+        .doing(|| format!("mounting the output folder {out}"))?;
+    attach("proc", "/tmp/proc", "")?;
+    attach("sysfs", "/tmp/sys", "")?;
+    attach("devtmpfs", "/tmp/dev", "")?;
+    attach("tmpfs", "/tmp/dev/shm", "mode=1777")?;
+    attach("tmpfs", "/tmp/tmp", "mode=1777")?;
+    attach("tmpfs", "/tmp/run", "mode=755")?;
+    let me = root.join(&BIN[1..]).join("fullpipe");
+    fs::write(&me, b"").doing(|| "making a place for the program".into())?;
+    let exe = fs::read_link("/tmp/proc/self/exe").doing(|| "finding the program".into())?;
+    bind(&exe, &me)?;
+    hosts_file(root)?;
+    std::env::set_current_dir(new).doing(|| "entering the root".into())?;
+    mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).doing(|| "moving the root".into())?;
+    nix::unistd::chroot(".").doing(|| "entering the root".into())?;
+    std::env::set_current_dir("/").doing(|| "entering the root".into())?;
+    for (file, value) in [
+        // Explicit buffers are honoured up to what a socket option can say.
+        ("net/core/rmem_max", "2147483647"),
+        ("net/core/wmem_max", "2147483647"),
+        ("net/core/netdev_max_backlog", "100000000"),
+        // Virtual time stands still while anyone can run: a sender that is told "writable" and then
+        // refused for want of TCP memory would spin for ever.
+        ("net/ipv4/tcp_mem", "100000000 100000000 100000000"),
+        ("net/ipv4/udp_mem", "100000000 100000000 100000000"),
+        // A guest that is out of memory has no result to give; the panic's words tell the host.
+        ("vm/panic_on_oom", "2"),
+        ("vm/overcommit_memory", "1"),
+    ] {
+        set(file, value)?;
+    }
+    Ok(())
+}
+
+/// Writes a file below /proc/sys.
+pub(super) fn set(name: &str, value: &str) -> Fallible<()> {
+    fs::write(format!("/proc/sys/{name}"), value).doing(|| format!("setting {} to {value}", name.replace('/', ".")))
+}
+
+/// Names that resolve without any service.
+fn hosts_file(root: &Path) -> Fallible<()> {
+    use super::topology::{A, B};
+    let file = root.join("run/hosts");
+    let text = format!("127.0.0.1 localhost\n{A} a\n{B} b\n");
+    fs::write(&file, text).doing(|| "writing the hosts file".into())?;
+    let target = root.join("etc/hosts");
+    if target.exists() { bind(&file, &target) } else { Ok(()) }
+}

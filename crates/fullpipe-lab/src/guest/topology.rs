@@ -1,0 +1,245 @@
+//! The path as Linux builds it.
+//!
+//! ```text
+//! a ──── r ──── b          a0, b0: netem, half the RTT each
+//!        │                 r1, r0: tbf, the bottleneck forward and back, drop-tail, counted in bytes
+//!        x                 x: cross traffic, only where there is some
+//! a ──── r ──── d ──── b   d1, d0: netem with what happens to packets, only where something does
+//! ```
+//!
+//! One queue, one job. The delay stands at the ends, where TCP's packets are still whole (one GSO
+//! packet is up to seven 9000-byte ones) and netem's work is least; netem takes them off the sender's
+//! account, so that TCP's own limit on queued bytes (TSQ) does not see the path's delay as a queue.
+//! The bottleneck splits them, since its burst is one packet, and everything after it happens to
+//! single packets.
+
+use std::net::Ipv4Addr;
+
+use fullpipe_path::units::{Probability, Rate, Size};
+use fullpipe_path::{Cross, LabPath};
+
+use super::end::End;
+use super::netlink::{Plug, Qdisc};
+use super::{Fallible, root};
+use crate::job::Job;
+
+/// Address of end a.
+pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+/// Address of end b.
+pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
+
+const A0: Plug = Plug { name: "a0", address: A };
+const R0: Plug = Plug { name: "r0", address: Ipv4Addr::new(10, 0, 1, 2) };
+const R1_TO_B: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 2, 2) };
+const R1_TO_D: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 4, 1) };
+const D0: Plug = Plug { name: "d0", address: Ipv4Addr::new(10, 0, 4, 2) };
+const D1: Plug = Plug { name: "d1", address: Ipv4Addr::new(10, 0, 2, 2) };
+const B0: Plug = Plug { name: "b0", address: B };
+const X0: Plug = Plug { name: "x0", address: Ipv4Addr::new(10, 0, 3, 1) };
+const R2: Plug = Plug { name: "r2", address: Ipv4Addr::new(10, 0, 3, 2) };
+
+/// How far a reordered packet jumps ahead, at most.
+const REORDER_NS: u64 = 1_000_000;
+
+/// The hosts of a path.
+pub(super) struct Net {
+    pub(super) a: End,
+    pub(super) b: End,
+    pub(super) r: End,
+    pub(super) d: Option<End>,
+    pub(super) x: Option<End>,
+}
+
+/// Builds it.
+pub(super) fn build(job: &Job) -> Fallible<Net> {
+    let path = &job.path;
+    let (a, b, r) = (End::new("a", true)?, End::new("b", true)?, End::new("r", false)?);
+    let impaired = path.impaired_forward() || !path.loss_back.is_zero();
+    let d = if impaired { Some(End::new("d", false)?) } else { None };
+    let x = if path.cross.is_some() { Some(End::new("x", false)?) } else { None };
+
+    join(&a, A0, &r, R0, path.mtu)?;
+    match &d {
+        None => join(&r, R1_TO_B, &b, B0, path.mtu)?,
+        Some(d) => {
+            join(&r, R1_TO_D, d, D0, path.mtu)?;
+            join(d, D1, &b, B0, path.mtu)?;
+        }
+    }
+    if let Some(x) = &x {
+        join(x, X0, &r, R2, path.mtu)?;
+        x.run(|n| n.route(None, R2.address))?;
+    }
+    a.run(|n| n.route(None, R0.address))?;
+    let network = |plug: Plug| {
+        let [a, b, c, _] = plug.address.octets();
+        Some(Ipv4Addr::new(a, b, c, 0))
+    };
+    if let Some(d) = &d {
+        r.run(move |n| n.route(network(B0), D0.address))?;
+        d.run(|n| n.route(None, R1_TO_D.address))?;
+        b.run(|n| n.route(None, D1.address))?;
+    } else {
+        b.run(|n| n.route(None, R1_TO_B.address))?;
+    }
+
+    let tbf = bottleneck(path);
+    let back = bottleneck(path);
+    r.run(move |n| {
+        n.qdisc("r1", &tbf)?;
+        n.qdisc("r0", &back)
+    })?;
+    let mut forward_ns = path.rtt.0 / 2;
+    let back_ns = path.rtt.0 - forward_ns;
+    if let Some(d) = &d {
+        let (forward, taken) = impairments(path, forward_ns, job.seed);
+        forward_ns -= taken;
+        let back = Netem { loss: path.loss_back, seed: job.seed ^ 0x6261_636b, ..Netem::default() };
+        let back_needed = !path.loss_back.is_zero();
+        d.run(move |n| {
+            n.qdisc("d1", &forward.qdisc())?;
+            if back_needed { n.qdisc("d0", &back.qdisc()) } else { Ok(()) }
+        })?;
+        if back_needed {
+            // Lost one by one, packets must travel one by one; the way back has no bottleneck before.
+            b.run(|n| n.one_segment_at_a_time("b0"))?;
+        }
+    }
+    let delay = |ns| Netem { delay_ns: ns, ..Netem::default() }.qdisc();
+    let (near, far) = (delay(forward_ns), delay(back_ns));
+    a.run(move |n| n.qdisc("a0", &near))?;
+    b.run(move |n| n.qdisc("b0", &far))?;
+    if let Some(x) = &x {
+        let queue = match path.cross {
+            // fq sends each packet at the socket's pacing rate, to the nanosecond.
+            Some(Cross::Udp(_)) => Qdisc { kind: "fq", options: attribute(1, &100_000_u32.to_ne_bytes()) },
+            _ => delay(path.rtt.0 / 2),
+        };
+        x.run(move |n| n.qdisc("x0", &queue))?;
+    }
+    for end in [Some(&r), d.as_ref()].into_iter().flatten() {
+        end.run(|_| root::set("net/ipv4/ip_forward", "1"))?;
+    }
+    for end in [Some(&a), Some(&b), x.as_ref()].into_iter().flatten() {
+        let more = job.sysctl.clone();
+        end.run(move |_| {
+            // A stock kernel's, which would else depend on the guest's memory (net/ipv4/tcp.c).
+            root::set("net/ipv4/tcp_rmem", "4096 131072 6291456")?;
+            root::set("net/ipv4/tcp_wmem", "4096 16384 4194304")?;
+            // Each run starts as if nobody had ever used the path.
+            root::set("net/ipv4/tcp_no_metrics_save", "1")?;
+            more.iter().try_for_each(|(name, value)| root::set(&name.replace('.', "/"), value))
+        })?;
+    }
+    Ok(Net { a, b, r, d, x })
+}
+
+fn join(near: &End, p: Plug, far: &End, q: Plug, mtu: u32) -> Fallible<()> {
+    let namespace = far.namespace();
+    near.run(move |n| n.veth(&p, &q, namespace, mtu))?;
+    near.run(move |n| n.plug(&p, &q))?;
+    far.run(move |n| n.plug(&q, &p))
+}
+
+/// A netlink attribute: length, kind, value, padding to four bytes.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
+    bytes.extend_from_slice(&kind.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().div_ceil(4) * 4, 0);
+    bytes
+}
+
+/// `struct tc_ratespec`: Ethernet link layer, so that the kernel needs no rate table.
+fn ratespec(rate: Rate, overhead: u64) -> Vec<u8> {
+    let mut bytes = vec![0, 1];
+    bytes.extend_from_slice(&(overhead as u16).to_ne_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&u32::try_from(rate.0 / 8).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes
+}
+
+/// tbf with a byte-counted drop-tail queue (`bfifo`, its own child), burst one packet.
+fn bottleneck(path: &LabPath) -> Qdisc {
+    let overhead = path.modality.map_or(0, fullpipe_path::Modality::overhead);
+    let frame = path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32;
+    let Size(queue) = path.queue;
+    let mut parms = ratespec(path.rate, overhead);
+    parms.extend_from_slice(&ratespec(Rate(0), 0));
+    parms.extend_from_slice(&(queue as u32).to_ne_bytes());
+    // buffer and mtu, in clock ticks, are overruled by the burst below.
+    parms.extend_from_slice(&[0; 8]);
+    let mut options = attribute(1, &parms);
+    options.extend(attribute(4, &(path.rate.0 / 8).to_ne_bytes()));
+    options.extend(attribute(6, &frame.to_ne_bytes()));
+    Qdisc { kind: "tbf", options }
+}
+
+/// What netem is to do.
+#[derive(Default)]
+struct Netem {
+    delay_ns: u64,
+    jitter_ns: u64,
+    loss: Probability,
+    duplicate: Probability,
+    corrupt: Probability,
+    reorder: Probability,
+    /// A rate far above the path's makes netem place each packet after the one before: jitter then
+    /// keeps the order.
+    in_order: bool,
+    seed: u64,
+}
+
+/// Impairments forward, and how much of the one-way delay they stand for.
+fn impairments(path: &LabPath, forward_ns: u64, seed: u64) -> (Netem, u64) {
+    let jitter_ns = path.jitter.map_or(0, |j| j.0.min(forward_ns));
+    let jump_ns = if path.reorder.is_zero() { 0 } else { REORDER_NS.min(forward_ns) };
+    let delay_ns = jitter_ns.max(jump_ns);
+    let netem = Netem {
+        delay_ns,
+        jitter_ns,
+        loss: path.loss,
+        duplicate: path.duplicate,
+        corrupt: path.corrupt,
+        reorder: path.reorder,
+        in_order: jitter_ns > 0,
+        seed: seed ^ 0x666f_7277,
+    };
+    (netem, delay_ns)
+}
+
+impl Netem {
+    fn qdisc(&self) -> Qdisc {
+        // As tc(8) does: a probability is a fraction of 2^32 - 1.
+        let fraction = |p: Probability| ((p.get() * f64::from(u32::MAX)).round() as u32).to_ne_bytes();
+        let mut options = Vec::new();
+        // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. netem's limit counts
+        // packets in flight too, so it must never bind.
+        options.extend_from_slice(&0u32.to_ne_bytes());
+        options.extend_from_slice(&(i32::MAX as u32).to_ne_bytes());
+        options.extend_from_slice(&fraction(self.loss));
+        options.extend_from_slice(&u32::from(!self.reorder.is_zero()).to_ne_bytes());
+        options.extend_from_slice(&fraction(self.duplicate));
+        options.extend_from_slice(&0u32.to_ne_bytes());
+        let zero = 0u32.to_ne_bytes();
+        if !self.reorder.is_zero() {
+            options.extend(attribute(3, &[fraction(self.reorder), zero].concat()));
+        }
+        if !self.corrupt.is_zero() {
+            options.extend(attribute(4, &[fraction(self.corrupt), zero].concat()));
+        }
+        if self.in_order {
+            // struct tc_netem_rate: rate, packet_overhead, cell_size, cell_overhead.
+            options.extend(attribute(6, &[u32::MAX.to_ne_bytes(), zero, zero, zero].concat()));
+            options.extend(attribute(8, &1_000_000_000_000_u64.to_ne_bytes()));
+        }
+        options.extend(attribute(10, &(self.delay_ns as i64).to_ne_bytes()));
+        options.extend(attribute(11, &(self.jitter_ns as i64).to_ne_bytes()));
+        if self.seed != 0 {
+            // Kernels before 6.7 do not know it; their netem draws from the kernel's own generator,
+            // which the testbed seeds.
+            options.extend(attribute(14, &self.seed.to_ne_bytes()));
+        }
+        Qdisc { kind: "netem", options }
+    }
+}

@@ -1,0 +1,168 @@
+//! What a guest is to do, and what it did: the two files between host and guest.
+
+use std::collections::BTreeMap;
+
+use fullpipe_path::{LabPath, Size, Time};
+use serde::{Deserialize, Serialize};
+
+/// One of the two ends of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum End {
+    /// The near end; data goes from here unless told otherwise.
+    A,
+    /// The far end.
+    B,
+}
+
+impl End {
+    /// Its name, which resolves in the guest.
+    pub fn name(self) -> &'static str {
+        match self {
+            End::A => "a",
+            End::B => "b",
+        }
+    }
+}
+
+/// A program on one end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Where it runs.
+    pub end: End,
+    /// Program and arguments. `fullpipe` is this very program.
+    pub run: Vec<String>,
+    /// When it starts, virtual time.
+    #[serde(default = "zero")]
+    pub start: Time,
+    /// When it is asked to end (SIGTERM), if it has not by itself.
+    #[serde(default)]
+    pub stop: Option<Time>,
+    /// Added to its environment.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Whether the scenario goes on until it ends. By default on end a, not on end b.
+    #[serde(default)]
+    pub wait: Option<bool>,
+}
+
+fn zero() -> Time {
+    Time(0)
+}
+
+impl Program {
+    /// Whether the scenario waits for it.
+    pub fn waited(&self) -> bool {
+        self.wait.unwrap_or(self.end == End::A)
+    }
+}
+
+/// Everything that a guest does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The path between the ends.
+    pub path: LabPath,
+    /// Seeds every random number of the guest.
+    pub seed: u64,
+    /// The programs, in the order in which they are started when they start together.
+    pub programs: Vec<Program>,
+    /// Size of the memory-backed folder `/space` at each end, if any.
+    pub space: Option<Size>,
+    /// Kernel settings of both ends besides the testbed's own, `net.ipv4.tcp_rmem` and its like.
+    pub sysctl: BTreeMap<String, String>,
+    /// Between looks at the bottleneck's queue.
+    pub sample: Time,
+    /// Virtual time after which the scenario is over in any case.
+    pub until: Option<Time>,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It could not be started.
+    NotStarted(String),
+}
+
+/// What a program did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProgramReport {
+    /// How it ended.
+    pub ended: Ended,
+    /// When it started, seconds of virtual time.
+    pub start_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Whether it was asked to end, because its time or the scenario was over.
+    pub stopped: bool,
+}
+
+/// The bottleneck's queue at one instant.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct QueueSample {
+    /// Nanoseconds of the guest's `CLOCK_MONOTONIC`.
+    pub ns: u64,
+    /// Bytes in it.
+    pub backlog_bytes: u32,
+    /// Packets that it dropped so far.
+    pub drops: u32,
+}
+
+/// A queue's totals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct QueueTotals {
+    /// Bytes that went through, Ethernet headers included.
+    pub bytes: u64,
+    /// Packets that went through.
+    pub packets: u32,
+    /// Packets dropped.
+    pub drops: u32,
+}
+
+/// What a guest did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Why the guest could not do its job, if it could not.
+    pub error: Option<String>,
+    /// Each program, in the job's order.
+    pub programs: Vec<ProgramReport>,
+    /// The forward bottleneck, from a to b.
+    pub forward: QueueTotals,
+    /// The bottleneck from b to a.
+    pub back: QueueTotals,
+    /// What the path's impairments did to forward packets; drops are random losses.
+    pub impaired: QueueTotals,
+    /// The same on the way back.
+    pub impaired_back: QueueTotals,
+    /// Most bytes seen in the forward queue.
+    pub deepest: u32,
+    /// The forward queue over time.
+    pub queue: Vec<QueueSample>,
+    /// Length of the scenario, seconds of virtual time.
+    pub seconds: f64,
+}
+
+/// The guest's instant at which a scenario's time starts, nanoseconds of its `CLOCK_MONOTONIC`. Fixed,
+/// and later than any boot, so that a kernel's own timers stand alike in every run.
+pub const ZERO_NS: u64 = 1_000_000_000;
+
+/// Names of the files in the guest's output folder.
+pub mod file {
+    /// [`super::Report`], JSON; written last.
+    pub const REPORT: &str = "report.json";
+    /// Virtual nanoseconds and bytes through the bottleneck, while the guest runs.
+    pub const PROGRESS: &str = "progress";
+    /// Standard output of program `i`.
+    pub fn stdout(i: usize) -> String {
+        format!("{i}.out")
+    }
+    /// Standard error of program `i`.
+    pub fn stderr(i: usize) -> String {
+        format!("{i}.err")
+    }
+}

@@ -1,0 +1,350 @@
+//! The guest's kernel: built once from the distribution's source, kept in the user's cache.
+//!
+//! A build is named by a hash of the source tarball, the configuration and the patches, takes its name
+//! only when it is whole, and holds a lock meanwhile: of two builds at once the second waits and finds
+//! the first one's result. What a killed build leaves is cleared away by the next.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::error::{LabError, host};
+
+const CONFIG: &str = include_str!("../../../lab/kernel/config");
+const PATCHES: [(&str, &str); 3] = [
+    (
+        "0001-um-jiffies-of-one-millisecond.patch",
+        include_str!("../../../lab/kernel/0001-um-jiffies-of-one-millisecond.patch"),
+    ),
+    ("0002-um-room-for-every-xstate.patch", include_str!("../../../lab/kernel/0002-um-room-for-every-xstate.patch")),
+    ("0003-um-seeded-random-numbers.patch", include_str!("../../../lab/kernel/0003-um-seeded-random-numbers.patch")),
+];
+/// Objects that a build compiles, about; for the progress bar.
+pub const STEPS: u64 = 1_750;
+const TOOLS: [&str; 7] = ["make", "gcc", "flex", "bison", "bc", "xz", "patch"];
+
+/// A kernel that has been built.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Its executable.
+    pub executable: PathBuf,
+    /// Its release, `6.12.117`.
+    pub version: String,
+}
+
+/// What is kept beside the executable.
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    version: String,
+    recipe: String,
+    source_sha256: String,
+}
+
+/// Where fullpipe keeps what can be made again: `$FULLPIPE_CACHE`, else `fullpipe` in the user's cache
+/// folder.
+///
+/// # Errors
+/// There is no home folder.
+pub fn cache_folder() -> Result<PathBuf, LabError> {
+    let var = |name| std::env::var_os(name).filter(|v: &std::ffi::OsString| !v.is_empty()).map(PathBuf::from);
+    var("FULLPIPE_CACHE")
+        .or_else(|| Some(var("XDG_CACHE_HOME")?.join("fullpipe")))
+        .or_else(|| Some(var("HOME")?.join(".cache/fullpipe")))
+        .ok_or_else(|| host("finding the cache folder")(std::io::Error::other("set HOME or FULLPIPE_CACHE")))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Hash of configuration and patches.
+fn recipe() -> String {
+    let mut hash = Sha256::new();
+    hash.update(CONFIG);
+    PATCHES.iter().for_each(|(_, patch)| hash.update(patch));
+    hex(&hash.finalize()[..8])
+}
+
+/// Version numbers for comparison: 6.12 is after 6.1.
+fn order(version: &str) -> Vec<u64> {
+    version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Whether `version` is `wanted` or one of its patch releases.
+fn matches(version: &str, wanted: &str) -> bool {
+    version.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+']))
+}
+
+/// The newest kernel of this program's recipe in the cache, or the newest of a version.
+///
+/// # Errors
+/// None there, or not on x86-64.
+pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
+    check_architecture()?;
+    let recipe = recipe();
+    let mut found: Vec<Kernel> = fs::read_dir(cache.join("kernel"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let text = fs::read(entry.path().join("manifest.json")).ok()?;
+            let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+            let fits = manifest.recipe == recipe && wanted.is_none_or(|w| matches(&manifest.version, w));
+            fits.then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
+        })
+        .collect();
+    found.sort_by_key(|kernel| order(&kernel.version));
+    found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned) })
+}
+
+fn check_architecture() -> Result<(), LabError> {
+    if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(LabError::Architecture(std::env::consts::ARCH)) }
+}
+
+/// The distribution's newest source, or that of a version.
+fn find_source(wanted: Option<&str>) -> Result<PathBuf, LabError> {
+    let mut found: Vec<(Vec<u64>, PathBuf)> = fs::read_dir("/usr/src")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let path = entry.path();
+            // Debian packs linux-source-6.12.tar.xz; Ubuntu puts its .tar.bz2 into a folder of that name.
+            let path = if path.is_dir() { path.join(format!("{}.tar.bz2", entry.file_name().to_str()?)) } else { path };
+            let name = path.file_name()?.to_str()?;
+            let version = name.strip_prefix("linux-source-")?.split(".tar").next()?.to_owned();
+            let fits = name.contains(".tar")
+                && path.is_file()
+                && wanted.is_none_or(|w| matches(w, &version) || matches(&version, w));
+            (fits && order(&version) >= vec![6, 1]).then(|| (order(&version), path))
+        })
+        .collect();
+    found.sort();
+    found.pop().map(|(_, path)| path).ok_or_else(|| LabError::NoSource {
+        wanted: wanted.map(str::to_owned),
+        package: wanted.map_or("linux-source".into(), |w| format!("linux-source-{w}")),
+    })
+}
+
+fn check_tools() -> Result<(), LabError> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    for tool in TOOLS {
+        if !std::env::split_paths(&path).any(|folder| folder.join(tool).is_file()) {
+            return Err(LabError::NoTool { tool });
+        }
+    }
+    Ok(())
+}
+
+/// What to build from.
+pub struct Source<'a> {
+    /// A tarball that the user names.
+    pub tarball: Option<&'a Path>,
+    /// A version of the distribution's.
+    pub version: Option<&'a str>,
+}
+
+/// Builds a kernel, or finds that it has been built. `progress` is told the steps done, of about
+/// [`STEPS`].
+///
+/// # Errors
+/// No source, a tool missing, or the build fails; nothing half-made is left under a kernel's name.
+pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) -> Result<Kernel, LabError> {
+    check_architecture()?;
+    let tarball = match source.tarball {
+        Some(path) => path.to_owned(),
+        None => find_source(source.version)?,
+    };
+    let sha = sha256(&tarball)?;
+    let folder = cache.join("kernel");
+    fs::create_dir_all(&folder).map_err(host(format!("making {}", folder.display())))?;
+    let name = format!("{}-{}", &sha[..12], recipe());
+    let target = folder.join(&name);
+    let lock = File::create(folder.join(format!("{name}.lock"))).map_err(host("locking the kernel's build"))?;
+    progress(0, "waiting for another build");
+    let _lock =
+        Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| host("locking the kernel's build")(e.into()))?;
+    if !target.join("manifest.json").is_file() {
+        check_tools()?;
+        let building = folder.join(format!("{name}.building"));
+        // Left by a build that was killed: the lock is ours now, so nobody works in it.
+        let _ = fs::remove_dir_all(&building);
+        let built = build_in(&building, &tarball, &sha, progress)
+            .and_then(|()| fs::rename(building.join("result"), &target).map_err(host("keeping the kernel")));
+        let _ = fs::remove_dir_all(&building);
+        built?;
+    }
+    let text = fs::read(target.join("manifest.json")).map_err(host("reading the kernel's manifest"))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&text).map_err(|e| host("reading the kernel's manifest")(e.into()))?;
+    Ok(Kernel { executable: target.join("linux"), version: manifest.version })
+}
+
+fn sha256(path: &Path) -> Result<String, LabError> {
+    let reading = || host(format!("reading the kernel's source {}", path.display()));
+    let mut file = File::open(path).map_err(reading())?;
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut chunk).map_err(reading())? {
+            0 => return Ok(hex(&hash.finalize())),
+            n => hash.update(&chunk[..n]),
+        }
+    }
+}
+
+fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &str)) -> Result<(), LabError> {
+    let tree = folder.join("tree");
+    fs::create_dir_all(&tree).map_err(host(format!("making {}", tree.display())))?;
+    progress(0, "unpacking");
+    let mut tar = Command::new("tar");
+    tar.arg("xf").arg(tarball).args(["--strip-components=1", "-C"]).arg(&tree);
+    run(tar, "unpacking the source", &mut |_| {})?;
+    for (name, text) in PATCHES {
+        // From 6.13 on, user-mode Linux asks the host for the size of its xstate.
+        if name.contains("xstate") && !mentions(&tree.join("arch/x86/um/user-offsets.c"), "2696") {
+            continue;
+        }
+        let file = folder.join(name);
+        fs::write(&file, text).map_err(host("writing a patch"))?;
+        let mut patch = Command::new("patch");
+        patch.args(["-p1", "--batch", "--fuzz=3", "-d"]).arg(&tree).arg("-i").arg(&file);
+        run(patch, "patching the source", &mut |_| {})?;
+    }
+    let config = folder.join("config");
+    fs::write(&config, CONFIG).map_err(host("writing the configuration"))?;
+    let make = |target: &[&str]| {
+        let mut make = Command::new("make");
+        make.current_dir(&tree).args(["ARCH=um", "SUBARCH=x86_64", "LC_ALL=C"]).args(target);
+        // The same source gives the same kernel, whoever builds it and when.
+        make.env("KBUILD_BUILD_TIMESTAMP", "2000-01-01")
+            .env("KBUILD_BUILD_USER", "fullpipe")
+            .env("KBUILD_BUILD_HOST", "lab");
+        make.env("KCONFIG_ALLCONFIG", &config).env_remove("MAKEFLAGS").env_remove("MFLAGS");
+        make
+    };
+    progress(0, "configuring");
+    run(make(&["allnoconfig"]), "configuring", &mut |_| {})?;
+    check_config(&tree.join(".config"))?;
+    let jobs = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut steps = 0;
+    run(make(&[&format!("-j{jobs}"), "linux"]), "compiling", &mut |line| {
+        if line.starts_with("  CC ") || line.starts_with("  AR ") {
+            steps += 1;
+            progress(steps, "compiling");
+        }
+    })?;
+    let version =
+        fs::read_to_string(tree.join("include/config/kernel.release")).map_err(host("reading the release"))?;
+    let manifest = Manifest { version: version.trim().to_owned(), recipe: recipe(), source_sha256: sha.to_owned() };
+    let result = folder.join("result");
+    let json = serde_json::to_vec_pretty(&manifest).map_err(|e| host("writing the manifest")(e.into()))?;
+    fs::create_dir_all(&result)
+        .and_then(|()| fs::copy(tree.join("linux"), result.join("linux")))
+        .and_then(|_| fs::write(result.join("manifest.json"), json))
+        .map_err(host("keeping the kernel"))?;
+    // Symbols are for whoever debugs the kernel; without them it is a tenth of the size.
+    let mut strip = Command::new("strip");
+    strip.arg(result.join("linux"));
+    run(strip, "stripping the kernel", &mut |_| {})
+}
+
+fn mentions(file: &Path, text: &str) -> bool {
+    fs::read_to_string(file).is_ok_and(|content| content.contains(text))
+}
+
+/// Every option that was asked for must have been granted: a dropped one would show only as a
+/// strange result much later.
+fn check_config(file: &Path) -> Result<(), LabError> {
+    let granted = fs::read_to_string(file).map_err(host("reading the configuration"))?;
+    let granted: std::collections::HashSet<&str> = granted.lines().collect();
+    let missing: Vec<&str> = CONFIG
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with("CONFIG_") && !line.ends_with("=n") && !granted.contains(line))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(LabError::Build { doing: "configuring", why: format!("this source did not grant {}", missing.join(", ")) })
+}
+
+/// Runs a step of the build; an error carries the end of what it printed.
+fn run(mut command: Command, doing: &'static str, line: &mut dyn FnMut(&str)) -> Result<(), LabError> {
+    let failed = |why: String| LabError::Build { doing, why };
+    let (output, writer) = std::io::pipe().map_err(|e| failed(e.to_string()))?;
+    let errors = writer.try_clone().map_err(|e| failed(e.to_string()))?;
+    command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+    let mut child = command.spawn().map_err(|e| failed(format!("{}: {e}", command.get_program().display())))?;
+    // Ours must close too, or the end of the output never comes.
+    drop(command);
+    let mut tail = std::collections::VecDeque::new();
+    for text in BufReader::new(output).lines().map_while(Result::ok) {
+        line(&text);
+        tail.push_back(text);
+        if tail.len() > 15 {
+            tail.pop_front();
+        }
+    }
+    let status = child.wait().map_err(|e| failed(e.to_string()))?;
+    if status.success() {
+        return Ok(());
+    }
+    let text: Vec<String> = tail.into();
+    Err(failed(format!("{status}\n{}", text.join("\n"))))
+}
+
+/// Writes the configuration and patches for whoever wants to build by hand.
+///
+/// # Errors
+/// The stream's.
+pub fn print_recipe(to: &mut impl Write) -> std::io::Result<()> {
+    writeln!(to, "{CONFIG}")?;
+    PATCHES.iter().try_for_each(|(_, patch)| writeln!(to, "{patch}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert!(order("6.12.117") > order("6.1.192"));
+        assert!(matches("6.1.192", "6.1"));
+        assert!(!matches("6.12.117", "6.1"));
+        assert!(matches("6.12.117", "6.12.117"));
+    }
+
+    #[test]
+    fn an_unknown_kernel_says_how_to_build_it() {
+        let empty = std::env::temp_dir().join("fullpipe-no-such-cache");
+        let error = find(&empty, Some("6.12")).unwrap_err().to_string();
+        assert!(error.contains("fullpipe lab kernel --version 6.12"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_tarball_leaves_nothing() {
+        let cache = tempfile::tempdir().unwrap();
+        let source = Source { tarball: Some(Path::new("/no/such.tar.xz")), version: None };
+        assert!(build(cache.path(), &source, &|_, _| {}).unwrap_err().to_string().contains("/no/such.tar.xz"));
+        assert!(!cache.path().join("kernel").exists());
+    }
+
+    #[test]
+    fn a_broken_tarball_leaves_no_kernel() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball = cache.path().join("linux-source-6.12.tar.xz");
+        fs::write(&tarball, b"not a tarball").unwrap();
+        let source = Source { tarball: Some(&tarball), version: None };
+        let error = build(cache.path(), &source, &|_, _| {}).unwrap_err();
+        assert!(matches!(error, LabError::Build { .. } | LabError::NoTool { .. }), "{error}");
+        assert!(find(cache.path(), None).is_err());
+        let left: Vec<_> = fs::read_dir(cache.path().join("kernel")).unwrap().flatten().collect();
+        assert!(left.iter().all(|entry| entry.path().extension().is_some_and(|e| e == "lock")), "{left:?}");
+    }
+}

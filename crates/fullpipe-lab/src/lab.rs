@@ -1,0 +1,190 @@
+//! The testbed as the rest of fullpipe uses it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fullpipe_path::record::Outcome;
+use fullpipe_path::{Direction, ExitClass, LabPath, Run, Size, Time, Workload};
+use serde_json::{Value, json};
+
+use crate::boot::{self, Boot, Done};
+use crate::error::LabError;
+use crate::job::{End, Ended, Job, Program, file};
+use crate::{kernel, merge};
+
+/// A kernel that is ready to boot.
+pub struct Lab {
+    kernel: kernel::Kernel,
+    cache: PathBuf,
+    memory: Option<Size>,
+}
+
+/// A run's record.
+pub struct LabMeasured {
+    /// NDJSON.
+    pub text: String,
+    /// Its last line.
+    pub outcome: Outcome,
+}
+
+impl Lab {
+    /// Finds the newest kernel that was built, or the newest of a version.
+    ///
+    /// # Errors
+    /// There is none, or this is not x86-64.
+    pub fn open(version: Option<&str>) -> Result<Lab, LabError> {
+        let cache = kernel::cache_folder()?;
+        let kernel = kernel::find(&cache, version)?;
+        Ok(Lab { kernel, cache, memory: None })
+    }
+
+    /// Gives guests this much memory instead of what the path needs.
+    pub fn with_memory(mut self, memory: Option<Size>) -> Lab {
+        self.memory = memory;
+        self
+    }
+
+    /// The kernel's release.
+    pub fn kernel_version(&self) -> &str {
+        &self.kernel.version
+    }
+
+    /// Boots a guest and runs a job to its end. `progress` is told virtual seconds and bytes through
+    /// the bottleneck.
+    ///
+    /// # Errors
+    /// The guest's.
+    pub fn run(&self, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
+        let memory = self.memory.map_or_else(|| memory(job), |Size(bytes)| bytes);
+        let seats = self.cache.join("seats");
+        boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
+    }
+
+    /// Measures one run, with this program at both ends. `progress` is told the fraction done, and the
+    /// rate in words.
+    ///
+    /// # Errors
+    /// The guest's, or that of either program in it.
+    pub fn measure(
+        &self,
+        run: &Run,
+        path: &LabPath,
+        limit: Duration,
+        stall: Time,
+        progress: &dyn Fn(f64, &str),
+    ) -> Result<LabMeasured, LabError> {
+        let job = measuring_job(run, path, stall);
+        let done = self.run(&job, limit, &|seconds, bytes| {
+            let fraction = match run.workload {
+                Workload::Size(Size(total)) => bytes as f64 / total as f64,
+                Workload::Duration(time) => seconds / time.seconds(),
+            };
+            progress(fraction.min(1.0), &format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
+        })?;
+        check_programs(&job, &done)?;
+        let text = fs::read_to_string(done.out(&file::stdout(1)))
+            .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
+        let mut real: BTreeMap<String, Value> = BTreeMap::new();
+        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        real.insert("ended_unix_s".into(), json!(ended.as_secs()));
+        real.insert("wall_s".into(), json!(done.wall_s));
+        real.insert("memory_bytes".into(), json!(done.memory_peak));
+        if let Ok(host) = nix::unistd::gethostname() {
+            real.insert("host".into(), json!(host.to_string_lossy()));
+        }
+        let (text, outcome) = merge::merge(&text, &done.report, &real).map_err(LabError::Guest)?;
+        Ok(LabMeasured { text, outcome })
+    }
+}
+
+fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
+    let words = |text: &[&str]| text.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
+    // A virtual second costs nothing while nothing happens, so patience is free; but a path whose round
+    // trip is long needs it.
+    let stall = stall.to_string();
+    let serve = words(&["fullpipe", "serve", "--once", "--guest", "--quiet", "--bind", "10.0.2.1", "--stall", &stall]);
+    let mut measure = words(&["fullpipe", "measure", "10.0.2.1", "--json", "--stall", &stall]);
+    let t = &run.transport;
+    let (kind, amount) = match run.workload {
+        Workload::Size(size) => ("--size", size.to_string()),
+        Workload::Duration(time) => ("--duration", time.to_string()),
+    };
+    for (flag, value) in [
+        ("--guest", path.to_string()),
+        ("--cc", t.cc.clone()),
+        ("--streams", t.streams.to_string()),
+        ("--buffer", t.buffer.to_string()),
+        (kind, amount),
+        ("--seed", run.seed.to_string()),
+        ("--sample", run.sample.to_string()),
+    ] {
+        measure.extend([flag.to_owned(), value]);
+    }
+    if let Some(pacing) = t.pacing {
+        measure.extend(["--pacing".to_owned(), pacing.to_string()]);
+    }
+    if run.direction == Direction::Receive {
+        measure.push("--reverse".into());
+    }
+    let mut a = program(End::A, measure);
+    // The server listens before anyone calls.
+    a.start = Time(10_000_000);
+    Job {
+        path: path.clone(),
+        seed: run.seed,
+        programs: vec![program(End::B, serve), a],
+        space: None,
+        sysctl: BTreeMap::new(),
+        sample: run.sample,
+        until: None,
+    }
+}
+
+/// An error of the first program that failed and was not asked to end; of the one that was waited for
+/// before the others, since these may only have lost it.
+pub(crate) fn check_programs(job: &Job, done: &Done) -> Result<(), LabError> {
+    let mut order: Vec<usize> = (0..job.programs.len()).collect();
+    order.sort_by_key(|&i| !job.programs[i].waited());
+    for i in order {
+        let (program, Some(report)) = (&job.programs[i], done.report.programs.get(i)) else { continue };
+        let (how, class) = match &report.ended {
+            Ended::Exit(0) => continue,
+            _ if report.stopped => continue,
+            Ended::Exit(code) => (format!("failed with status {code}"), ExitClass::from_code(*code)),
+            Ended::Signal(signal) => (format!("was killed by signal {signal}"), None),
+            Ended::NotStarted(why) => (format!("could not be started: {why}"), None),
+        };
+        let is_ours = program.run.first().is_some_and(|name| name == "fullpipe");
+        return Err(LabError::Program {
+            program: program.run.join(" "),
+            end: program.end.name(),
+            how,
+            output: tail(&done.out(&file::stderr(i))),
+            class: class.filter(|_| is_ours).unwrap_or(ExitClass::Lab),
+        });
+    }
+    Ok(())
+}
+
+/// The end of a program's output, as one line.
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(3)..];
+    last.join(" | ").trim_start_matches("error: ").to_owned()
+}
+
+/// Bytes of memory that a job's guest may use: what is in flight and queued, at the size that it has
+/// in the kernel, and room for the kernel, the programs and their files. Packets sent by reference hold
+/// no payload of their own, but other programs' do.
+fn memory(job: &Job) -> u64 {
+    let path = &job.path;
+    let in_flight = path.bdp() + path.queue.0 * 2;
+    let per_byte = if path.mtu == 9000 { 1.3 } else { 2.2 };
+    let files = job.space.map_or(0, |Size(bytes)| bytes * 2);
+    let base = 192 << 20;
+    base + (in_flight as f64 * per_byte) as u64 + files
+}
