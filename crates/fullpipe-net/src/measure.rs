@@ -60,6 +60,7 @@ pub fn measure(
     if options.check_memory {
         socket::check_memory(&request.transport)?;
     }
+    socket::check_cc(&request.transport)?;
     let started = sys::now_ns();
     let mut control = connect(host, options.connect)?;
     greet(&mut control)?;
@@ -93,6 +94,16 @@ pub fn measure(
     let wall_s = (sys::now_ns() - started) as f64 * 1e-9;
     let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
     Ok(combine(request, options, (zero_ns, rtt_ns), wall_s, sender, receiver))
+}
+
+/// Round-trip time to a server, seconds, from its control connection.
+///
+/// # Errors
+/// It cannot be reached, or is no server of this version.
+pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
+    let mut control = connect(host, timeout)?;
+    greet(&mut control)?;
+    compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 * 1e-9)
 }
 
 fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {

@@ -170,9 +170,13 @@ fn serve(stream: TcpStream, peer: &str, options: &ServeOptions, log: &dyn Fn(&Ev
         }
         other => return Err(control.unexpected(&other)),
     }
-    let request = match control.receive("waiting for a request")? {
-        Message::Request(request) => request,
-        other => return Err(control.unexpected(&other)),
+    let request = loop {
+        match control.receive("waiting for a request")? {
+            Message::Request(request) => break request,
+            // Whoever only wants to know the round-trip time asks, and goes.
+            Message::Clock { .. } => control.send(&Message::Clock { ns: sys::now_ns() }, "telling the time")?,
+            other => return Err(control.unexpected(&other)),
+        }
     };
     let joined = validate(&request, options)
         .map_err(|why| NetError::Refused { peer: "this server".into(), why })

@@ -36,6 +36,15 @@ pub(crate) fn apply(socket: &Socket, transport: &Transport) -> Result<(), NetErr
     Ok(())
 }
 
+/// Refuses a congestion control that this kernel lacks, before anyone is asked anything.
+///
+/// # Errors
+/// It lacks it.
+pub(crate) fn check_cc(transport: &Transport) -> Result<(), NetError> {
+    let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
+    apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe)
+}
+
 fn available() -> String {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .map_or_else(|_| "(unreadable)".into(), |text| text.trim().replace(' ', ", "))
