@@ -30,7 +30,7 @@ pub(crate) fn merge(text: &str, report: &Report, real: &BTreeMap<String, Value>)
     let mut queue = report
         .queue
         .iter()
-        .filter_map(|q| Some((q.ns.checked_sub(zero_ns)? as f64 * 1e-9, q)))
+        .filter_map(|q| Some((q.ns.checked_sub(zero_ns)? as f64 / 1e9, q)))
         .map(|(t, q)| (t, json!({"kind": "queue", "t": t, "backlog_bytes": q.backlog_bytes, "drops": q.drops})))
         .peekable();
     let mut merged = String::with_capacity(text.len() + report.queue.len() * 80);

@@ -91,7 +91,7 @@ pub fn measure(
     let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64 };
     let ours = session::run(&role, &streams, &mut control, progress)?;
     let theirs = receive_report(&mut control)?;
-    let wall_s = (sys::now_ns() - started) as f64 * 1e-9;
+    let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
     Ok(combine(request, options, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
@@ -103,7 +103,7 @@ pub fn measure(
 pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
     let mut control = connect(host, timeout)?;
     greet(&mut control)?;
-    compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 * 1e-9)
+    compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 / 1e9)
 }
 
 fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
@@ -193,15 +193,15 @@ fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
     loop {
         match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
             Frame::Samples(mut batch) => samples.append(&mut batch),
-            Frame::Message(Message::Report(theirs)) => report = Some(theirs),
-            Frame::Message(Message::Failed { why }) => {
-                return Err(NetError::Remote { peer: control.peer.clone(), why });
-            }
-            Frame::Message(Message::End) => {
-                let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
-                return Ok(Seen { report, samples });
-            }
-            Frame::Message(other) => return Err(control.unexpected(&other)),
+            Frame::Message(message) => match *message {
+                Message::Report(theirs) => report = Some(theirs),
+                Message::Failed { why } => return Err(NetError::Remote { peer: control.peer.clone(), why }),
+                Message::End => {
+                    let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
+                    return Ok(Seen { report, samples });
+                }
+                other => return Err(control.unexpected(&other)),
+            },
         }
     }
 }
@@ -209,6 +209,14 @@ fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
 /// Largest value of a field over samples.
 fn largest(samples: &[&Sample], value: impl Fn(&Sample) -> Option<u64>) -> Option<u64> {
     samples.iter().filter_map(|sample| value(sample)).max()
+}
+
+/// Share of the samples with something in flight of which a question is true, where it can be answered.
+fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64 {
+    let busy = samples.iter().filter(|sample| sample.info.get("unacked").is_some_and(|n| n > 0));
+    let answers = busy.filter_map(|sample| question(sample));
+    let (yes, all) = answers.fold((0, 0), |(yes, all), is| (yes + u32::from(is), all + 1));
+    f64::from(yes) / f64::from(all.max(1))
 }
 
 fn combine(
@@ -219,7 +227,7 @@ fn combine(
     sender: Seen,
     receiver: Seen,
 ) -> Measured {
-    let seconds = |ns: u64| ns as f64 * 1e-9;
+    let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
     let last = |stream: usize, field: &str| {
         let mut of_stream = at_sender.iter().rev().filter(|sample| usize::from(sample.stream) == stream);
@@ -245,11 +253,16 @@ fn combine(
     let length = seconds(end.saturating_sub(first).max(1));
     let goodput_bps = bytes as f64 * 8.0 / length;
     let sum = |field: &str| (0..streams.len()).map(|i| last(i, field)).sum::<u64>();
-    let queued = at_sender
-        .iter()
-        .filter_map(|sample| Some((sample.info.get("rtt")?, sample.info.get("min_rtt")?)))
-        .map(|(rtt, least)| rtt > least + (least / 20).max(1_000))
-        .fold((0, 0), |(yes, all), is| (yes + u32::from(is), all + 1));
+    let queued = share(&at_sender, |sample| {
+        let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
+        Some(rtt > least + (least / 20).max(1_000))
+    });
+    let starved = share(&at_sender, |sample| {
+        let field = |name| sample.info.get(name);
+        let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
+        let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
+        Some(room && field("notsent_bytes")? < 65_536)
+    });
     let cpu = |seen: &Seen| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = Evidence {
         goodput: goodput_bps,
@@ -259,7 +272,8 @@ fn combine(
         rwnd: sum("rwnd_limited"),
         sndbuf: sum("sndbuf_limited"),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
-        queued: f64::from(queued.0) / f64::from(queued.1.max(1)),
+        queued,
+        starved,
     };
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     real.insert("wall_s".into(), wall_s.into());

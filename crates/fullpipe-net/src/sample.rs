@@ -67,7 +67,7 @@ impl Serialize for Sample {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut map = s.serialize_map(None)?;
         map.serialize_entry("kind", "sample")?;
-        map.serialize_entry("t", &(self.t_ns as f64 * 1e-9))?;
+        map.serialize_entry("t", &(self.t_ns as f64 / 1e9))?;
         map.serialize_entry("end", if self.end == End::Sender { "sender" } else { "receiver" })?;
         map.serialize_entry("stream", &self.stream)?;
         map.serialize_entry("bytes", &self.bytes)?;

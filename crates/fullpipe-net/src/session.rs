@@ -129,7 +129,7 @@ pub(crate) fn run(
     watched?;
     let after = ends::buffers(streams.socket(0));
     (end.sndbuf, end.rcvbuf) = after;
-    let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 * 1e-9;
+    let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {
         End::Sender => Vec::new(),
         End::Receiver => (0..streams.len())
@@ -176,10 +176,10 @@ fn watch(
         if total != moved.0 {
             moved = (total, now);
         } else if now.saturating_sub(moved.1) > patience.max(3 * role.request.sample.0) {
-            return Err(NetError::Stalled { seconds: now.saturating_sub(moved.1) as f64 * 1e-9 });
+            return Err(NetError::Stalled { seconds: now.saturating_sub(moved.1) as f64 / 1e9 });
         }
         if let Some(progress) = progress {
-            progress(now.saturating_sub(role.zero_ns) as f64 * 1e-9, total);
+            progress(now.saturating_sub(role.zero_ns) as f64 / 1e9, total);
         }
         let ready = sys::wait_readable([control.stream.as_fd(), streams.event.as_fd()], wait)
             .map_err(system("waiting for the streams"))?;

@@ -118,7 +118,7 @@ pub struct Received {
 #[derive(Debug)]
 pub enum Frame {
     /// JSON.
-    Message(Message),
+    Message(Box<Message>),
     /// A batch.
     Samples(Vec<Sample>),
 }
@@ -175,7 +175,9 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
     let mut content = vec![0; len as usize];
     from.read_exact(&mut content)?;
     if head[0] == 0 {
-        return serde_json::from_slice(&content).map(Frame::Message).map_err(|e| bad(e.to_string()));
+        return serde_json::from_slice(&content)
+            .map(|message| Frame::Message(Box::new(message)))
+            .map_err(|e| bad(e.to_string()));
     }
     let mut rest = content.as_slice();
     let mut samples = Vec::new();
@@ -191,7 +193,7 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
 /// As [`receive`], or it is a batch of samples.
 pub fn receive_message(from: &mut impl Read) -> io::Result<Message> {
     match receive(from)? {
-        Frame::Message(message) => Ok(message),
+        Frame::Message(message) => Ok(*message),
         Frame::Samples(_) => Err(bad("samples where a message was due")),
     }
 }

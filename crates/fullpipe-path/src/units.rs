@@ -184,7 +184,7 @@ quantity!(Time, TIME, 3.6e15, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s
 impl Time {
     /// The time in seconds.
     pub fn seconds(self) -> f64 {
-        self.0 as f64 * 1e-9
+        self.0 as f64 / 1e9
     }
     /// The same as the standard library's duration.
     pub fn duration(self) -> std::time::Duration {

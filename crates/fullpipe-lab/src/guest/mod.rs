@@ -73,6 +73,7 @@ fn work() -> Fallible<Report> {
     let job = fs::read(Path::new(&folder).join("job.json")).doing(|| "reading the job".into())?;
     let job: Job = serde_json::from_slice(&job).doing(|| "parsing the job".into())?;
     root::enter(&folder)?;
+    let children = programs::children()?;
     let net = topology::build(&job)?;
-    programs::run(&job, &net)
+    programs::run(&job, &net, &children)
 }

@@ -21,7 +21,7 @@ pub(super) struct Noise {
 impl Noise {
     pub(super) fn new(seed: u64, mean_ns: u64, zero_ns: u64) -> Noise {
         let mut noise = Noise {
-            rng: Pcg64Mcg::seed_from_u64(seed ^ 0x6e6f_6973_65),
+            rng: Pcg64Mcg::seed_from_u64(seed ^ 0x006e_6f69_7365),
             mean_ns: mean_ns as f64,
             next_ns: zero_ns,
             paused: false,

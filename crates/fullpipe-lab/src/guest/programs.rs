@@ -41,8 +41,17 @@ struct Stage<'a> {
     noise: Vec<(job::End, noise::Noise)>,
 }
 
+/// Tells of children's ends by a descriptor. To be called before there is any other thread: one that
+/// does not block the signal would take it, and do nothing with it.
+pub(super) fn children() -> Fallible<SignalFd> {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGCHLD);
+    set.thread_block().doing(|| "blocking SIGCHLD".into())?;
+    SignalFd::new(&set).doing(|| "opening a signalfd".into())
+}
+
 /// Runs the job from the scenario's zero to its end.
-pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
+pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report> {
     if let Some(space) = job.space {
         let options = format!("size={},mode=1777", space.0);
         for end in [&net.a, &net.b] {
@@ -53,13 +62,6 @@ pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
             })?;
         }
     }
-    let children = SignalFd::new(&{
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGCHLD);
-        set.thread_block().doing(|| "blocking SIGCHLD".into())?;
-        set
-    })
-    .doing(|| "opening a signalfd".into())?;
     let progress = File::create(Path::new(OUT).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
     let running = job
         .programs
@@ -88,7 +90,7 @@ pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
         stage.act(now)?;
         let next = stage.next_event().into_iter().chain([next_sample]).min().unwrap_or(next_sample);
         let until = job.until.map_or(u64::MAX, |until| ZERO_NS + until.0);
-        wait_for_child(&children, next.min(until).saturating_sub(now))?;
+        wait_for_child(children, next.min(until).saturating_sub(now))?;
     };
     stage.sample(end_ns)?;
     let forward = net.r.run(|n| n.queue("r1"))?.0;
@@ -97,7 +99,7 @@ pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
         Some(d) => (d.run(|n| n.queue("d1"))?.0, d.run(|n| n.queue("d0"))?.0),
         None => Default::default(),
     };
-    stage.end(&children)?;
+    stage.end(children)?;
     Ok(Report {
         error: None,
         programs: stage.running.into_iter().filter_map(|r| r.report).collect(),
@@ -107,7 +109,7 @@ pub(super) fn run(job: &Job, net: &Net) -> Fallible<Report> {
         impaired_back,
         deepest: stage.queue.iter().map(|s| s.backlog_bytes).max().unwrap_or(0),
         queue: stage.queue,
-        seconds: (end_ns - ZERO_NS) as f64 * 1e-9,
+        seconds: (end_ns - ZERO_NS) as f64 / 1e9,
     })
 }
 
@@ -187,7 +189,7 @@ impl Stage<'_> {
     }
 
     fn finish(&mut self, i: usize, ended: Ended, now: u64) {
-        let seconds = |ns: u64| ns.saturating_sub(ZERO_NS) as f64 * 1e-9;
+        let seconds = |ns: u64| ns.saturating_sub(ZERO_NS) as f64 / 1e9;
         let running = &mut self.running[i];
         running.report = Some(ProgramReport {
             ended,
