@@ -1,0 +1,53 @@
+"""From grids to runs: plain and pure."""
+
+from collections.abc import Iterator
+from itertools import product
+
+from fullpipe.campaign.file import Campaign, Grid, PathAxes
+from fullpipe.campaign.spec import ETHERNET_HEADER, LINE_RATES, LabPath, RunSpec, bdp
+
+
+def _queues(axes: PathAxes, rate: int, rtt: int, mtu: int) -> list[int]:
+    if axes.queue is not None:
+        return axes.queue
+    # On very short paths one BDP is less than a packet; a queue must hold at least one.
+    return [max(round(m * bdp(rate, rtt)), mtu + ETHERNET_HEADER) for m in axes.queue_bdp or [1.0]]
+
+
+def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
+    if axes.host is not None:
+        yield from axes.host
+        return
+    for modality, rtt in product(axes.modality, axes.rtt or []):
+        for rate, mtu in product(axes.rate or [LINE_RATES[modality]], axes.mtu):
+            for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise in product(
+                _queues(axes, rate, rtt, mtu), axes.loss, axes.loss_back, axes.reorder, axes.duplicate,
+                axes.corrupt, axes.jitter, axes.kernel, axes.cross, axes.host_noise,
+            ):  # fmt: skip
+                yield LabPath(
+                    rtt=rtt, rate=rate, queue=queue, mtu=mtu, loss=loss, loss_back=loss_back, reorder=reorder,
+                    duplicate=duplicate, corrupt=corrupt, jitter=jitter or None, modality=modality,
+                    kernel=kernel, cross=cross, host_noise=noise or None,
+                )  # fmt: skip
+
+
+def _grid(grid: Grid) -> Iterator[RunSpec]:
+    transport, workload = grid.transport, grid.workload
+    loads = [(size, None) for size in workload.size] + [(None, time) for time in workload.duration]
+    for path, cc, streams, buffer, pacing, (size, duration), direction, seed in product(
+        _paths(grid.path), transport.cc, transport.streams, transport.buffer, transport.pacing,
+        loads, grid.direction, grid.seeds,
+    ):  # fmt: skip
+        yield RunSpec(
+            path=path, cc=cc, streams=streams, buffer=buffer, pacing=pacing, size=size, duration=duration,
+            seed=seed, sample=grid.sample, reverse=direction == "receive",
+        )  # fmt: skip
+
+
+def expand(campaign: Campaign) -> list[RunSpec]:
+    """All runs of a campaign, in the order of its file, each once.
+
+    Raises:
+        UsageError: A combination that cannot be, such as a queue smaller than a packet.
+    """
+    return list(dict.fromkeys(run for grid in campaign.grid for run in _grid(grid)))

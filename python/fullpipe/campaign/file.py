@@ -1,0 +1,221 @@
+"""A campaign's file: TOML with one or more `[[grid]]` tables.
+
+Every axis takes one value or a list of them; a grid is their full product.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fullpipe.errors import UsageError
+from fullpipe.units import format_size, parse_probability, parse_rate, parse_size, parse_time
+
+T = TypeVar("T")
+BUFFER_MIN, BUFFER_MAX = 4_000, 2**30 - 1  # the kernel takes at most INT_MAX / 2
+SAMPLE_MIN = 10_000_000
+
+
+def _listed(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
+def _unless_none(value: object) -> object:
+    return None if value == "none" else value
+
+
+def _text(value: object) -> object:
+    # `kernel = 6.12` is a natural slip, but 6.10 would silently become 6.1.
+    if not isinstance(value, str):
+        raise UsageError(f"{value!r} should be text, in quotation marks")
+    return value
+
+
+def _seeds(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise UsageError(f"{value} is not a number of seeds; give at least 1, or a list of seeds")
+        return list(range(1, value + 1))
+    return value
+
+
+def _buffer(value: object) -> int | None:
+    if value == "auto":
+        return None
+    size = parse_size(value)
+    if not BUFFER_MIN <= size <= BUFFER_MAX:
+        raise UsageError(f"a buffer of {format_size(size)} cannot be set: give from 4KB to 1.073GB, or auto")
+    return size
+
+
+def _some_time(value: object) -> int:
+    time = parse_time(value)
+    if time == 0:
+        raise UsageError(f"'{value}' is no time at all; give more than zero")
+    return time
+
+
+def _sample(value: object) -> int:
+    time = parse_time(value)
+    if time < SAMPLE_MIN:
+        raise UsageError(f"'{value}' is too short; the least is 10ms")
+    return time
+
+
+Axis = Annotated[list[T], BeforeValidator(_listed), Field(min_length=1)]
+Rate = Annotated[int, BeforeValidator(parse_rate)]
+Size = Annotated[int, BeforeValidator(parse_size)]
+Time = Annotated[int, BeforeValidator(parse_time)]
+SomeTime = Annotated[int, BeforeValidator(_some_time)]
+Probability = Annotated[float, BeforeValidator(parse_probability)]
+Text = Annotated[str, BeforeValidator(_text)]
+Buffer = Annotated[int | None, BeforeValidator(_buffer)]
+Congestion = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")]
+HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*$")]
+Mtu = Literal[1500, 9000]
+Modality = Literal["10gige", "oc192"]
+Cross = Annotated[str, Field(pattern=r"^(udp:\S+|tcp:\d+x\S+)$")]
+
+
+def _or_none(kind: Any) -> Any:
+    return Annotated[kind | None, BeforeValidator(_unless_none)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PathAxes(_Table):
+    """What lies between the two hosts: a real `host`, or the keys of an emulated path."""
+
+    host: Axis[HostName] | None = None
+    rtt: Axis[Time] | None = None
+    rate: Axis[Rate] | None = None
+    queue: Axis[Size] | None = None
+    queue_bdp: Axis[Annotated[float, Field(gt=0, le=1000)]] | None = None
+    mtu: Axis[Mtu] = [9000]
+    loss: Axis[Probability] = [0.0]
+    loss_back: Axis[Probability] = [0.0]
+    reorder: Axis[Probability] = [0.0]
+    duplicate: Axis[Probability] = [0.0]
+    corrupt: Axis[Probability] = [0.0]
+    jitter: Axis[_or_none(Time)] = [None]  # type: ignore[valid-type]
+    modality: Axis[_or_none(Modality)] = [None]  # type: ignore[valid-type]
+    kernel: Axis[_or_none(Text)] = [None]  # type: ignore[valid-type]
+    cross: Axis[_or_none(Cross)] = [None]  # type: ignore[valid-type]
+    host_noise: Axis[_or_none(Time)] = [None]  # type: ignore[valid-type]
+
+    @model_validator(mode="after")
+    def _complete(self) -> "PathAxes":
+        given = self.model_fields_set
+        if self.host is not None:
+            if len(given) > 1:
+                raise UsageError(f"'host' is a real path; it takes no '{sorted(given - {'host'})[0]}'")
+            return self
+        if self.rtt is None:
+            raise UsageError('\'rtt\' is missing; write for example rtt = "45.6ms", or host = "NAME:PORT"')
+        if self.rate is None and None in self.modality:
+            raise UsageError('\'rate\' is missing; write rate = "10gbit" or modality = "10gige"')
+        if self.queue is not None and self.queue_bdp is not None:
+            raise UsageError("'queue' and 'queue_bdp' exclude each other; keep one")
+        return self
+
+
+class TransportAxes(_Table):
+    """How to send."""
+
+    cc: Axis[Congestion]
+    streams: Axis[Annotated[int, Field(ge=1, le=64, strict=True)]] = [1]
+    buffer: Axis[Buffer] = [None]
+    pacing: Axis[_or_none(Rate)] = [None]  # type: ignore[valid-type]
+
+
+class WorkloadAxes(_Table):
+    """What to send: sizes, durations, or both, one after the other."""
+
+    size: Axis[Size] = Field(default_factory=list)
+    duration: Axis[SomeTime] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _some(self) -> "WorkloadAxes":
+        if not self.size and not self.duration:
+            raise UsageError('give a size or a duration, for example size = "1GB"')
+        return self
+
+
+class Grid(_Table):
+    """A full product of path × transport × workload × direction × seeds."""
+
+    path: PathAxes
+    transport: TransportAxes
+    workload: WorkloadAxes
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0, strict=True)]], BeforeValidator(_seeds), Field(min_length=1)
+    ] = [1]
+    sample: Annotated[int, BeforeValidator(_sample)] = 100_000_000
+    direction: Axis[Literal["send", "receive"]] = ["send"]
+
+
+class Campaign(_Table):
+    """A grid of runs, or several."""
+
+    title: str | None = None
+    grid: Annotated[list[Grid], Field(min_length=1)]
+
+
+def _keys_at(location: tuple[int | str, ...]) -> list[str]:
+    model: type[BaseModel] = Campaign
+    for part in location:
+        field = model.model_fields.get(str(part))
+        annotation = field.annotation if field else None
+        if part == "grid":
+            model = Grid
+        elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return list(model.model_fields)
+
+
+def _explain(path: Path, error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    location = first["loc"]
+    words: list[str] = []
+    skip = False
+    for index, part in enumerate(location):
+        if skip:
+            skip = False
+        elif part == "grid" and len(location) > index + 1 and isinstance(location[index + 1], int):
+            words.append(f"grid {int(location[index + 1]) + 1}")
+            skip = True
+        elif isinstance(part, str) and part not in ("union_tag", "nullable"):
+            words.append(part)
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_keys_at(location[:-1]))
+        where = f" in {' '.join(words[:-1])}" if len(words) > 1 else ""
+        return f"{path}: unknown key '{location[-1]}'{where}; known keys: {known}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        message = f"'{location[-1]}' is missing; add it"
+        words = words[:-1]
+    elif first["type"] in ("literal_error", "string_pattern_mismatch"):
+        message = f"{first['input']!r} cannot be: {message[0].lower()}{message[1:]}"
+    return ": ".join([str(path), *([" ".join(words)] if words else []), message])
+
+
+def read_campaign(path: Path) -> Campaign:
+    """Reads a campaign's file.
+
+    Raises:
+        UsageError: Not there, not TOML, an unknown key, or a value that cannot be; names the file,
+            the grid and the key.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); check the name") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not TOML ({error}); mend that line") from error
+    try:
+        return Campaign.model_validate(table)
+    except ValidationError as error:
+        raise UsageError(_explain(path, error)) from None

@@ -1,0 +1,93 @@
+"""How far a campaign has come, for a person on stderr or a program on stdout."""
+
+import json
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+_EVERY_S = 10.0
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: `40 s`, `12 min`, `3.4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+class Eta:
+    """Time left, weighted by what each run should cost."""
+
+    def __init__(self, total: float, workers: int) -> None:
+        """Total is in modelled core seconds."""
+        self.total = total
+        self.done = 0.0
+        self._workers = max(workers, 1)
+
+    def left_s(self, elapsed_s: float) -> float:
+        """Seconds left; by the model alone until the first run has ended."""
+        left = max(self.total - self.done, 0.0)
+        return left / self._workers if self.done == 0 else elapsed_s * left / self.done
+
+
+class Teller:
+    """Tells of every run that ends: a bar on a terminal, else a line now and then; NDJSON if asked."""
+
+    def __init__(self, runs: int, eta: Eta, events: bool) -> None:
+        """Events go to stdout as NDJSON."""
+        self._runs, self._eta, self._events = runs, eta, events
+        self._ended = self._failed = 0
+        self._start = self._told = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                BarColumn(bar_width=None),
+                TaskProgressColumn(),
+                TextColumn("{task.description}"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._words(), total=eta.total or 1.0)
+
+    def __enter__(self) -> "Teller":
+        """Shows the bar."""
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Takes the bar away."""
+        if self._bar:
+            self._bar.stop()
+
+    def _words(self) -> str:
+        failed = f", {self._failed} failed" if self._failed else ""
+        left = duration(self._eta.left_s(time.monotonic() - self._start))
+        return f"{self._ended}/{self._runs} runs{failed}, about {left} left"
+
+    def ended(self, name: str, cost: float, ok: bool, reason: str, wall_s: float) -> None:
+        """A run ended; `cost` is its share of the total."""
+        self._ended += 1
+        self._failed += not ok
+        self._eta.done += cost
+        if self._events:
+            event = {
+                "event": "run",
+                "name": name,
+                "ok": ok,
+                "reason": reason or None,
+                "wall_s": round(wall_s, 3),
+            }
+            print(json.dumps(event), flush=True)
+        if self._bar:
+            self._bar.update(self._task, advance=cost, description=self._words())
+        elif time.monotonic() - self._told >= _EVERY_S:
+            self._told = time.monotonic()
+            print(self._words(), file=sys.stderr, flush=True)

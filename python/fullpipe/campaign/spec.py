@@ -1,0 +1,153 @@
+"""One run, described completely: the same description always gives the same record."""
+
+import hashlib
+from dataclasses import dataclass
+
+from fullpipe.errors import UsageError
+from fullpipe.units import format_rate, format_size, format_time
+
+ETHERNET_HEADER = 14
+"""Bytes that Linux's queues count as part of a packet beyond its IP bytes."""
+
+LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
+"""Rate in bit/s of each modality (HPDC'17, section 2.1)."""
+
+LAB_CONGESTION_CONTROLS = (
+    "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois",
+    "lp", "nv", "reno", "scalable", "vegas", "veno", "westwood", "yeah",
+)  # fmt: skip
+"""Those of the testbed's kernels."""
+
+_QUEUE_MAX = 2**32 - 1  # what the kernel's tbf can count
+
+
+@dataclass(frozen=True)
+class LabPath:
+    """A connection that the testbed emulates. Times in ns, rates in bit/s, sizes in bytes."""
+
+    rtt: int
+    rate: int
+    queue: int
+    mtu: int = 9000
+    loss: float = 0.0
+    loss_back: float = 0.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    jitter: int | None = None
+    modality: str | None = None
+    kernel: str | None = None
+    cross: str | None = None
+    host_noise: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what no single value can tell.
+
+        Raises:
+            UsageError: A queue that cannot be.
+        """
+        packet = self.mtu + ETHERNET_HEADER
+        if self.queue < packet:
+            raise UsageError(
+                f"path queue: {format_size(self.queue)} is smaller than one packet ({packet} B with "
+                f"mtu={self.mtu}); give at least {packet}B"
+            )
+        if self.queue > _QUEUE_MAX:
+            raise UsageError(
+                f"path queue: {format_size(self.queue)} (rtt={format_time(self.rtt)}, "
+                f"rate={format_rate(self.rate)}) is over the 4.29GB that the testbed can count; give less"
+            )
+
+    def __str__(self) -> str:
+        """As `fullpipe measure` takes it."""
+        parts = {
+            "rtt": format_time(self.rtt),
+            "rate": format_rate(self.rate),
+            "queue": format_size(self.queue),
+            "mtu": self.mtu,
+            "loss": self.loss or None,
+            "loss_back": self.loss_back or None,
+            "reorder": self.reorder or None,
+            "duplicate": self.duplicate or None,
+            "corrupt": self.corrupt or None,
+            "jitter": format_time(self.jitter) if self.jitter else None,
+            "modality": self.modality,
+            "kernel": self.kernel,
+            "cross": self.cross,
+            "host_noise": format_time(self.host_noise) if self.host_noise else None,
+        }
+        return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
+
+
+def bdp(rate: int, rtt: int) -> int:
+    """Bandwidth-delay product in bytes, of bit/s and ns."""
+    return rate * rtt // 8_000_000_000
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Path × transport × workload × seed. Times in ns, rates in bit/s, sizes in bytes."""
+
+    path: LabPath | str
+    """An emulated path, or a real host's `NAME:PORT`."""
+    cc: str
+    streams: int
+    buffer: int | None
+    """Socket buffer of each stream; none for the kernel's autotuning."""
+    pacing: int | None
+    size: int | None
+    """Bytes over all streams, or none where a duration is given."""
+    duration: int | None
+    seed: int
+    sample: int
+    reverse: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks what no single value can tell.
+
+        Raises:
+            UsageError: Less than a byte for each stream, or a congestion control the testbed lacks.
+        """
+        if self.size is not None and self.size < self.streams:
+            raise UsageError(
+                f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
+            )
+        if isinstance(self.path, LabPath) and self.cc not in LAB_CONGESTION_CONTROLS:
+            raise UsageError(
+                f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
+                f"it has {', '.join(LAB_CONGESTION_CONTROLS)}"
+            )
+
+    @property
+    def buffer_text(self) -> str:
+        """The buffer as `fullpipe measure` takes it."""
+        return "auto" if self.buffer is None else format_size(self.buffer)
+
+    @property
+    def name(self) -> str:
+        """Name of the run's record without its ending: readable, and of this description alone."""
+        digest = hashlib.sha256("\0".join(self.arguments()).encode()).hexdigest()[:10]
+        if isinstance(self.path, LabPath):
+            place = f"rtt{format_time(self.path.rtt)}"
+        else:
+            place = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.path)
+        return f"{self.cc}-n{self.streams}-b{self.buffer_text}-{place}-s{self.seed}-{digest}"
+
+    def arguments(self) -> list[str]:
+        """The description as arguments of `fullpipe`."""
+        pacing = [] if self.pacing is None else ["--pacing", format_rate(self.pacing)]
+        if self.size is not None:
+            workload = ["--size", format_size(self.size)]
+        else:
+            workload = ["--duration", format_time(self.duration or 0)]
+        return [
+            "measure", str(self.path),
+            "--cc", self.cc,
+            "--streams", str(self.streams),
+            "--buffer", self.buffer_text,
+            *pacing,
+            *workload,
+            "--seed", str(self.seed),
+            "--sample", format_time(self.sample),
+            *(["--reverse"] if self.reverse else []),
+        ]  # fmt: skip

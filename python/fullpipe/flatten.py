@@ -1,0 +1,116 @@
+"""A record's first and last line as one flat row, units in the names."""
+
+from typing import Any
+
+import polars as pl
+
+from fullpipe.units import parse_probability, parse_rate, parse_size, parse_time
+
+RUNS_SCHEMA: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    "file": pl.String(),
+    "rtt_ms": pl.Float64(),
+    "rate_bps": pl.UInt64(),
+    "queue_bytes": pl.UInt64(),
+    "mtu": pl.UInt32(),
+    "loss": pl.Float64(),
+    "loss_back": pl.Float64(),
+    "jitter_ms": pl.Float64(),
+    "reorder": pl.Float64(),
+    "duplicate": pl.Float64(),
+    "corrupt": pl.Float64(),
+    "modality": pl.String(),
+    "kernel_axis": pl.String(),
+    "cross": pl.String(),
+    "host_noise_ms": pl.Float64(),
+    "host": pl.String(),
+    "cc": pl.String(),
+    "streams": pl.UInt16(),
+    "buffer": pl.String(),
+    "buffer_bytes": pl.UInt64(),
+    "pacing_bps": pl.UInt64(),
+    "size_bytes": pl.UInt64(),
+    "duration_s": pl.Float64(),
+    "direction": pl.String(),
+    "seed": pl.UInt64(),
+    "sample_s": pl.Float64(),
+    "kernel_sender": pl.String(),
+    "kernel_receiver": pl.String(),
+    "program": pl.String(),
+    "rtt_measured_s": pl.Float64(),
+    "goodput_bps": pl.Float64(),
+    "bytes": pl.UInt64(),
+    "seconds": pl.Float64(),
+    "retransmits": pl.UInt64(),
+    "queue_drops": pl.UInt64(),
+    "queue_deepest": pl.UInt64(),
+    "random_losses": pl.UInt64(),
+    "window_max": pl.UInt64(),
+    "cwnd_max": pl.UInt64(),
+    "bottleneck": pl.String(),
+    "sndbuf": pl.UInt64(),
+    "rcvbuf": pl.UInt64(),
+    "wall_s": pl.Float64(),
+}
+"""Columns of `runs`. Conditions of an emulated path are null for a real host."""
+
+
+def _ms(text: Any) -> float | None:
+    return None if text is None else parse_time(text) / 1e6
+
+
+def _path(path: dict[str, Any] | str) -> dict[str, Any]:
+    if isinstance(path, str):
+        return {"host": path}
+    return {
+        "rtt_ms": _ms(path["rtt"]),
+        "rate_bps": parse_rate(path["rate"]),
+        "queue_bytes": parse_size(path["queue"]),
+        "mtu": path["mtu"],
+        **{
+            key: parse_probability(path.get(key, 0.0))
+            for key in ("loss", "loss_back", "reorder", "duplicate", "corrupt")
+        },
+        "jitter_ms": _ms(path.get("jitter")),
+        "modality": path.get("modality"),
+        "kernel_axis": path.get("kernel"),
+        "cross": path.get("cross"),
+        "host_noise_ms": _ms(path.get("host_noise")),
+    }
+
+
+def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[str, Any]:
+    """One row of `runs`.
+
+    Raises:
+        KeyError, TypeError, ValueError: Not of a record's shape.
+    """
+    transport, workload = header["transport"], header["workload"]
+    buffer, pacing = transport["buffer"], transport.get("pacing")
+    row = {
+        "id": header["id"],
+        "file": file,
+        **_path(header["path"]),
+        "cc": transport["cc"],
+        "streams": transport["streams"],
+        "buffer": buffer,
+        "buffer_bytes": None if buffer == "auto" else parse_size(buffer),
+        "pacing_bps": None if pacing is None else parse_rate(pacing),
+        "size_bytes": parse_size(workload["size"]) if "size" in workload else None,
+        "duration_s": parse_time(workload["duration"]) / 1e9 if "duration" in workload else None,
+        "direction": header["direction"],
+        "seed": header["seed"],
+        "sample_s": parse_time(header["sample"]) / 1e9,
+        "kernel_sender": header["sender"]["kernel"],
+        "kernel_receiver": header["receiver"]["kernel"],
+        "program": header["program"],
+        "rtt_measured_s": header["rtt_s"],
+        **{key: result[key] for key in ("goodput_bps", "bytes", "seconds", "retransmits")},
+        **{key: result.get(key) for key in ("queue_drops", "queue_deepest", "random_losses", "window_max")},
+        "cwnd_max": result["cwnd_max"],
+        "bottleneck": result["bottleneck"],
+        "sndbuf": header["sender"]["sndbuf"],
+        "rcvbuf": header["receiver"]["rcvbuf"],
+        "wall_s": result.get("real", {}).get("wall_s"),
+    }
+    return {name: row.get(name) for name in RUNS_SCHEMA}

@@ -1,0 +1,171 @@
+"""Mean throughput profiles: throughput against RTT for one transport, with its spread over runs.
+
+The mean over repeats at each RTT is the profile of HPDC'17, section 2.2. Its interval is Student's t
+over runs: the samples inside a run are not independent, runs with different seeds are.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from fullpipe import __version__
+from fullpipe.files import write_whole
+from fullpipe.queues import Queue, label_queues
+from fullpipe.units import format_rate, format_size, format_time
+
+VERSION = 1
+CONFIDENCE = 0.95
+
+_RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms")
+_CONDITIONS = [
+    "host", "rate_bps", "mtu", "modality", "kernel_axis", "loss", "loss_back", "cross", *_RARE, "direction",
+]  # fmt: skip
+_TRANSPORT = ["cc", "buffer_bytes", "streams", "pacing_bps"]
+_WORKLOAD = ["size_bytes", "duration_s"]
+_KEYS = [*_CONDITIONS, *_TRANSPORT, *_WORKLOAD]
+
+
+def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
+    """One RTT of a profile: n, mean, spread, quartiles, and the interval of the mean.
+
+    Spread and interval are null for a single run. Quartiles interpolate linearly between runs.
+    """
+    x = np.sort(np.asarray(list(goodputs_bps), dtype=np.float64))
+    n, mean = len(x), float(x.mean())
+    sd = float(x.std(ddof=1)) if n > 1 else None
+    half = None if sd is None else float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * sd / float(np.sqrt(n))
+    q1, median, q3 = (float(q) for q in np.quantile(x, [0.25, 0.5, 0.75]))
+    return {
+        "rtt_ms": rtt_ms,
+        "n": n,
+        "mean_bps": mean,
+        "sd_bps": sd,
+        "min_bps": float(x[0]),
+        "q1_bps": q1,
+        "median_bps": median,
+        "q3_bps": q3,
+        "max_bps": float(x[-1]),
+        "low_bps": None if half is None else mean - half,
+        "high_bps": None if half is None else mean + half,
+    }
+
+
+def _observations(runs: pl.DataFrame) -> pl.DataFrame:
+    """One row per independent observation, with the RTT that it counts for."""
+    # A testbed run is a pure function of its description, so one seed is one observation, however
+    # often it was sampled. On a real path the RTT is what was measured, and repeats may share a seed.
+    lab = runs.filter(pl.col("host").is_null())
+    lab = lab.unique([*_KEYS, "rtt_ms", "queue_bytes", "seed"], keep="first", maintain_order=True)
+    real = runs.filter(pl.col("host").is_not_null()).with_columns(
+        (pl.col("rtt_measured_s").median().over(["host", *_TRANSPORT, *_WORKLOAD]) * 1e3)
+        .round(4)
+        .alias("rtt_ms")
+    )
+    return pl.concat([lab, real])
+
+
+def _entry(key: dict[str, Any], queue: Queue, points: list[dict[str, Any]]) -> dict[str, Any]:
+    path = {
+        "rate_bps": key["rate_bps"],
+        "queue": None if queue.size is None else format_size(queue.size),
+        "queue_bdp": queue.bdp,
+        "mtu": key["mtu"],
+        "loss": key["loss"] or 0.0,
+        "loss_back": key["loss_back"] or 0.0,
+        "modality": key["modality"],
+        "kernel": key["kernel_axis"],
+        "cross": key["cross"],
+        "host": key["host"],
+    }
+    path |= {name: key[name] for name in _RARE if key[name]}
+    if key["direction"] != "send":
+        path["direction"] = key["direction"]
+    buffer, pacing, size = key["buffer_bytes"], key["pacing_bps"], key["size_bytes"]
+    return {
+        "path": path,
+        "transport": {
+            "cc": key["cc"],
+            "streams": key["streams"],
+            "buffer": "auto" if buffer is None else format_size(buffer),
+            "pacing": None if pacing is None else format_rate(pacing),
+        },
+        "workload": {"size": format_size(size)}
+        if size is not None
+        else {"duration": format_time(round(key["duration_s"] * 1e9))},
+        "points": points,
+    }
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return (value is not None, value if value is not None else 0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs behind one entry of a profile."""
+
+    entry: dict[str, Any]
+    """As in `profile.json`."""
+    ids: dict[float, list[str]]
+    """The runs of each RTT (ms)."""
+
+
+def groups(runs: pl.DataFrame) -> list[Group]:
+    """A profile's entries, each with the runs that made it, in the order of `profile.json`.
+
+    Args:
+        runs: As :func:`fullpipe.read_runs` gives them.
+    """
+    found: list[tuple[tuple[Any, ...], Group]] = []
+    for values, rows in _observations(runs).group_by(_KEYS, maintain_order=True):
+        key = dict(zip(_KEYS, values, strict=True))
+        seen = rows.select("rtt_ms", "queue_bytes").unique().rows()
+        labels = label_queues(key["rate_bps"], key["mtu"], seen)
+        by_queue: dict[Queue, dict[float, list[tuple[float, str]]]] = {}
+        for rtt, size, goodput, id_ in rows.select("rtt_ms", "queue_bytes", "goodput_bps", "id").iter_rows():
+            by_queue.setdefault(labels[rtt, size], {}).setdefault(rtt, []).append((goodput, id_))
+        for queue, by_rtt in by_queue.items():
+            points = [point(rtt, (goodput for goodput, _ in by_rtt[rtt])) for rtt in sorted(by_rtt)]
+            ids = {rtt: [id_ for _, id_ in pairs] for rtt, pairs in by_rtt.items()}
+            rank = (*(key[name] for name in _CONDITIONS), queue.bdp, queue.size)
+            rank += tuple(key[name] for name in (*_WORKLOAD, *_TRANSPORT))
+            found.append((tuple(map(_order, rank)), Group(_entry(key, queue, points), ids)))
+    return [group for _, group in sorted(found, key=lambda item: item[0])]
+
+
+def profile(runs: pl.DataFrame) -> dict[str, Any]:
+    """The profile of a set of runs, as `profile.json` keeps it.
+
+    Args:
+        runs: As :func:`fullpipe.read_runs` gives them.
+
+    Returns:
+        `kind`, `version`, `program`, `confidence`, `runs` (independent observations), and `entries`: one
+        per path's conditions, transport and workload, each with its `points` by RTT. The path's queue is
+        named as a multiple of the BDP where that is constant over RTTs, else in bytes where those are,
+        else not at all. Rare conditions (jitter, reordering and so on) are there only where they are set.
+    """
+    entries = [group.entry for group in groups(runs)]
+    return {
+        "kind": "profile",
+        "version": VERSION,
+        "program": __version__,
+        "confidence": CONFIDENCE,
+        "runs": sum(point["n"] for entry in entries for point in entry["points"]),
+        "entries": entries,
+    }
+
+
+def write_profile(path: Path, content: dict[str, Any]) -> None:
+    """Writes `profile.json` atomically.
+
+    Raises:
+        RecordError: The file system says no.
+    """
+    write_whole(path, json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,113 @@
+"""A run's record as a file: NDJSON, version 1; first the run, then samples, last its result.
+
+The writer is `crates/fullpipe-path/src/record.rs`.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullpipe.errors import RecordError
+
+VERSION = 1
+FAILED = "failed.ndjson"
+"""Beside the records: the runs that failed, and why."""
+
+_TAIL = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Record:
+    """A whole record, its samples not parsed yet."""
+
+    header: dict[str, Any]
+    body: bytes
+    """The lines between the first and the last."""
+    result: dict[str, Any]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def read_record(path: Path) -> Record:
+    """Reads a record and checks its first and last line.
+
+    Raises:
+        RecordError: Unreadable, no record, another version, or without its result line.
+    """
+    try:
+        first, _, rest = path.read_bytes().strip().partition(b"\n")
+    except OSError as error:
+        raise RecordError(
+            f"{path}: cannot be read ({error.strerror}); check its name and permissions"
+        ) from error
+    header = _object(first)
+    if header is None or header.get("kind") != "run":
+        raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or no record")
+    if header.get("version") != VERSION:
+        raise RecordError(
+            f"{path}: record version {header.get('version')}; this program reads version {VERSION}"
+        )
+    body, _, last = rest.rpartition(b"\n")
+    result = _object(last)
+    if result is None or result.get("kind") != "result":
+        raise RecordError(
+            f"{path}: no result line: the record is truncated, or its run did not finish; run it again"
+        )
+    return Record(header, body, result)
+
+
+def first_damaged_line(body: bytes) -> int | None:
+    """Number in the file, from 1, of the first line of a record's body that is no JSON object."""
+    for number, line in enumerate(body.splitlines(), start=2):
+        if line.strip() and _object(line) is None:
+            return number
+    return None
+
+
+def read_outcome(path: Path) -> dict[str, Any] | None:
+    """A record's result line, or none where the record is missing or unfinished. Reads only its end."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            reach = _TAIL
+            while True:
+                file.seek(max(size - reach, 0))
+                tail = file.read().rstrip()
+                if b"\n" in tail or reach >= size:
+                    break
+                reach *= 4
+    except OSError:
+        return None
+    result = _object(tail.rpartition(b"\n")[2])
+    return result if result is not None and result.get("kind") == "result" else None
+
+
+def list_records(path: Path) -> list[Path]:
+    """The records of a folder by name, or the one file that is given.
+
+    Raises:
+        RecordError: Nothing there.
+    """
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise RecordError(f"{path}: no such folder or record; run a campaign first, or check the name")
+    return sorted(p for p in path.glob("*.ndjson") if p.name != FAILED and not p.name.startswith("."))
+
+
+def read_failures(folder: Path) -> list[dict[str, Any]]:
+    """The failed runs of a folder, in the order of their names; lines that are damaged are left out."""
+    try:
+        lines = (folder / FAILED).read_bytes().splitlines()
+    except OSError:
+        return []
+    found = (_object(line) for line in lines)
+    return sorted((f for f in found if f is not None and "name" in f), key=lambda f: str(f["name"]))

@@ -1,0 +1,212 @@
+"""Records as data frames, and as Parquet."""
+
+import io
+import os
+import re
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+
+from fullpipe.errors import RecordError
+from fullpipe.files import whole
+from fullpipe.flatten import RUNS_SCHEMA, flatten
+from fullpipe.record import first_damaged_line, list_records, read_record
+
+QUEUE_SCHEMA: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    "t": pl.Float64(),
+    "backlog_bytes": pl.UInt64(),
+    "drops": pl.UInt64(),
+}
+"""Columns of `queue`: the bottleneck's queue over time, testbed only."""
+
+SAMPLES_SCHEMA: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    "t": pl.Float64(),
+    "end": pl.String(),
+    "stream": pl.UInt32(),
+    "bytes": pl.UInt64(),
+}
+"""First columns of `samples`; after them tcp_info's fields under the kernel's names, all unsigned."""
+
+_NAME = re.compile(rb'"(\w+)":')
+_GROUP_ROWS = 250_000
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out."""
+
+    file: Path
+    reason: str
+
+
+@dataclass
+class Runs:
+    """What a folder of records holds.
+
+    Attributes:
+        runs: One row per run: its description, and its result. Columns as in `RUNS_SCHEMA`.
+        samples: One row per instant, end and stream; joins `runs` on `id`. `t` in seconds on the run's
+            clock, `bytes` cumulative.
+        queue: One row per instant of the bottleneck's queue; empty for real paths.
+        skipped: Files that were left out, and why.
+    """
+
+    runs: pl.DataFrame
+    samples: pl.DataFrame
+    queue: pl.DataFrame
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    row: dict[str, Any]
+    samples: pl.DataFrame
+    queue: pl.DataFrame
+
+
+def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    names = sorted({name.decode() for name in set(_NAME.findall(body))} - {"kind", "id"})
+    schema: dict[str, Any] = dict.fromkeys(names, pl.UInt64())
+    schema |= {**QUEUE_SCHEMA, **SAMPLES_SCHEMA, "kind": pl.String()}
+    schema.pop("id")
+    if not body.strip():
+        lines = pl.DataFrame(schema=schema)
+    else:
+        try:
+            lines = pl.read_ndjson(io.BytesIO(body), schema=schema)
+        except pl.exceptions.PolarsError as error:
+            number = first_damaged_line(body)
+            where = f"line {number}" if number else f"a sample ({str(error).splitlines()[0]})"
+            raise RecordError(f"{path}: {where} is not part of a record; the file is damaged") from error
+    lines = lines.with_columns(pl.lit(id_).alias("id"))
+    fields = [name for name in names if name not in SAMPLES_SCHEMA and name not in QUEUE_SCHEMA]
+    samples = lines.filter(pl.col("kind") == "sample").select([*SAMPLES_SCHEMA, *fields])
+    return samples, lines.filter(pl.col("kind") == "queue").select(list(QUEUE_SCHEMA))
+
+
+def _parse(path: Path) -> _Parsed:
+    record = read_record(path)
+    try:
+        row = flatten(record.header, record.result, path.name)
+        pl.DataFrame([row], schema=RUNS_SCHEMA)
+    except (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise RecordError(
+            f"{path}: its first or last line is not of a record's shape ({error!r}); the file is damaged"
+        ) from error
+    return _Parsed(row, *_lines(path, record.body, row["id"]))
+
+
+def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
+    """Parses records on all cores, in order, a few at a time."""
+    seen: dict[str, Path] = {}
+
+    def take(path: Path, future: "Future[_Parsed]") -> Iterator[_Parsed]:
+        try:
+            parsed = future.result()
+            first = seen.setdefault(parsed.row["id"], path)
+            if first != path:
+                raise RecordError(f"{path}: is the same run as {first.name}; it counts once")
+            yield parsed
+        except RecordError as error:
+            skipped.append(Skipped(path, str(error)))
+            warnings.warn(f"skipped {error}", stacklevel=4)
+
+    cores = len(os.sched_getaffinity(0))
+    waiting: deque[tuple[Path, Future[_Parsed]]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        for path in files:
+            waiting.append((path, pool.submit(_parse, path)))
+            if len(waiting) > 2 * cores:
+                yield from take(*waiting.popleft())
+        while waiting:
+            yield from take(*waiting.popleft())
+
+
+def _some(path: Path, count: int, skipped: list[Skipped]) -> None:
+    if count == 0:
+        why = f"; the first of {len(skipped)} was skipped because: {skipped[0].reason}" if skipped else ""
+        raise RecordError(f"{path}: no readable record in it{why or '; run a campaign first'}")
+
+
+def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
+    """Reads all records of a folder, or one record.
+
+    Truncated or damaged records, those of another version and repeated ones are left out with a
+    warning, and listed in `skipped`. Everything is held in memory: for more than that,
+    :func:`write_parquet` and `polars.scan_parquet`.
+
+    Args:
+        path: A folder with `*.ndjson`, or one such file.
+        samples: Whether to keep the samples, which are checked in any case.
+
+    Raises:
+        RecordError: Nothing readable there.
+    """
+    path = Path(path)
+    skipped: list[Skipped] = []
+    parts: list[_Parsed] = []
+    for part in _parsed(list_records(path), skipped):
+        none = part.samples.clear()
+        parts.append(part if samples else _Parsed(part.row, none, part.queue.clear()))
+    _some(path, len(parts), skipped)
+    fields = sorted({name for part in parts for name in part.samples.columns} - set(SAMPLES_SCHEMA))
+    return Runs(
+        runs=pl.DataFrame([part.row for part in parts], schema=RUNS_SCHEMA),
+        samples=pl.concat([part.samples for part in parts], how="diagonal").select(
+            [*SAMPLES_SCHEMA, *fields]
+        ),
+        queue=pl.concat([part.queue for part in parts]),
+        skipped=skipped,
+    )
+
+
+def write_parquet(path: Path, out: Path) -> Runs:
+    """Writes `runs.parquet` and `samples.parquet` for a folder of records, a few records at a time.
+
+    Returns:
+        The runs, without their samples.
+
+    Raises:
+        RecordError: Nothing readable there, or the output cannot be written.
+    """
+    skipped: list[Skipped] = []
+    rows: list[dict[str, Any]] = []
+    queues: list[pl.DataFrame] = []
+    groups: list[pl.LazyFrame] = []
+    batch: list[pl.DataFrame] = []
+    held = 0
+    # Only the last record tells which fields there are: groups are kept aside until then.
+    with whole(out / "samples.parquet") as partial, TemporaryDirectory(prefix=".samples-", dir=out) as aside:
+
+        def put_aside() -> None:
+            file = Path(aside) / f"{len(groups)}.parquet"
+            pl.concat(batch, how="diagonal").write_parquet(file)
+            groups.append(pl.scan_parquet(file))
+            batch.clear()
+
+        for part in _parsed(list_records(path), skipped):
+            rows.append(part.row)
+            queues.append(part.queue)
+            batch.append(part.samples)
+            held += part.samples.height
+            if held >= _GROUP_ROWS:
+                put_aside()
+                held = 0
+        _some(path, len(rows), skipped)
+        groups += [frame.lazy() for frame in batch]
+        fields = sorted({name for group in groups for name in group.collect_schema()} - set(SAMPLES_SCHEMA))
+        samples = pl.concat(groups, how="diagonal").select([*SAMPLES_SCHEMA, *fields])
+        samples.sink_parquet(partial)
+    runs = pl.DataFrame(rows, schema=RUNS_SCHEMA)
+    with whole(out / "runs.parquet") as partial:
+        runs.write_parquet(partial)
+    return Runs(runs, pl.DataFrame(schema=samples.collect_schema()), pl.concat(queues), skipped)

@@ -1,0 +1,148 @@
+"""Quantities with the field's units, as people type them and as records keep them.
+
+`10gbit` is 10^10 bit/s, `256MB` is 256·10^6 bytes, `256MiB` is 2^28 bytes, `45.6ms` is a time.
+Each is an int of its smallest unit (bit/s, bytes, nanoseconds), and prints in the largest unit that
+keeps it exact. The same rules as `crates/fullpipe-path/src/units.rs`.
+"""
+
+import math
+import re
+from dataclasses import dataclass
+
+from fullpipe.errors import UsageError
+
+_QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    what: str
+    example: str
+    units: dict[str, float]
+    high: float
+    high_text: str
+    printed: dict[str, int]
+
+
+_RATE = _Kind(
+    "rate",
+    "10gbit",
+    {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12},
+    1e13,
+    "10tbit",
+    {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
+)
+_SIZE = _Kind(
+    "size",
+    "256MB",
+    {
+        "B": 1,
+        "KB": 1e3,
+        "KiB": 2**10,
+        "MB": 1e6,
+        "MiB": 2**20,
+        "GB": 1e9,
+        "GiB": 2**30,
+        "TB": 1e12,
+        "TiB": 2**40,
+    },
+    1e15,
+    "1000TB",
+    {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9},
+)
+_TIME = _Kind(
+    "time",
+    "45.6ms",
+    {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9, "min": 6e10, "h": 3.6e12},
+    3.6e15,
+    "1000h",
+    {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
+)
+
+
+def _parse(kind: _Kind, value: object) -> int:
+    text = str(value)
+    match = _QUANTITY.fullmatch(text.strip())
+    try:
+        number = float(match[1]) if match else math.nan
+    except ValueError:
+        number = math.nan
+    if match is None or math.isnan(number):
+        raise UsageError(
+            f"'{text}' is not a {kind.what}: it should start with a number, as in '{kind.example}'"
+        )
+    unit = match[2].strip()
+    factor = next((f for name, f in kind.units.items() if name.lower() == unit.lower()), None)
+    if factor is None:
+        raise UsageError(
+            f"'{text}' is not a {kind.what}: unit '{unit}' is unknown; use one of {', '.join(kind.units)}"
+        )
+    if number * factor > kind.high:
+        raise UsageError(f"'{text}' is not a {kind.what}: it is out of range (from 0 to {kind.high_text})")
+    return math.floor(number * factor + 0.5)
+
+
+def _print(kind: _Kind, value: int) -> str:
+    for unit, factor in reversed(kind.printed.items()):
+        if value >= factor and value * 1000 % factor == 0:
+            thousandths = value % factor * 1000 // factor
+            return f"{value // factor}.{thousandths:03d}".rstrip("0").rstrip(".") + unit
+    return f"{value}{next(iter(kind.printed))}"
+
+
+def parse_rate(text: object) -> int:
+    """Reads a rate such as `10gbit`; bit/s.
+
+    Raises:
+        UsageError: No number, an unknown unit, or out of range.
+    """
+    return _parse(_RATE, text)
+
+
+def parse_size(text: object) -> int:
+    """Reads a size such as `256MB` or `2GiB`; bytes.
+
+    Raises:
+        UsageError: No number, an unknown unit, or out of range.
+    """
+    return _parse(_SIZE, text)
+
+
+def parse_time(text: object) -> int:
+    """Reads a time such as `45.6ms`; nanoseconds.
+
+    Raises:
+        UsageError: No number, an unknown unit, or out of range.
+    """
+    return _parse(_TIME, text)
+
+
+def parse_probability(value: object) -> float:
+    """Reads a probability such as `1e-3`, `0.1%` or a number; in [0, 1].
+
+    Raises:
+        UsageError: Not a number, or outside [0, 1].
+    """
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise UsageError(f"'{value}' is not a probability: write a number, as in '1e-3'") from None
+    if not 0 <= number <= 1:
+        raise UsageError(f"'{value}' is not a probability: it is out of range (from 0 to 1 or 100%)")
+    return number
+
+
+def format_rate(value: int) -> str:
+    """Bit/s as text, such as `9.92gbit`."""
+    return _print(_RATE, value)
+
+
+def format_size(value: int) -> str:
+    """Bytes as text, such as `64MB`."""
+    return _print(_SIZE, value)
+
+
+def format_time(value: int) -> str:
+    """Nanoseconds as text, such as `45.6ms`."""
+    return _print(_TIME, value)

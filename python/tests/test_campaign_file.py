@@ -1,0 +1,134 @@
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, SMALL, campaign_of
+
+from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
+from fullpipe.errors import UsageError
+
+GRID = """
+[[grid]]
+[grid.path]
+rtt = "45.6ms"
+rate = "10gbit"
+[grid.transport]
+cc = "cubic"
+[grid.workload]
+size = "1GB"
+"""
+
+
+def one(folder: Path, text: str) -> RunSpec:
+    (run,) = expand(campaign_of(folder, text))
+    return run
+
+
+def test_a_grid_is_a_full_product_in_the_order_of_the_file(small: list[RunSpec]) -> None:
+    assert len(small) == len(set(small)) == 2 * 2 * 2 * 2 * 2
+    assert [run.seed for run in small[:2]] == [1, 2]
+    assert small[0].path == LabPath(rtt=11_800_000, rate=10**10, queue=14_750_000)
+    assert len({run.name for run in small}) == len(small)
+
+
+def test_the_order_is_always_the_same(tmp_path: Path, small: list[RunSpec]) -> None:
+    assert expand(campaign_of(tmp_path, SMALL)) == small
+
+
+def test_the_same_run_in_other_words_is_one_run(tmp_path: Path) -> None:
+    again = GRID.replace('"1GB"', '"1000MB"').replace("45.6ms", "45600us")
+    assert len(expand(campaign_of(tmp_path, GRID + again))) == 1
+
+
+def test_the_command(tmp_path: Path) -> None:
+    text = GRID.replace('cc = "cubic"', 'cc = "bbr"\nstreams = 4\nbuffer = "256MB"\npacing = "9.9gbit"')
+    text = text.replace(
+        'rate = "10gbit"', 'rate = "10gbit"\nloss = "0.01%"\nqueue = "16MB"\ncross = "tcp:4x64KB"'
+    )
+    text = text.replace("[[grid]]", '[[grid]]\ndirection = "receive"\nsample = "10ms"\nseeds = [7]')
+    assert one(tmp_path, text).arguments() == [
+        "measure", "lab:rtt=45.6ms,rate=10gbit,queue=16MB,mtu=9000,loss=0.0001,cross=tcp:4x64KB",
+        "--cc", "bbr", "--streams", "4", "--buffer", "256MB", "--pacing", "9.9gbit", "--size", "1GB",
+        "--seed", "7", "--sample", "10ms", "--reverse",
+    ]  # fmt: skip
+
+
+def test_a_queue_follows_the_bdp_but_holds_a_packet(tmp_path: Path) -> None:
+    text = GRID.replace(
+        'rtt = "45.6ms"', 'rtt = ["1us", "0.4ms"]\nqueue_bdp = [0.5, 1.0]\nmtu = [1500, 9000]'
+    )
+    queues = [run.path.queue for run in expand(campaign_of(tmp_path, text)) if isinstance(run.path, LabPath)]
+    assert queues == [1514, 9014, 250_000, 500_000, 250_000, 500_000]
+
+
+def test_a_modality_brings_its_rate(tmp_path: Path) -> None:
+    path = one(tmp_path, GRID.replace('rate = "10gbit"', 'modality = "oc192"')).path
+    assert isinstance(path, LabPath)
+    assert (path.rate, path.modality) == (9_600_000_000, "oc192")
+
+
+def test_a_real_host(tmp_path: Path) -> None:
+    text = GRID.replace('rtt = "45.6ms"\nrate = "10gbit"', 'host = "dtn2:7412"')
+    run = one(tmp_path, text.replace('size = "1GB"', 'duration = "100s"'))
+    assert run.arguments()[:2] == ["measure", "dtn2:7412"]
+    assert "--duration" in run.arguments()
+    assert run.name.startswith("cubic-n1-bauto-dtn2_7412-s1-")
+
+
+def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
+    text = GRID.replace('size = "1GB"', 'size = ["1GB", "20GB"]\nduration = "100s"')
+    runs = expand(campaign_of(tmp_path, text))
+    assert [(r.size, r.duration) for r in runs] == [(10**9, None), (2 * 10**10, None), (None, 10**11)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        (
+            'rtt = "45.6ms"',
+            'rtt = "45.6ms"\nrttt = "1ms"',
+            ["'rttt'", "grid 1 path", "known keys", "queue_bdp"],
+        ),
+        ("[[grid]]", "[[grid]]\nseed = 1", ["'seed'", "grid 1", "seeds"]),
+        ("[[grid]]", "titel = 'x'\n[[grid]]", ["'titel'", "known keys: title, grid"]),
+        ('rate = "10gbit"', 'rate = "10gb"', ["grid 1 path rate", "unit 'gb' is unknown"]),
+        ('rate = "10gbit"', "rate = 10", ["unit '' is unknown"]),
+        ('rate = "10gbit"', "", ["'rate' is missing"]),
+        ('rtt = "45.6ms"', "", ["'rtt' is missing"]),
+        ('rtt = "45.6ms"', "rtt = []", ["path rtt", "at least 1 item"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nqueue = "8KB"', ["smaller than one packet", "9014B"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nqueue = "5GB"', ["4.29GB"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nqueue = "1MB"\nqueue_bdp = 1.0', ["exclude each other"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nmtu = 1400', ["path mtu", "1500 or 9000"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nkernel = 6.12', ["path kernel", "quotation marks"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nhost = "dtn2"', ["'host' is a real path"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nmodality = "atm"', ["path modality", "'atm'", "oc192"]),
+        ('cc = "cubic"', 'cc = "cubicc"', ["'cubicc'", "scalable"]),
+        ('cc = "cubic"', 'cc = "cubic"\nstreams = 65', ["transport streams", "64"]),
+        ('cc = "cubic"', 'cc = "cubic"\nbuffer = "2GB"', ["transport buffer", "1.073GB"]),
+        ('cc = "cubic"', "", ["'cc' is missing"]),
+        ('size = "1GB"', "", ["a size or a duration"]),
+        ('size = "1GB"', 'size = "0B"', ["less than a byte"]),
+        ('size = "1GB"', 'duration = "0s"', ["more than zero"]),
+        ("[[grid]]", "[[grid]]\nseeds = 0", ["seeds"]),
+        ("[[grid]]", '[[grid]]\nsample = "1ms"', ["sample", "10ms"]),
+        ("[[grid]]", "[[grid]", ["is not TOML"]),
+    ],
+)
+def test_one_error_names_the_thing(tmp_path: Path, old: str, new: str, parts: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        expand(campaign_of(tmp_path, GRID.replace(old, new)))
+    for part in parts:
+        assert part in str(caught.value), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def test_the_campaigns_that_come_with_it() -> None:
+    demo = expand(read_campaign(ROOT / "campaigns" / "demo.toml"))
+    assert len(demo) == 3 * 2 * 2 * 7 * 2
+    hpdc = expand(read_campaign(ROOT / "campaigns" / "hpdc17.toml"))
+    assert {run.cc for run in hpdc} == {"cubic", "htcp", "scalable", "bbr"}
+    assert {run.streams for run in hpdc} == set(range(1, 11))
+    rtts = {run.path.rtt / 1e6 for run in hpdc if isinstance(run.path, LabPath)}
+    assert rtts == {0.01, 0.4, 11.6, 11.8, 22.6, 45.6, 91.6, 183, 366}
+    assert {run.size for run in hpdc} == {None, 10**9, 2 * 10**10, 5 * 10**10, 10**11}
+    assert {run.seed for run in hpdc} == set(range(1, 11))

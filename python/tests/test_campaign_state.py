@@ -1,0 +1,142 @@
+import json
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import SMALL, Command
+from distributed import LocalCluster
+
+from fullpipe.campaign import RunSpec
+from fullpipe.campaign.cost import calibration, estimate, model_s
+from fullpipe.campaign.execute import record_path
+from fullpipe.campaign.progress import Eta
+from fullpipe.campaign.state import inspect
+from fullpipe.record import read_outcome
+
+
+def test_only_whole_records_count_as_done(tmp_path: Path, small: list[RunSpec]) -> None:
+    for run in small[:4]:
+        synthetic.write(tmp_path, run)
+    torn = record_path(small[1], tmp_path)
+    torn.write_text(torn.read_text()[:-50])
+    headless = record_path(small[2], tmp_path)
+    headless.write_text(headless.read_text().splitlines()[0] + "\n")
+    state = inspect(small, tmp_path)
+    assert state.done == [small[0], small[3]]
+    assert state.missing == [small[1], small[2], *small[4:]]
+
+
+def test_a_result_longer_than_the_first_reach_is_found(tmp_path: Path) -> None:
+    record = tmp_path / "x.ndjson"
+    record.write_text('{"kind":"run"}\n' + json.dumps({"kind": "result", "streams": ["x" * 300_000]}) + "\n")
+    found = read_outcome(record)
+    assert found is not None
+    assert found["kind"] == "result"
+
+
+def test_calibration_and_estimate(small: list[RunSpec]) -> None:
+    assert calibration([]) == 1.0
+    factor = calibration((run, 3 * model_s(run)) for run in small)
+    assert factor == pytest.approx(3)
+    total = sum(map(model_s, small))
+    assert estimate(small, 2, factor).core_s == pytest.approx(3 * total)
+    assert estimate(small, 2).wall_s == pytest.approx(total / 2)
+    assert estimate(small, 10_000).wall_s == pytest.approx(max(map(model_s, small)))
+
+
+def test_runs_to_one_host_queue_up() -> None:
+    runs = [
+        RunSpec("dtn2:7412", "cubic", 1, None, None, None, 10**10, seed, 10**8) for seed in range(1, 5)
+    ]  # fmt: skip
+    assert estimate(runs, 4).wall_s == pytest.approx(estimate(runs, 4).core_s)
+
+
+def test_time_left_is_weighted_by_cost() -> None:
+    eta = Eta(total=100.0, workers=2)
+    assert eta.left_s(0.0) == 50.0
+    eta.done = 80.0
+    assert eta.left_s(40.0) == pytest.approx(10.0)
+
+
+def test_dry_run_counts_and_runs_nothing(tmp_path: Path, small: list[RunSpec], command: Command) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    for run in small[:5]:
+        synthetic.write(tmp_path / "runs" / "small", run)
+    plan = command("campaign", "run", "small.toml", "--dry-run", "--json", "--workers", 2)
+    assert plan.returncode == 0, plan.stderr
+    found = json.loads(plan.stdout)
+    assert (found["runs"], found["done"], found["missing"]) == (32, 5, 27)
+    assert found["core_hours"] < found["core_hours_of_all"]
+    words = command("campaign", "run", "small.toml", "--dry-run")
+    assert "32 runs, 5 done, 27 to do" in words.stdout
+    assert "core hours" in words.stdout
+    assert not list((tmp_path / "runs" / "small").glob("*.parquet"))
+
+
+def test_a_missing_binary_is_said_at_once(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    found = command("campaign", "run", "small.toml", FULLPIPE="", PATH=str(tmp_path))
+    assert found.returncode == 3
+    assert found.stderr.startswith("error: the fullpipe binary is not on PATH")
+    found = command("campaign", "run", "small.toml", FULLPIPE="/no/such/fullpipe")
+    assert found.returncode == 3
+    assert "/no/such/fullpipe" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [("/bin/false", "exit code 1 without a word"), ("/bin/true", "left no whole record")],
+)
+def test_failed_runs_are_noted_and_do_not_stop_the_rest(
+    tmp_path: Path, small: list[RunSpec], command: Command, program: str, reason: str
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    synthetic.write(tmp_path / "out", small[0])
+    found = command("campaign", "run", "small.toml", "--out", "out", "--json", FULLPIPE=program)
+    assert found.returncode == 1, found.stderr
+    assert "31 of 32 runs failed" in found.stderr
+    assert reason in found.stderr
+    assert "Traceback" not in found.stderr
+    events = [json.loads(line) for line in found.stdout.splitlines()]
+    assert [event["event"] for event in events] == ["run"] * 31 + ["campaign"]
+    failed = [json.loads(line) for line in (tmp_path / "out" / "failed.ndjson").read_text().splitlines()]
+    assert {failure["name"] for failure in failed} == {run.name for run in small[1:]}
+    assert all(reason in failure["reason"] for failure in failed)
+    assert (tmp_path / "out" / "profile.json").exists()
+
+
+def test_a_cluster_that_exists(
+    tmp_path: Path, small: list[RunSpec], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.setenv("FULLPIPE", "/bin/false")  # the workers' own; they look for it themselves
+    with LocalCluster(n_workers=1, protocol="tcp", dashboard_address=None) as cluster:
+        found = command("campaign", "run", "small.toml", "--scheduler", cluster.scheduler_address)
+    assert found.returncode == 1, found.stderr
+    assert "32 of 32 runs failed" in found.stderr
+    assert "32 × exit code 1 without a word" in found.stderr
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])
+def test_a_cluster_that_does_not_exist(tmp_path: Path, command: Command, address: str) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    found = command("campaign", "run", "small.toml", "--scheduler", address)
+    assert found.returncode == 3, found.stderr
+    assert f"error: no Dask scheduler answers at {address}" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_bad_usage(tmp_path: Path, command: Command) -> None:
+    for arguments in (["run"], ["run", "none.toml"], ["run", "none.toml", "--workers", "0"], ["walk"]):
+        found = command("campaign", *arguments)
+        assert found.returncode == 2, found.stderr
+        assert found.stderr.startswith("error: ")
+        assert "Traceback" not in found.stderr
+
+
+def test_an_output_folder_that_cannot_be(tmp_path: Path, command: Command) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "file").write_text("")
+    found = command("campaign", "run", "small.toml", "--out", "file/sub", FULLPIPE="/bin/true")
+    assert found.returncode == 5, found.stderr
+    assert "cannot be written" in found.stderr

@@ -1,0 +1,101 @@
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import ROOT, Command
+from matplotlib.image import imread
+
+from fullpipe.campaign import RunSpec, expand, read_campaign
+from fullpipe.campaign.state import prepare
+from fullpipe.report import report
+
+
+def chromium(*arguments: object) -> str:
+    """Drives the browser as a person sees it; it comes with the distribution (package chromium)."""
+    browser = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert browser, "chromium is missing; install the package chromium"
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1280,3600"]
+    done = subprocess.run(
+        [browser, *flags, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of the demo campaign, of synthetic records."""
+    folder = tmp_path_factory.mktemp("demo") / "runs"
+    file = ROOT / "campaigns" / "demo.toml"
+    campaign = read_campaign(file)
+    runs = expand(campaign)
+    for run in runs:
+        synthetic.write(folder, run, samples=8)
+    prepare(folder, runs, Path("campaigns/demo.toml"), campaign.title)
+    assert report(folder, folder.parent / "report.html") == 168
+    return folder.parent / "report.html"
+
+
+def test_the_figures_show_in_a_browser(page: Path) -> None:
+    dom = chromium("--dump-dom", page.as_uri())
+    for label in ("Mean throughput against RTT", "Box plots of throughput at each RTT", "Goodput over time"):
+        assert len(re.findall(f'<svg[^>]* aria-label="{label}', dom)) == 1
+    assert dom.count("<figure>") == 3
+    assert dom.count("fullpipe campaign run campaigns/demo.toml --out ") == 3
+    assert "10 Gb/s, 0.4 to 366 ms" in dom
+    assert "scalable × 10, 1GB" in dom
+    assert "fullpipe measure lab:rtt=366ms," in dom
+
+
+def test_a_picture_of_it_is_not_blank(page: Path) -> None:
+    shot = page.with_suffix(".png")
+    chromium(f"--screenshot={shot}", page.as_uri())
+    pixels = imread(shot)[..., :3]
+    assert pixels.shape[1] == 1280
+    # The margins are white; ink and the three colours are there.
+    assert (pixels[:, :20] == 1).all()
+    for colour in ((0.114, 0.137, 0.153), (0, 0.447, 0.698), (0.835, 0.369, 0), (0, 0.62, 0.451)):
+        assert (abs(pixels - colour).max(axis=2) < 0.02).sum() > 500, colour
+
+
+def test_it_needs_nothing_else(page: Path) -> None:
+    html = page.read_text()
+    assert "<script" not in html
+    assert not re.search(r'(?:src|href)="(?!#)', html)
+    assert not re.search(r"url\((?!#)", html)
+    assert "@import" not in html
+
+
+def test_the_same_records_give_the_same_bytes(page: Path) -> None:
+    first = page.read_bytes()
+    report(page.parent / "runs", page)
+    assert page.read_bytes() == first
+
+
+def test_failures_and_what_was_skipped_are_told(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    for run in small[:4]:
+        synthetic.write(tmp_path / "r", run, samples=2)
+    torn = next((tmp_path / "r").glob("*.ndjson"))
+    torn.write_text(torn.read_text()[:-9])
+    failed = '{"kind":"failed","name":"x","reason":"the guest <panicked>"}\n'
+    (tmp_path / "r" / "failed.ndjson").write_text(failed)
+    found = command("report", "r", "-o", "out.html")
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.startswith("warning: skipped ")
+    html = (tmp_path / "out.html").read_text()
+    assert "the guest &lt;panicked&gt;" in html
+    assert "1 failed, 1 skipped" in html
+    assert "no result line" in html
+    assert command("report", "none").returncode == 5
+    assert command("report", "r", "-o", "out.html/sub.html").returncode == 5
+
+
+def test_real_hosts_and_single_runs(tmp_path: Path) -> None:
+    for seed, host in ((1, "dtn2:7412"), (1, "dtn3:7412")):
+        synthetic.write(tmp_path / "r", RunSpec(host, "yeah", 2, None, None, None, 10**10, seed, 10**8))
+    assert report(tmp_path / "r", tmp_path / "out.html") == 2
+    assert "to dtn3:7412" in (tmp_path / "out.html").read_text()

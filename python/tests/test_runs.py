@@ -1,0 +1,146 @@
+import json
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pytest
+import synthetic
+from conftest import Command
+
+from fullpipe import read_runs, write_parquet
+from fullpipe.campaign import RunSpec
+from fullpipe.errors import RecordError
+from fullpipe.flatten import RUNS_SCHEMA
+from fullpipe.report.figures import aggregate
+
+
+def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
+    run = small[-1]
+    path = synthetic.write(tmp_path / "records", run, goodput=8e9, samples=3)
+    found = read_runs(path)
+    row = found.runs.row(0, named=True)
+    assert list(row) == list(RUNS_SCHEMA)
+    expected = {
+        "id": run.name, "file": path.name, "rtt_ms": 183.0, "rate_bps": 10**10, "queue_bytes": 228_750_000,
+        "mtu": 9000, "host": None, "cc": "htcp", "streams": 4, "buffer": "1GB", "buffer_bytes": 10**9,
+        "size_bytes": 10**9, "duration_s": None, "seed": 2, "sample_s": 0.1, "goodput_bps": 8e9,
+        "kernel_sender": "6.12.0", "wall_s": 1.5, "direction": "send", "loss": 0.0, "queue_drops": 3,
+    }  # fmt: skip
+    assert {key: row[key] for key in expected} == expected
+    assert found.samples.height == 3 * 4 * 2
+    assert found.samples["pacing_rate"].max() == 2**64 - 1
+    assert found.samples["rtt"].dtype == pl.UInt64
+    assert found.queue.height == 3
+    assert found.queue.columns == ["id", "t", "backlog_bytes", "drops"]
+
+
+def test_fields_of_two_kernels_are_united(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[0], samples=2)
+    other = synthetic.write(tmp_path / "r", small[1], samples=2)
+    other.write_text(other.read_text().replace('"snd_wnd"', '"total_rto"'))
+    for samples in (
+        read_runs(tmp_path / "r").samples,
+        pl.read_parquet(written(tmp_path / "r") / "samples.parquet"),
+    ):
+        assert {"snd_wnd", "total_rto"} <= set(samples.columns)
+        assert samples.filter(pl.col("id") == small[0].name)["total_rto"].null_count() == 4
+
+
+def written(folder: Path) -> Path:
+    write_parquet(folder, folder)
+    return folder
+
+
+def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "records"
+    whole = [synthetic.write(folder, run, samples=4) for run in small[:7]]
+    text = whole[0].read_text()
+    lines = text.splitlines(keepends=True)
+    whole[0].write_text(text[:-60])
+    whole[1].write_text(whole[1].read_text().replace('"version":1', '"version":9', 1))
+    whole[2].write_text("".join([*lines[:3], '{"kind":"sam\n', *lines[3:]]))
+    whole[3].write_text(whole[3].read_text().replace('"seed":', '"sead":', 1))
+    whole[4].write_text("")
+    whole[5].write_text(whole[6].read_text())
+    with pytest.warns(UserWarning, match="skipped"):
+        found = read_runs(folder)
+    assert found.runs["id"].to_list() == [small[6].name]
+    reasons = {skip.file.name: skip.reason for skip in found.skipped}
+    assert len(reasons) == 6
+    for path, part in zip(
+        whole,
+        ["no result line", "version 9", "line 4", "'seed'", "not the start of a record", "same run"],
+        strict=False,
+    ):
+        reason = reasons.get(path.name) or reasons[whole[6].name]
+        assert part in reason, reason
+
+
+def test_nothing_readable_is_an_error(tmp_path: Path, small: list[RunSpec]) -> None:
+    for missing in (tmp_path / "none", tmp_path):
+        with pytest.raises(RecordError, match="run a campaign first"):
+            read_runs(missing)
+    path = synthetic.write(tmp_path / "r", small[0])
+    path.write_text("no record\n")
+    with pytest.raises(RecordError, match="not the start of a record"), pytest.warns(UserWarning):
+        read_runs(tmp_path / "r")
+
+
+def test_failures_are_no_records(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[0])
+    (tmp_path / "r" / "failed.ndjson").write_text('{"kind":"failed","name":"x","reason":"y"}\n')
+    assert read_runs(tmp_path / "r").runs.height == 1
+
+
+def test_a_host_has_no_emulated_conditions(tmp_path: Path) -> None:
+    run = RunSpec("dtn2:7412", "cubic", 1, None, 9 * 10**9, None, 10**10, 1, 10**8, reverse=True)
+    synthetic.write(tmp_path / "r", run)
+    row = read_runs(tmp_path / "r").runs.row(0, named=True)
+    assert (row["host"], row["rtt_ms"], row["queue_drops"]) == ("dtn2:7412", None, None)
+    assert (row["buffer"], row["buffer_bytes"], row["direction"]) == ("auto", None, "receive")
+    assert (row["duration_s"], row["pacing_bps"]) == (10.0, 9 * 10**9)
+
+
+def test_parquet_opens_in_polars_pandas_and_duckdb(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "r"
+    for run in small[:6]:
+        synthetic.write(folder, run, samples=5)
+    read = read_runs(folder)
+    written(folder)
+    assert pl.read_parquet(folder / "runs.parquet").equals(read.runs)
+    assert pl.read_parquet(folder / "samples.parquet").equals(read.samples)
+    assert len(pd.read_parquet(folder / "runs.parquet")) == 6
+    assert len(pd.read_parquet(folder / "samples.parquet")) == read.samples.height
+    samples, runs = f"'{folder}/samples.parquet'", f"'{folder}/runs.parquet'"
+    query = f"select count(*), max(pacing_rate) from {samples} join {runs} using (id)"
+    assert duckdb.connect().execute(query).fetchone() == (read.samples.height, 2**64 - 1)
+    assert not list(folder.glob(".*"))
+
+
+def test_goodput_over_time_by_hand() -> None:
+    rows = [
+        (0.1, "receiver", 0, 100), (0.1, "receiver", 1, 50), (0.1, "sender", 0, 999),
+        (0.2, "receiver", 0, 300), (0.3, "receiver", 0, 400), (0.3, "receiver", 1, 250),
+    ]  # fmt: skip
+    samples = pl.DataFrame(rows, schema=["t", "end", "stream", "bytes"], orient="row")
+    edges, bps = aggregate(samples)
+    assert edges == [0.0, 0.1, 0.2, 0.3]
+    assert bps == pytest.approx([150 * 80, 200 * 80, 300 * 80])
+
+
+def test_analyze_writes_and_prints(tmp_path: Path, small: list[RunSpec], command: Command) -> None:
+    for run in small:
+        synthetic.write(tmp_path / "r", run, samples=2)
+    found = command("analyze", "r")
+    assert found.returncode == 0, found.stderr
+    assert "n=2" in found.stdout
+    assert "±" in found.stdout
+    assert "cubic × 1, 250KB" in found.stdout
+    assert {p.name for p in (tmp_path / "r").iterdir() if p.suffix != ".ndjson"} == {
+        "runs.parquet", "samples.parquet", "profile.json",
+    }  # fmt: skip
+    as_json = command("analyze", "r", "-o", "elsewhere", "--json")
+    assert json.loads(as_json.stdout) == json.loads((tmp_path / "elsewhere" / "profile.json").read_text())
+    assert command("analyze", "none").returncode == 5
+    assert command("analyze").returncode == 2
