@@ -1,0 +1,64 @@
+# make demo   from nothing to a profile, a report and a selection
+# make test   everything that is checked
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# The first toolchain that works: a user's rustup without its home does not.
+CARGO := $(shell for c in cargo /usr/bin/cargo; do v=$$($$c --version 2>/dev/null | cut -d. -f2); \
+	[ "$${v:-0}" -ge 88 ] && { command -v $$c; break; }; done)
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
+export FULLPIPE := $(CURDIR)/target/release/fullpipe
+
+.PHONY: demo test build kernel validate bench lint clean setup setup-test binary python python-test
+
+setup:
+	@scripts/setup
+setup-test:
+	@scripts/setup test
+
+# A recursive make sees the toolchain that setup has just installed.
+build: setup
+	@$(MAKE) --no-print-directory binary python
+
+binary:
+	@$(CARGO) build --release --locked
+
+.venv/bin/python3:
+	@/usr/bin/python3 -m venv .venv 2>/dev/null || python3 -m venv .venv
+
+python: .venv/.runtime
+.venv/.runtime: .venv/bin/python3 python/pyproject.toml
+	@echo "installing the Python part into .venv" >&2
+	@.venv/bin/python3 -m pip install --quiet --disable-pip-version-check --editable python
+	@touch $@
+
+python-test: .venv/.test
+.venv/.test: .venv/.runtime
+	@.venv/bin/python3 -m pip install --quiet --disable-pip-version-check --editable 'python[test]'
+	@touch $@
+
+kernel: build
+	@$(FULLPIPE) lab kernel >/dev/null
+
+demo: setup
+	@scripts/demo
+
+test: setup-test build
+	@$(MAKE) --no-print-directory python-test
+	@scripts/test
+
+lint: setup-test build
+	@$(MAKE) --no-print-directory python-test
+	@scripts/lint
+
+# The whole validation of the testbed; rewrites its table in docs/testbed.md.
+validate: kernel
+	@$(MAKE) --no-print-directory python-test
+	@.venv/bin/python3 -m lab.validate --write docs/testbed.md
+
+bench: kernel
+	@$(MAKE) --no-print-directory python-test
+	@bench/run
+
+clean:
+	rm -rf target .venv demo runs
