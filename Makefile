@@ -7,6 +7,7 @@ SHELL := /bin/bash
 CARGO := $(shell for c in cargo /usr/bin/cargo; do v=$$($$c --version 2>/dev/null | cut -d. -f2); \
 	[ "$${v:-0}" -ge 88 ] && { command -v $$c; break; }; done)
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
+export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 .PHONY: demo test build kernel validate bench lint clean setup setup-test binary python python-test

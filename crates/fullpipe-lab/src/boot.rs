@@ -10,12 +10,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use nix::sys::personality::{self, Persona};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::cpu;
 use crate::error::{LabError, host};
-use crate::guest::FOLDER;
+use crate::guest::MARK;
 use crate::job::{Job, Report, file};
 
 /// How often the guest's progress is looked at.
@@ -84,6 +85,13 @@ impl Drop for Guard {
     }
 }
 
+/// Has what is started next use the same addresses each time, where that is allowed; gives what was
+/// before. Kernel addresses order some of its tables.
+fn no_address_randomness() -> Option<Persona> {
+    let before = personality::get().ok()?;
+    personality::set(before | Persona::ADDR_NO_RANDOMIZE).ok()
+}
+
 /// Where guests' memory lives: a memory file system, or every page would go to a disk.
 fn memory_place() -> PathBuf {
     PathBuf::from("/dev/shm")
@@ -117,11 +125,11 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     let json = serde_json::to_vec(job).map_err(|e| host("describing the job")(e.into()))?;
     fs::create_dir(at.join("out"))
         .and_then(|()| fs::write(at.join("job.json"), json))
-        // The kernel's command line has no place for spaces in a path.
         .and_then(|()| std::os::unix::fs::symlink(&me, at.join("init")))
         .map_err(host("preparing the guest's folder"))?;
 
     let seat = cpu::take(boot.seats);
+    let random = no_address_randomness();
     let started = Instant::now();
     let (output, writer) = std::io::pipe().map_err(host("opening a pipe"))?;
     let errors = writer.try_clone().map_err(host("opening a pipe"))?;
@@ -130,9 +138,11 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .args(["time-travel=inf-cpu", "time-travel-start=1500000000000000000"])
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"])
         .args(["con=null", "con0=null,fd:1", "quiet", "panic=-1"])
-        .arg(format!("umid=fullpipe-{}", std::process::id()))
-        .arg(format!("init={}", at.join("init").display()))
-        .arg(format!("{FOLDER}={}", at.display()))
+        // The kernel stirs its command line into its random numbers, so nothing in it may differ from
+        // one run to the next: the guest finds its folder as the kernel process's working directory.
+        .args(["umid=fullpipe", "init=/proc/self/cwd/init"])
+        .arg(format!("{MARK}=1"))
+        .current_dir(at)
         .env_clear()
         .env("HOME", at)
         .env("TMPDIR", memory_place())
@@ -144,6 +154,10 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .spawn()
         .map_err(host(format!("starting the guest kernel {}", boot.kernel.display())))?;
     let mut guard = Guard(Some(child));
+    if let Some(random) = random {
+        // Back to what it was; if that fails, only this process's own children are less random.
+        let _ = personality::set(random);
+    }
     if let Some(seat) = &seat {
         seat.leave_to_children();
     }

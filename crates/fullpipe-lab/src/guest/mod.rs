@@ -18,12 +18,12 @@ use crate::job::{Job, Report, file};
 
 /// Where the host's output folder is seen.
 const OUT: &str = "/out";
-/// Set by the kernel from its own command line: the host's folder for this guest.
-pub const FOLDER: &str = "FULLPIPE_GUEST";
+/// Set by the kernel from its own command line.
+pub const MARK: &str = "FULLPIPE_GUEST";
 
 /// Whether this process is a guest's first.
 pub fn is_guest() -> bool {
-    std::process::id() == 1 && std::env::var_os(FOLDER).is_some()
+    std::process::id() == 1 && std::env::var_os(MARK).is_some()
 }
 
 /// A step that failed, in words; in the guest every error goes to the host as text.
@@ -69,8 +69,9 @@ pub fn init() -> ExitCode {
 }
 
 fn work() -> Fallible<Report> {
-    let folder = std::env::var(FOLDER).doing(|| "reading the kernel's command line".into())?;
-    let job = fs::read(Path::new(&folder).join("job.json")).doing(|| "reading the job".into())?;
+    // This is still the host's /proc, seen by the kernel's own process.
+    let folder = fs::read_link("/proc/self/cwd").doing(|| "finding the guest's folder".into())?;
+    let job = fs::read(folder.join("job.json")).doing(|| "reading the job".into())?;
     let job: Job = serde_json::from_slice(&job).doing(|| "parsing the job".into())?;
     root::enter(&folder)?;
     let children = programs::children()?;

@@ -22,7 +22,7 @@ fn bind(from: &Path, to: &Path) -> Fallible<()> {
 }
 
 /// Builds a root from the host's top-level folders and enters it.
-pub(super) fn enter(folder: &str) -> Fallible<()> {
+pub(super) fn enter(folder: &Path) -> Fallible<()> {
     // The host's root is mounted read-only, so the new root grows on a folder that every system has.
     let new = "/tmp";
     attach("tmpfs", new, "mode=755")?;
@@ -46,9 +46,9 @@ pub(super) fn enter(folder: &str) -> Fallible<()> {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }
-    let out = format!("{folder}/out");
-    mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(out.as_str()))
-        .doing(|| format!("mounting the output folder {out}"))?;
+    let out = folder.join("out");
+    mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
+        .doing(|| format!("mounting the output folder {}", out.display()))?;
     attach("proc", "/tmp/proc", "")?;
     attach("sysfs", "/tmp/sys", "")?;
     attach("devtmpfs", "/tmp/dev", "")?;

@@ -111,8 +111,13 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     b.run(move |n| n.qdisc("b0", &far))?;
     if let Some(x) = &x {
         let queue = match path.cross {
-            // fq sends each packet at the socket's pacing rate, to the nanosecond.
-            Some(Cross::Udp(_)) => Qdisc { kind: "fq", options: attribute(1, &100_000_u32.to_ne_bytes()) },
+            // fq sends each packet at the socket's pacing rate, to the nanosecond. Its limits, in all
+            // and per flow, must never bind: a source whose packets are dropped never waits, and what
+            // never waits stops virtual time.
+            Some(Cross::Udp(_)) => {
+                let many = 1_000_000_u32.to_ne_bytes();
+                Qdisc { kind: "fq", options: [attribute(1, &many), attribute(2, &many)].concat() }
+            }
             _ => delay(path.rtt.0 / 2),
         };
         x.run(move |n| n.qdisc("x0", &queue))?;

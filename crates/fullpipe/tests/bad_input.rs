@@ -1,0 +1,84 @@
+//! Wrong input: one clear error that names the thing and the remedy, the documented exit code, and no
+//! file that looks whole.
+
+mod common;
+
+use common::{error, fullpipe, fullpipe_args};
+
+#[test]
+fn wrong_words_name_the_thing() {
+    let lab = "lab:rtt=1ms,rate=1gbit";
+    for (words, code, part) in [
+        (format!("measure {lab} --cc cubicc --size 1MB"), 2, "'cubicc' is not in the testbed's kernel"),
+        (format!("measure {lab} --cc ../../x --size 1MB"), 2, "not the name of a congestion control"),
+        ("measure lab:rtt=45.6,rate=10gbit".into(), 2, "unit '' is unknown; use one of ns, us, ms"),
+        ("measure lab:rtt=45.6ms,rate=10gigabit".into(), 2, "unit 'gigabit' is unknown"),
+        ("measure lab:rtt=45.6ms".into(), 2, "rate: is missing"),
+        ("measure lab:rtt=1ms,rate=1gbit,queue=8KB".into(), 2, "smaller than one packet"),
+        ("measure lab:rtt=1ms,rate=1gbit,colour=red".into(), 2, "unknown key 'colour'; known keys: rtt"),
+        (format!("measure {lab} --streams 65"), 2, "65 streams: give from 1 to 64"),
+        (format!("measure {lab} --buffer 1TB"), 2, "buffer of 1000GB cannot be set"),
+        (format!("measure {lab} --size 0B"), 2, "moves nothing"),
+        (format!("measure {lab} --sample 1ms"), 2, "the least is 10ms"),
+        (format!("measure {lab} --size 1MB --out /proc/nowhere"), 5, "/proc/nowhere"),
+        ("measure lab:rtt=1ms,rate=1gbit,kernel=9.99 --size 1MB".into(), 3, "fullpipe lab kernel --version 9.99"),
+        ("measure no-such-host.invalid --size 1MB".into(), 2, "cannot resolve host 'no-such-host.invalid'"),
+        ("measure host:99999".into(), 2, "is not a host"),
+        ("measure /no/such/path.toml".into(), 2, "cannot read path file /no/such/path.toml"),
+        ("measure 127.0.0.1:1 --cc nosuchcc".into(), 3, "has no congestion control 'nosuchcc'"),
+        ("serve --data-ports 9-1".into(), 2, "is not a range"),
+        ("select --rtt 1ms --profile /no/profile.json".into(), 5, "/no/profile.json"),
+        ("lab run /no/scenario.toml".into(), 2, "/no/scenario.toml"),
+        ("lab kernel --source /no/linux.tar.xz".into(), 3, "/no/linux.tar.xz"),
+        ("lab kernel --version 9.99".into(), 3, "apt-get install linux-source-9.99"),
+        ("frobnicate".into(), 2, "no verb of fullpipe"),
+    ] {
+        let (got, text) = error(&fullpipe(&words));
+        assert!(text.contains(part), "{words}: {text}");
+        assert_eq!(got, code, "{words}: {text}");
+        // One line; where the command line itself is wrong, a hint at --help follows.
+        let lines = text.trim().trim_end_matches("For more information, try '--help'.").trim().lines().count();
+        assert_eq!(lines, 1, "{words}: {text}");
+    }
+}
+
+#[test]
+fn scenario_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    for (text, part) in [
+        ("path = { rtt = '1ms', rate = '1gbit' }", "program"),
+        ("path = { rtt = '1ms', rate = '1gbit' }\nprogram = []", "has no [[program]]"),
+        ("path = { rtt = '1ms', rate = '1gbit', x = 1 }\n[[program]]\nend='a'\nrun=['true']", "unknown field `x`"),
+        ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='c'\nrun=['true']", "unknown variant `c`"),
+        ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=[]", "empty 'run'"),
+        ("path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='b'\nrun=['true']", "nothing ends it"),
+        ("path = ", "s.toml"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let (code, got) = error(&fullpipe_args(&["lab", "run", file.to_str().unwrap()]));
+        assert_eq!(code, 2, "{got}");
+        assert!(got.contains(part), "{text}: {got}");
+    }
+}
+
+#[test]
+fn an_output_folder_that_is_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let out = file.join("runs");
+    let (code, text) =
+        error(&fullpipe_args(&["measure", "127.0.0.1:1", "--size", "1MB", "--out", out.to_str().unwrap()]));
+    assert_eq!(code, 5, "{text}");
+    assert!(text.contains("choose another folder with --out"), "{text}");
+}
+
+#[test]
+fn a_failed_run_leaves_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("r.ndjson");
+    let (code, _) = error(&fullpipe_args(&["measure", "127.0.0.1:1", "--size", "1MB", "--out", out.to_str().unwrap()]));
+    assert_eq!(code, 4);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}

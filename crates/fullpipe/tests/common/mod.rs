@@ -1,0 +1,75 @@
+//! The real binary, run as a person runs it.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// Runs `fullpipe` with words separated by spaces.
+pub fn fullpipe(words: &str) -> Output {
+    fullpipe_args(&words.split_whitespace().collect::<Vec<_>>())
+}
+
+/// Runs `fullpipe`.
+pub fn fullpipe_args(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Its only line on stderr, and its exit code.
+pub fn error(output: &Output) -> (i32, String) {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!text.contains("panicked at"), "{text}");
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// Lines of stdout as JSON.
+pub fn json_lines(output: &Output) -> Vec<serde_json::Value> {
+    let (code, text) = error(output);
+    assert_eq!(code, 0, "{text}");
+    String::from_utf8_lossy(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// A record without what names real time and the host.
+pub fn without_real(mut lines: Vec<serde_json::Value>) -> Vec<serde_json::Value> {
+    for line in &mut lines {
+        line.as_object_mut().unwrap().remove("real");
+    }
+    lines
+}
+
+/// `fullpipe serve` on loopback, ended when dropped.
+pub struct Server {
+    child: Child,
+    /// HOST:PORT.
+    pub address: String,
+}
+
+impl Server {
+    /// Starts one on a port that the kernel chooses.
+    pub fn start(flags: &str) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(["serve", "--bind", "127.0.0.1", "--port", "0", "--json"])
+            .args(flags.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let address = first["address"].as_str().unwrap().to_owned();
+        // Its log must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        Server { child, address }
+    }
+
+    /// Whether it still runs.
+    pub fn alive(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

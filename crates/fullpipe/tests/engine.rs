@@ -1,0 +1,191 @@
+//! The engine over loopback: real sockets, real processes.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Server, error, fullpipe, json_lines};
+
+fn measure(server: &Server, flags: &str) -> Vec<serde_json::Value> {
+    json_lines(&fullpipe(&format!("measure {} --json {flags}", server.address)))
+}
+
+#[test]
+fn a_size_arrives_whole_in_either_direction() {
+    let server = Server::start("");
+    for direction in ["", "--reverse"] {
+        let record = measure(&server, &format!("--size 300MB --streams 3 --buffer 1MB --sample 10ms {direction}"));
+        let (header, result) = (&record[0], &record[record.len() - 1]);
+        assert_eq!(header["kind"], "run");
+        assert_eq!(result["kind"], "result");
+        assert_eq!(result["bytes"], 300_000_000);
+        assert_eq!(result["streams"].as_array().unwrap().len(), 3);
+        assert!(result["goodput_bps"].as_f64().unwrap() > 1e6);
+        // The kernel books twice of what was asked.
+        assert_eq!(header["sender"]["sndbuf"], 2_000_000);
+        assert_eq!(header["receiver"]["rcvbuf"], 2_000_000);
+        for end in ["sender", "receiver"] {
+            let samples: Vec<_> = record.iter().filter(|l| l["kind"] == "sample" && l["end"] == end).collect();
+            assert!(samples.len() >= 3, "{} samples of the {end}", samples.len());
+            let sum: u64 = samples[samples.len() - 3..].iter().map(|s| s["bytes"].as_u64().unwrap()).sum();
+            assert_eq!(sum, 300_000_000, "the {end}'s last samples");
+            for field in ["busy_time", "rwnd_limited", "sndbuf_limited", "delivery_rate", "min_rtt", "snd_cwnd"] {
+                assert!(samples[0][field].is_u64(), "{field}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_duration_is_kept_and_samples_come_at_the_interval() {
+    let server = Server::start("");
+    let record = measure(&server, "--duration 1s --sample 100ms --cc reno");
+    let result = &record[record.len() - 1];
+    assert!((0.99..1.2).contains(&result["seconds"].as_f64().unwrap()), "{result}");
+    assert_eq!(record[0]["sender"]["cc"], "reno");
+    let times: Vec<f64> = record.iter().filter(|l| l["end"] == "receiver").map(|l| l["t"].as_f64().unwrap()).collect();
+    assert!((9..=12).contains(&times.len()), "{times:?}");
+}
+
+#[test]
+fn pacing_holds() {
+    let server = Server::start("");
+    let record = measure(&server, "--duration 2s --streams 2 --pacing 400mbit");
+    let result = &record[record.len() - 1];
+    let goodput = result["goodput_bps"].as_f64().unwrap();
+    assert!((300e6..=404e6).contains(&goodput), "{goodput}");
+    assert_eq!(result["bottleneck"], "pacing");
+    assert_eq!(record[0]["sender"]["pacing"], "200mbit");
+}
+
+#[test]
+fn many_clients_at_once_each_with_its_own_result() {
+    let server = Server::start("--max-clients 4");
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (1..=4)
+            .map(|i| {
+                (
+                    i,
+                    scope.spawn({
+                        let server = &server;
+                        move || measure(server, &format!("--size {i}00MB"))
+                    }),
+                )
+            })
+            .collect();
+        for (i, run) in runs {
+            let record = run.join().unwrap();
+            assert_eq!(record[record.len() - 1]["bytes"], i * 100_000_000);
+        }
+    });
+}
+
+#[test]
+fn a_full_server_refuses_clearly() {
+    let server = Server::start("--max-clients 1");
+    let mut first = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["measure", &server.address, "--duration", "5s", "--quiet", "--pacing", "100mbit"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let (code, text) = error(&fullpipe(&format!("measure {} --size 1MB", server.address)));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("busy with 1 clients") && text.contains("--max-clients"), "{text}");
+}
+
+#[test]
+fn a_server_survives_garbage_silence_and_vanishing() {
+    let mut server = Server::start("--stall 2s");
+    for garbage in [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 4096], b"\0\x05\0\0\0hello", b""] {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        stream.write_all(garbage).unwrap();
+    }
+    // One that says hello properly and then nothing at all.
+    let silent = TcpStream::connect(&server.address).unwrap();
+    // One that is killed in the middle, and one that stops reading.
+    for (signal, wait) in [("-KILL", 0), ("-STOP", 3_000)] {
+        let mut client = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(["measure", &server.address, "--duration", "20s", "--quiet", "--reverse"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        Command::new("kill").args([signal, &client.id().to_string()]).status().unwrap();
+        std::thread::sleep(Duration::from_millis(wait));
+        assert!(server.alive());
+        let record = measure(&server, "--size 50MB");
+        assert_eq!(record[record.len() - 1]["bytes"], 50_000_000);
+        client.kill().unwrap();
+        client.wait().unwrap();
+    }
+    drop(silent);
+    assert!(server.alive());
+}
+
+#[test]
+fn a_client_tells_what_is_wrong_with_the_far_end() {
+    // Nobody listens.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (code, text) = error(&fullpipe(&format!("measure {free}")));
+    assert_eq!(code, 4);
+    assert!(text.contains("fullpipe serve"), "{text}");
+    // A web server, say.
+    let (code, text) = answered_with(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    assert_eq!(code, 4);
+    assert!(text.contains("does not speak fullpipe's protocol"), "{text}");
+    // Another version.
+    let hello = br#"{"kind":"hello","magic":"fullpipe","protocol":99,"program":"9.9.9"}"#;
+    let mut frame = vec![0];
+    frame.extend_from_slice(&(hello.len() as u32).to_le_bytes());
+    frame.extend_from_slice(hello);
+    let (code, text) = answered_with(&frame);
+    assert_eq!(code, 4);
+    assert!(text.contains("9.9.9") && text.contains("same version on both ends"), "{text}");
+}
+
+/// What `measure` says of a server that answers with these bytes.
+fn answered_with(answer: &[u8]) -> (i32, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = answer.to_vec();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut hello = [0; 16];
+        stream.read_exact(&mut hello).unwrap();
+        stream.write_all(&answer).unwrap();
+        // Kept open until the client has gone.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let result = error(&fullpipe(&format!("measure {address}")));
+    server.join().unwrap();
+    result
+}
+
+#[test]
+fn a_port_in_use_says_so() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let (code, text) = error(&fullpipe(&format!("serve --bind 127.0.0.1 --port {port}")));
+    assert_eq!(code, 3);
+    assert!(text.contains(&port.to_string()) && text.contains("--port"), "{text}");
+}
+
+#[test]
+fn data_ports_are_those_of_the_range() {
+    let first = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = first.local_addr().unwrap().port();
+    let server = Server::start(&format!("--data-ports {port}-{port}"));
+    let (code, text) = error(&fullpipe(&format!("measure {} --size 1MB", server.address)));
+    assert_eq!(code, 4);
+    assert!(text.contains("data ports"), "{text}");
+    drop(first);
+    let record = measure(&server, "--size 1MB");
+    assert_eq!(record[record.len() - 1]["bytes"], 1_000_000);
+}

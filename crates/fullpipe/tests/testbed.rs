@@ -1,0 +1,182 @@
+//! The testbed with the real guest kernel, which the tests' command builds first.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{error, fullpipe, fullpipe_args, json_lines, without_real};
+
+fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut args = vec!["lab", "run", file.to_str().unwrap(), "--quiet"];
+    args.extend(flags);
+    fullpipe_args(&args)
+}
+
+#[test]
+fn one_description_one_record() {
+    for path in [
+        "lab:rtt=11.8ms,rate=1gbit",
+        "lab:rtt=11.8ms,rate=1gbit,loss=1e-3,loss_back=1e-3,jitter=1ms,reorder=1e-3,duplicate=1e-3",
+        "lab:rtt=11.8ms,rate=1gbit,mtu=1500,cross=udp:300mbit,host_noise=5ms",
+    ] {
+        let run = |seed: u32| {
+            let words = format!("measure {path} --size 30MB --streams 3 --cc bbr --seed {seed} --sample 10ms --json");
+            without_real(json_lines(&fullpipe(&words)))
+        };
+        let first = run(1);
+        assert_eq!(first.last().unwrap()["bytes"], 30_000_000);
+        assert!(first == run(1), "{path}: two runs of one seed differ");
+        assert!(first.last() != run(2).last(), "{path}: two seeds agree");
+    }
+}
+
+#[test]
+fn the_record_tells_what_the_path_did() {
+    let record = json_lines(&fullpipe(
+        "measure lab:rtt=45.6ms,rate=10gbit,queue=4MB --size 300MB --buffer 256MB --cc reno --json",
+    ));
+    let (header, result) = (&record[0], record.last().unwrap());
+    assert!((header["rtt_s"].as_f64().unwrap() - 0.0456).abs() < 10e-6, "{}", header["rtt_s"]);
+    assert_eq!(header["path"]["queue"], "4MB");
+    assert_eq!(header["sender"]["mtu"], 9000);
+    assert!(result["queue_drops"].as_u64().unwrap() > 0);
+    assert_eq!(result["queue_drops"], result["retransmits"]);
+    let deepest = result["queue_deepest"].as_u64().unwrap();
+    assert!(deepest > 0 && deepest <= 4_000_000, "{deepest}");
+    assert!(record.iter().any(|line| line["kind"] == "queue" && line["backlog_bytes"].as_u64() > Some(0)));
+    assert_eq!(result["bottleneck"], "cwnd");
+}
+
+#[test]
+fn every_congestion_control_of_the_pool_is_there() {
+    for cc in "bbr bic cubic highspeed htcp hybla illinois reno scalable vegas veno westwood yeah".split(' ') {
+        let record = json_lines(&fullpipe(&format!("measure lab:rtt=1ms,rate=1gbit --size 10MB --cc {cc} --json")));
+        assert_eq!(record[0]["sender"]["cc"], cc);
+        assert_eq!(record.last().unwrap()["bytes"], 10_000_000);
+    }
+}
+
+#[test]
+fn both_directions_share_the_bottleneck_rate() {
+    for flag in ["", "--reverse"] {
+        let words = format!("measure lab:rtt=11.8ms,rate=1gbit --duration 5s --buffer 8MB --json {flag}");
+        let goodput = json_lines(&fullpipe(&words)).last().unwrap()["goodput_bps"].as_f64().unwrap();
+        assert!((0.90e9..0.993e9).contains(&goodput), "{goodput} {flag}");
+    }
+}
+
+#[test]
+fn cross_traffic_takes_its_share() {
+    for (cross, least, most) in [("udp:400mbit", 0.5e9, 0.6e9), ("tcp:4x64KB", 0.75e9, 0.92e9)] {
+        let words = format!("measure lab:rtt=11.8ms,rate=1gbit,cross={cross} --duration 10s --buffer 8MB --json");
+        let goodput = json_lines(&fullpipe(&words)).last().unwrap()["goodput_bps"].as_f64().unwrap();
+        assert!((least..most).contains(&goodput), "{cross}: {goodput}");
+    }
+}
+
+#[test]
+fn programs_have_names_space_environment_and_times() {
+    let text = r#"
+        path = { rtt = "1ms", rate = "1gbit" }
+        space = "10MB"
+        [[program]]
+        end = "a"
+        run = ["sh", "-c", "echo $GREETING; hostname; getent hosts b; date +%s; touch /tmp/x /run/x /space/x; sleep 3"]
+        env = { GREETING = "hello" }
+        [[program]]
+        end = "b"
+        start = "1s"
+        stop = "2s"
+        run = ["sh", "-c", "ls /tmp /space; exec sleep 100"]
+        [[program]]
+        end = "a"
+        start = "1s"
+        run = ["sh", "-c", "echo here >&2; touch /usr/cannot 2>/dev/null || echo read-only"]
+    "#;
+    let lines = json_lines(&scenario(text, &["--json"]));
+    let (first, second, third) = (&lines[0], &lines[1], &lines[2]);
+    let words: Vec<&str> = first["stdout"].as_str().unwrap().split_whitespace().collect();
+    assert_eq!(words[..4], ["hello", "a", "10.0.2.1", "b"], "{words:?}");
+    assert_eq!(first["ended"]["exit"], 0);
+    assert!((first["end_s"].as_f64().unwrap() - 3.0).abs() < 0.1);
+    assert_eq!(second["stopped"], true);
+    assert_eq!(second["ended"]["signal"], 15);
+    assert!((second["end_s"].as_f64().unwrap() - 2.0).abs() < 0.01);
+    assert!(!second["stdout"].as_str().unwrap().contains('x'), "each end has folders of its own: {second}");
+    assert_eq!(third["stderr"], "here\n");
+    assert_eq!(third["stdout"], "read-only\n");
+    assert!(!std::path::Path::new("/usr/cannot").exists());
+}
+
+#[test]
+fn what_goes_wrong_in_a_guest_is_told_apart() {
+    let path = "path = { rtt = '1ms', rate = '1gbit' }\n";
+    let program = |run: &str| format!("{path}[[program]]\nend='a'\nrun=['sh', '-c', '{run}']");
+    let says = |text: &str, flags: &[&str], part: &str| {
+        let (code, got) = error(&scenario(text, flags));
+        assert_eq!(code, 6, "{got}");
+        assert!(got.contains(part), "{got}");
+    };
+    says(&program("echo oops >&2; exit 3"), &[], "failed with status 3");
+    says(&program("kill -9 $$"), &[], "was killed by signal 9");
+    says(&format!("{path}[[program]]\nend='a'\nrun=['no-such-program']"), &[], "no program 'no-such-program'");
+    let python = |code: &str| format!("{path}[[program]]\nend='a'\nrun=['python3', '-c', \"{code}\"]");
+    says(&python("b'x' * (1 << 30)"), &["--memory", "100MB"], "ran out of its 95 MB of memory");
+    let started = Instant::now();
+    says(&program("while :; do :; done"), &["--limit", "2s"], "did not finish within 2 s of real time");
+    assert!(started.elapsed() < Duration::from_secs(10));
+    says(&python("import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)"), &[], "ended without a result");
+}
+
+#[test]
+fn a_kernel_panic_is_told_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    let text = "path = { rtt = '1ms', rate = '1gbit' }\n[[program]]\nend='a'\nrun=['sh', '-c', 'while :; do :; done']";
+    std::fs::write(&file, text).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    let child =
+        command.args(["lab", "run", file.to_str().unwrap()]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    // A fault in the kernel itself, as a defect in it would make.
+    let guest = std::process::Command::new("pgrep").args(["-P", &child.id().to_string()]).output().unwrap().stdout;
+    let guest = String::from_utf8(guest).unwrap();
+    assert!(std::process::Command::new("kill").args(["-SEGV", guest.trim()]).status().unwrap().success());
+    let (code, text) = error(&child.wait_with_output().unwrap());
+    assert_eq!(code, 6);
+    assert!(text.contains("the guest's kernel panicked: Kernel panic"), "{text}");
+}
+
+#[test]
+fn engine_errors_come_out_of_the_guest_as_they_are() {
+    let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit,loss=1 --size 1MB"));
+    assert!(code == 4 || code == 1, "{code}: {text}");
+    assert!(text.contains("10.0.2.1"), "{text}");
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .args(["measure", "lab:rtt=45.6ms,rate=10gbit", "--duration", "1000s", "--buffer", "256MB", "--out"])
+        .arg(dir.path())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_secs(2));
+    let id = child.id().to_string();
+    assert!(running(&id), "the guest runs");
+    std::process::Command::new("kill").args(["-INT", &id]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!running(&id), "the guest is gone");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Whether a guest of this process lives.
+fn running(id: &str) -> bool {
+    std::process::Command::new("pgrep").args(["-P", id]).output().unwrap().status.success()
+}
