@@ -1,0 +1,62 @@
+"""What the benchmarks share: the machine's description, running and timing whole commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FULLPIPE = os.environ.get("FULLPIPE", str(ROOT / "target/release/fullpipe"))
+
+
+def machine() -> str:
+    """The machine in one line: processor, cores, memory, kernel."""
+    cpuinfo = Path("/proc/cpuinfo").read_text()
+    model = next((line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line), "unknown")
+    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    memory = pages * page / 2**30
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Linux {platform.release()}"
+
+
+@dataclass
+class Timed:
+    """One finished command: real and processor seconds, largest process in MB, its last line as JSON."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    last: dict[str, Any]
+
+
+def timed(command: Sequence[str]) -> Timed:
+    """Runs a command to its end; processor time is that of all its processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.monotonic()
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    wall = time.monotonic() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    lines = done.stdout.splitlines()
+    last = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+    peak = last.get("real", {}).get("memory_bytes", 0) / 1e6
+    return Timed(wall, cpu, peak, last)
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Median and range."""
+    low, middle, high = min(values), statistics.median(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def verdict(ok: bool) -> str:
+    """One word."""
+    return "ok" if ok else "MISSED"
