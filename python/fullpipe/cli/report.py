@@ -11,13 +11,19 @@ from fullpipe.cli import run
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"))
-def report(folder: Path, out: Path) -> int:
+@click.option("--figure", type=click.Choice(["profile", "box"]), help="Write only this figure, as SVG.")
+def report(folder: Path, out: Path, figure: str | None) -> int:
     """Writes one self-contained HTML file about the records in DIR; report.html by default.
 
     Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be written.
     """
+    from fullpipe.report import figure as write_figure
     from fullpipe.report import report as write
 
+    if figure:
+        write_figure(folder, figure, out)
+        print(f"wrote {out}", file=sys.stderr)
+        return 0
     count = write(folder, out)
     print(f"wrote {out}: {count} runs", file=sys.stderr)
     return 0

@@ -1,5 +1,5 @@
 """The report: one HTML file that needs nothing else."""
 
-from fullpipe.report.page import report
+from fullpipe.report.page import figure, report
 
-__all__ = ["report"]
+__all__ = ["figure", "report"]

@@ -223,3 +223,22 @@ def report(folder: Path, out: Path) -> int:
     runs = read_runs(folder, samples=False)
     write_whole(out, render(folder, runs, out))
     return runs.runs.height
+
+
+def figure(folder: Path, name: str, out: Path) -> None:
+    """Writes one figure of a folder of records as SVG, of the first conditions in it.
+
+    Args:
+        folder: Of the records.
+        name: `profile` or `box`.
+        out: The SVG file.
+
+    Raises:
+        RecordError: Nothing readable there, or the file cannot be written.
+    """
+    runs = read_runs(folder, samples=False)
+    entries = [group.entry for group in groups(runs.runs)]
+    title = conditions(entries[0])
+    of_title = [entry for entry in entries if conditions(entry) == title]
+    draw = {"profile": profile_figure, "box": box_figure}[name]
+    write_whole(out, draw(of_title, title))
