@@ -347,4 +347,70 @@ mod tests {
         let left: Vec<_> = fs::read_dir(cache.path().join("kernel")).unwrap().flatten().collect();
         assert!(left.iter().all(|entry| entry.path().extension().is_some_and(|e| e == "lock")), "{left:?}");
     }
+
+    /// A source small enough to build in a test: the files that the patches change, and a Makefile
+    /// that grants the whole configuration and takes half a second to compile.
+    fn small_source(folder: &Path, linux: &str) -> PathBuf {
+        let tree = folder.join("linux-source-6.12");
+        for (file, text) in [
+            (
+                "arch/um/Kconfig",
+                "config GENERIC_CALIBRATE_DELAY\n\tbool\n\tdefault y\n\nconfig HZ\n\tint\n\tdefault 100\n\nconfig NR_CPUS\n\tint\n\trange 1 1\n",
+            ),
+            ("arch/x86/um/user-offsets.c", "\n"),
+            (
+                "arch/um/os-Linux/util.c",
+                "\t\t\texit(127);\n}\n\nssize_t os_getrandom(void *buf, size_t len, unsigned int flags)\n{\n\treturn getrandom(buf, len, flags);\n}\n\n/*\n * UML helper threads must not handle SIGWINCH/INT/TERM\n */\n",
+            ),
+            (
+                "Makefile",
+                "allnoconfig:\n\tcp $(KCONFIG_ALLCONFIG) .config\nlinux:\n\tgrep -q 'default 1000' arch/um/Kconfig\n\tsleep 0.5\n\tLINUX\n\tmkdir -p include/config && echo 6.12.0 >include/config/kernel.release\n",
+            ),
+        ] {
+            let file = tree.join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text.replace("LINUX", linux)).unwrap();
+        }
+        let tarball = folder.join("linux-source-6.12.tar.xz");
+        let tar = Command::new("tar").arg("cJf").arg(&tarball).arg("-C").arg(folder).arg("linux-source-6.12").status();
+        assert!(tar.unwrap().success());
+        tarball
+    }
+
+    #[test]
+    fn two_builds_at_once_make_one_kernel() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball =
+            small_source(cache.path(), "cp /bin/true linux; echo built >>$(dir $(KCONFIG_ALLCONFIG))../../builds");
+        std::thread::scope(|scope| {
+            let builds: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let source = Source { tarball: Some(&tarball), version: None };
+                        build(cache.path(), &source, &|_, _| {}).map(|kernel| kernel.version)
+                    })
+                })
+                .collect();
+            for build in builds {
+                assert_eq!(build.join().unwrap().unwrap(), "6.12.0");
+            }
+        });
+        assert_eq!(fs::read_to_string(cache.path().join("builds")).unwrap(), "built\n", "the others waited");
+        assert!(find(cache.path(), Some("6.12")).unwrap().executable.is_file());
+    }
+
+    #[test]
+    fn a_failed_build_leaves_nothing_and_can_be_repeated() {
+        let cache = tempfile::tempdir().unwrap();
+        let tarball = small_source(cache.path(), "test -e ../../../fixed && cp /bin/true linux");
+        let source = Source { tarball: Some(&tarball), version: None };
+        assert!(matches!(build(cache.path(), &source, &|_, _| {}), Err(LabError::Build { doing: "compiling", .. })));
+        assert!(find(cache.path(), None).is_err());
+        fs::write(cache.path().join("fixed"), "").unwrap();
+        // What a killed build leaves behind does not disturb the next.
+        let name = format!("{}-{}.building", &sha256(&tarball).unwrap()[..12], recipe());
+        fs::create_dir_all(cache.path().join("kernel").join(name).join("tree/half")).unwrap();
+        assert!(build(cache.path(), &source, &|_, _| {}).is_ok());
+        assert!(find(cache.path(), None).is_ok());
+    }
 }

@@ -18,7 +18,7 @@ use crate::progress;
 /// Command line.
 #[derive(clap::Args)]
 pub struct Args {
-    /// HOST[:PORT] running 'fullpipe serve', lab:rtt=45.6ms,rate=10gbit,..., or a TOML file of those keys
+    /// HOST or HOST:PORT running 'fullpipe serve', lab:rtt=45.6ms,rate=10gbit,..., or a TOML file of those keys
     path: String,
     /// Congestion control, under the kernel's name
     #[arg(long, default_value = "cubic", value_name = "NAME")]

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// Command line.
 #[derive(clap::Args)]
 pub struct Args {
-    /// HOST[:PORT] running 'fullpipe serve', whose RTT is measured, or lab:rtt=91.6ms,rate=10gbit
+    /// HOST or HOST:PORT running 'fullpipe serve', whose RTT is measured, or lab:rtt=91.6ms,rate=10gbit
     #[arg(required_unless_present = "rtt")]
     path: Option<String>,
     /// Round-trip time of the path, instead of naming it

@@ -1,6 +1,8 @@
 //! Wrong input: one clear error that names the thing and the remedy, the documented exit code, and no
 //! file that looks whole.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
 mod common;
 
 use common::{error, fullpipe, fullpipe_args};

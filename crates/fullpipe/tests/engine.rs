@@ -1,5 +1,7 @@
 //! The engine over loopback: real sockets, real processes.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
 mod common;
 
 use std::io::{Read, Write};
@@ -188,4 +190,24 @@ fn data_ports_are_those_of_the_range() {
     drop(first);
     let record = measure(&server, "--size 1MB");
     assert_eq!(record[record.len() - 1]["bytes"], 1_000_000);
+}
+
+#[test]
+fn select_measures_a_hosts_round_trip_time() {
+    let server = Server::start("");
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("profile.json");
+    let text = r#"{"kind":"profile","version":1,"confidence":0.95,"entries":[{"path":{"rate_bps":1e10,"loss":0.0},
+        "transport":{"cc":"htcp","streams":2,"buffer":"1GB"},"workload":{"size":"1GB"},
+        "points":[{"rtt_ms":0.0001,"n":2,"mean_bps":9e9,"low_bps":8.9e9,"high_bps":9.1e9},
+                  {"rtt_ms":100,"n":2,"mean_bps":5e9,"low_bps":4e9,"high_bps":6e9}]}]}"#;
+    std::fs::write(&profile, text).unwrap();
+    let words = format!("select {} --json --profile {}", server.address, profile.display());
+    let answer = json_lines(&fullpipe(&words)).remove(0);
+    let best = &answer["ranking"][0];
+    assert_eq!(best["transport"]["cc"], "htcp");
+    assert_eq!(best["expected"]["outside"], false, "between the two RTTs: {best}");
+    assert!((5e9..9e9).contains(&best["expected"]["mean_bps"].as_f64().unwrap()));
+    let words = format!("select --rtt 200ms --profile {}", profile.display());
+    assert!(String::from_utf8_lossy(&fullpipe(&words).stdout).contains("outside the measured range"));
 }

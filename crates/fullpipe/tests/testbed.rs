@@ -1,5 +1,7 @@
 //! The testbed with the real guest kernel, which the tests' command builds first.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
 mod common;
 
 use std::time::{Duration, Instant};
