@@ -79,7 +79,16 @@ def iperf3(streams: int, *flags: str) -> Run:
 
 def fullpipe(streams: int) -> Run:
     """One run of fullpipe."""
-    client = [FULLPIPE, "measure", "10.9.0.2", "--streams", str(streams), "--duration", f"{SECONDS}s", "--json"]
+    client = [
+        FULLPIPE,
+        "measure",
+        "10.9.0.2",
+        "--streams",
+        str(streams),
+        "--duration",
+        f"{SECONDS}s",
+        "--json",
+    ]
     output, cpu = pair([FULLPIPE, "serve", "--once", "--quiet"], client)
     result = json.loads(output.splitlines()[-1])
     return Run(result["goodput_bps"] / 1e9, cpu / (result["bytes"] / 1e9))
@@ -103,9 +112,13 @@ def main() -> int:
             cpu = [a.cpu_per_gb / b.cpu_per_gb for a, b in zip(ours, theirs, strict=True)]
             ok = statistics.median(rate) >= 1 and statistics.median(cpu) <= 1
             good.append(ok)
-            ours_rate, theirs_rate = spread([r.goodput for r in ours], 1), spread([r.goodput for r in theirs], 1)
+            ours_rate, theirs_rate = (
+                spread([r.goodput for r in ours], 1),
+                spread([r.goodput for r in theirs], 1),
+            )
             print(
-                f"| {streams} | {name} | {ours_rate} | {theirs_rate} | {spread(rate)} | {spread(cpu)} | {verdict(ok)} |",
+                f"| {streams} | {name} | {ours_rate} | {theirs_rate} "
+                f"| {spread(rate)} | {spread(cpu)} | {verdict(ok)} |",
                 flush=True,
             )
     return 0 if all(good) else 1
