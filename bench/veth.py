@@ -64,7 +64,7 @@ def pair(server: list[str], client: list[str]) -> tuple[str, float]:
     for process in (near, far):
         _, status, usage = os.wait4(process.pid, 0)
         if status:
-            sys.exit(f"{process.args} failed")
+            sys.exit(f"a process of the pair failed: {process.args!r}")
         cpu += usage.ru_utime + usage.ru_stime
     return output, cpu
 
