@@ -10,7 +10,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use landlock::{ABI, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr};
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::personality::{self, Persona};
+use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -66,12 +69,16 @@ fn interrupted() -> &'static Arc<AtomicBool> {
     })
 }
 
-/// Kills a guest's processes if its watcher leaves without having seen its end.
-struct Guard(Option<Child>);
+/// A guest's kernel process. It is killed if its watcher leaves without having seen its end.
+struct Guest {
+    child: Option<Child>,
+    /// The thread that started it waits for this to go: its end would be taken for the parent's.
+    _starter: mpsc::Sender<()>,
+}
 
-impl Guard {
-    fn kill(&mut self) {
-        if let Some(mut child) = self.0.take() {
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
             // All of them: the kernel's threads and its users' processes are one group.
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
             let _ = child.wait();
@@ -79,17 +86,68 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.kill();
+/// Starts the kernel from a thread of its own, since what it inherits is a thread's: one processor, the
+/// same addresses each time (they order some of the kernel's tables), and leave to write nowhere but into
+/// the guest's folder. Each is done where this machine allows it.
+fn spawn(mut command: Command, boot: &Boot<'_>, folder: &Path) -> Result<(Guest, Option<cpu::Seat>), LabError> {
+    let failed = host(format!("starting the guest kernel {}", boot.kernel.display()));
+    let (seats, folder) = (boot.seats.to_owned(), folder.to_owned());
+    let (report, started) = mpsc::channel();
+    let (starter, until) = mpsc::channel::<()>();
+    let start = move || {
+        let seat = cpu::take(&seats);
+        if let Ok(before) = personality::get() {
+            let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);
+        }
+        let _ = confine(&folder);
+        // A guest must not outlive its watcher, however that ends.
+        // SAFETY: between fork and exec only an async-signal-safe system call is made.
+        unsafe { command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) };
+        let child = command.spawn();
+        // The pipe's other end is then the guest's alone, and its end that of the guest.
+        drop(command);
+        let _ = report.send(child.map(|child| (child, seat)));
+        // Ends with the guest's handle, by the sender's disappearance.
+        let _ = until.recv();
+    };
+    std::thread::Builder::new().spawn(start).map_err(host("starting a thread"))?;
+    let spawned = started.recv().unwrap_or_else(|_| Err(std::io::Error::other("its thread is gone")));
+    spawned.map(|(child, seat)| (Guest { child: Some(child), _starter: starter }, seat)).map_err(failed)
+}
+
+/// How guests' folders are named.
+const PREFIX: &str = "fullpipe-";
+
+/// Marks a folder as in use, as long as the value lives.
+fn lock(folder: &Path) -> std::io::Result<Flock<fs::File>> {
+    Flock::lock(fs::File::create(folder.join("lock"))?, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
+}
+
+/// Removes what killed watchers have left: folders of ours that nobody has locked. One that is being made
+/// this very moment may lack its lock, so the young are left alone.
+fn clear_stale() {
+    for entry in fs::read_dir(memory_place()).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
+        if ours && age.is_some_and(|age| age > Duration::from_secs(60)) && lock(&entry.path()).is_ok() {
+            // Another user's cannot be removed, and need not be.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
-/// Has what is started next use the same addresses each time, where that is allowed; gives what was
-/// before. Kernel addresses order some of its tables.
-fn no_address_randomness() -> Option<Persona> {
-    let before = personality::get().ok()?;
-    personality::set(before | Persona::ADDR_NO_RANDOMIZE).ok()
+/// Lets this thread, and what it starts, write only below a folder (Landlock, kernels from 5.13). Root in
+/// the guest may mount what it likes; on the host it is still only this process.
+fn confine(folder: &Path) -> Result<(), landlock::RulesetError> {
+    let writes = AccessFs::from_write(ABI::V5);
+    // User-mode Linux tries out terminals when it starts.
+    let places = [folder, Path::new("/dev/null"), Path::new("/dev/ptmx"), Path::new("/dev/pts")];
+    Ruleset::default()
+        .handle_access(writes)?
+        .create()?
+        .add_rules(landlock::path_beneath_rules(places, writes))?
+        .restrict_self()
+        .map(drop)
 }
 
 /// Where guests' memory lives: a memory file system, or every page would go to a disk.
@@ -116,11 +174,13 @@ fn check_room(needed: u64) -> Result<(), LabError> {
 pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
     check_room(boot.memory)?;
     let stop = interrupted();
+    clear_stale();
     let folder = tempfile::Builder::new()
-        .prefix("fullpipe-")
+        .prefix(PREFIX)
         .tempdir_in(memory_place())
         .map_err(host("making a folder for the guest"))?;
     let at = folder.path();
+    let _in_use = lock(at).map_err(host("locking the guest's folder"))?;
     let me = std::env::current_exe().map_err(host("finding this program"))?;
     let json = serde_json::to_vec(job).map_err(|e| host("describing the job")(e.into()))?;
     fs::create_dir(at.join("out"))
@@ -128,12 +188,11 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .and_then(|()| std::os::unix::fs::symlink(&me, at.join("init")))
         .map_err(host("preparing the guest's folder"))?;
 
-    let seat = cpu::take(boot.seats);
-    let random = no_address_randomness();
     let started = Instant::now();
     let (output, writer) = std::io::pipe().map_err(host("opening a pipe"))?;
     let errors = writer.try_clone().map_err(host("opening a pipe"))?;
-    let child = Command::new(boot.kernel)
+    let mut command = Command::new(boot.kernel);
+    command
         .arg(format!("mem={}K", boot.memory.div_ceil(1024)))
         .args(["time-travel=inf-cpu", "time-travel-start=1500000000000000000"])
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"])
@@ -145,22 +204,13 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .current_dir(at)
         .env_clear()
         .env("HOME", at)
-        .env("TMPDIR", memory_place())
+        .env("TMPDIR", at)
         .env("FULLPIPE_SEED", job.seed.to_string())
         .stdin(Stdio::null())
         .stdout(writer)
         .stderr(errors)
-        .process_group(0)
-        .spawn()
-        .map_err(host(format!("starting the guest kernel {}", boot.kernel.display())))?;
-    let mut guard = Guard(Some(child));
-    if let Some(random) = random {
-        // Back to what it was; if that fails, only this process's own children are less random.
-        let _ = personality::set(random);
-    }
-    if let Some(seat) = &seat {
-        seat.leave_to_children();
-    }
+        .process_group(0);
+    let (mut guest, _seat) = spawn(command, boot, at)?;
     let console = listen(output);
     let deadline = started + boot.limit;
     let mut seen = (0.0, 0);
@@ -183,7 +233,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
             return Err(LabError::Limit { seconds: boot.limit.as_secs_f64(), at });
         }
     };
-    let mut child = guard.0.take();
+    let mut child = guest.child.take();
     let status = child.as_mut().map(Child::wait).transpose().map_err(host("waiting for the guest"))?;
     if stop.load(Ordering::Relaxed) {
         return Err(LabError::Interrupted);

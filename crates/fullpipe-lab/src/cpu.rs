@@ -15,11 +15,10 @@ use nix::unistd::Pid;
 /// A processor that is this guest's as long as the value lives.
 pub(crate) struct Seat {
     _lock: Flock<File>,
-    before: CpuSet,
 }
 
-/// Takes a free processor of those that this process may use, and moves to it, so that what is started
-/// next stays there. None where all are taken: then the scheduler decides.
+/// Takes a free processor of those that this thread may use, and moves the thread to it, so that what it
+/// starts stays there. None where all are taken: then the scheduler decides.
 pub(crate) fn take(folder: &Path) -> Option<Seat> {
     let me = Pid::from_raw(0);
     let before = sched_getaffinity(me).ok()?;
@@ -30,15 +29,7 @@ pub(crate) fn take(folder: &Path) -> Option<Seat> {
         let mut only = CpuSet::new();
         only.set(cpu).ok()?;
         sched_setaffinity(me, &only).ok()?;
-        return Some(Seat { _lock: lock, before });
+        return Some(Seat { _lock: lock });
     }
     None
-}
-
-impl Seat {
-    /// Moves this process back to where it was; what was started meanwhile stays.
-    pub(crate) fn leave_to_children(&self) {
-        // If it cannot, it only shares the processor.
-        let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
-    }
 }

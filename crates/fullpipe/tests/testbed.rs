@@ -134,6 +134,19 @@ fn what_goes_wrong_in_a_guest_is_told_apart() {
 }
 
 #[test]
+fn not_even_root_in_the_guest_can_write_to_the_hosts_files() {
+    let target = tempfile::tempdir().unwrap();
+    let text = format!(
+        "path = {{ rtt = '1ms', rate = '1gbit' }}\n[[program]]\nend='a'\n\
+         run=['sh', '-c', 'mount -t hostfs none /run -o / && echo mounted; touch /run{}/written']",
+        target.path().display()
+    );
+    let output = scenario(&text, &[]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("mounted"));
+    assert_eq!(std::fs::read_dir(target.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_kernel_panic_is_told_as_such() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");
