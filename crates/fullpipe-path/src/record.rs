@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ use crate::{Classified, ExitClass};
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Why a record cannot be written or read.
+/// Why a record cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The file system said no.
@@ -30,30 +30,6 @@ pub enum RecordError {
         source: std::io::Error,
         /// What to do.
         remedy: &'static str,
-    },
-    /// A line is not JSON, or not of the record's shape.
-    #[error("{}: line {line} is not part of a record ({why}); the file is damaged or no record", .path.display())]
-    Malformed {
-        /// Which file.
-        path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// What the parser said.
-        why: String,
-    },
-    /// No result line.
-    #[error("{}: no result line: the record is truncated, or its run did not finish; run it again", .path.display())]
-    Unfinished {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Another version of the format.
-    #[error("{}: record version {found}; this program reads version {VERSION}", .path.display())]
-    Version {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: u32,
     },
 }
 
@@ -230,73 +206,23 @@ pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordErr
     })
 }
 
-/// A record's first and last line.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
-    /// First line.
-    pub header: Header,
-    /// Last line.
-    pub outcome: Outcome,
-}
-
-/// Reads a record's first and last line, checking that every line between is a JSON object.
-///
-/// # Errors
-/// Unreadable, malformed, another version, or without its result line.
-pub fn read_summary(path: &FilePath) -> Result<Summary, RecordError> {
-    let file = fs::File::open(path).map_err(io(path, "check the name"))?;
-    let malformed = |line, why: String| RecordError::Malformed { path: path.to_owned(), line, why };
-    let mut header: Option<Header> = None;
-    let mut last: Option<(usize, String)> = None;
-    for (index, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(io(path, "check the file"))?;
-        if header.is_none() {
-            #[derive(Deserialize)]
-            struct Probe {
-                version: u32,
-            }
-            let probe: Probe = serde_json::from_str(&line).map_err(|e| malformed(index + 1, e.to_string()))?;
-            if probe.version != VERSION {
-                return Err(RecordError::Version { path: path.to_owned(), found: probe.version });
-            }
-            header = Some(serde_json::from_str(&line).map_err(|e| malformed(index + 1, e.to_string()))?);
-        } else {
-            last = Some((index + 1, line));
-        }
-    }
-    let unfinished = || RecordError::Unfinished { path: path.to_owned() };
-    let header = header.ok_or_else(unfinished)?;
-    let (line, text) = last.ok_or_else(unfinished)?;
-    let value: serde_json::Value = serde_json::from_str(&text).map_err(|_| unfinished())?;
-    if value.get("kind").and_then(|k| k.as_str()) != Some("result") {
-        return Err(unfinished());
-    }
-    let outcome = serde_json::from_value(value).map_err(|e| malformed(line, e.to_string()))?;
-    Ok(Summary { header, outcome })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_truncated_record_is_unfinished() {
+    fn a_file_takes_its_name_only_when_it_is_whole() {
         let dir = std::env::temp_dir().join(format!("fullpipe-record-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("r.ndjson");
-        let header = r#"{"kind":"run","version":1,"id":"x","program":"0","path":"h:1","transport":{"cc":"cubic","streams":1,"buffer":"auto","pacing":null},"workload":{"size":"1GB"},"direction":"send","seed":1,"sample":"100ms","rtt_s":0.1,"sender":{"program":"","kernel":"","cc":"","cc_params":{},"sndbuf":0,"rcvbuf":0,"mss":0,"mtu":null,"interface":null,"sysctls":{}},"receiver":{"program":"","kernel":"","cc":"","cc_params":{},"sndbuf":0,"rcvbuf":0,"mss":0,"mtu":null,"interface":null,"sysctls":{}},"real":{}}"#;
-        let result = r#"{"kind":"result","goodput_bps":1.0,"bytes":1,"seconds":8.0,"retransmits":0,"window_max":null,"cwnd_max":1,"bottleneck":"cwnd","streams":[],"real":{}}"#;
-        let cut = |text: &str| {
-            fs::write(&path, text).unwrap();
-            read_summary(&path)
-        };
-        assert_eq!(cut(&format!("{header}\n{result}\n")).unwrap().outcome.bytes, 1);
-        assert!(matches!(cut(&format!("{header}\n")), Err(RecordError::Unfinished { .. })));
-        assert!(matches!(cut(&format!("{header}\n{}", &result[..40])), Err(RecordError::Unfinished { .. })));
-        assert!(matches!(cut(""), Err(RecordError::Unfinished { .. })));
-        assert!(matches!(cut(&header[..50]), Err(RecordError::Malformed { line: 1, .. })));
-        let other = header.replace("\"version\":1", "\"version\":9");
-        assert!(matches!(cut(&other), Err(RecordError::Version { found: 9, .. })));
+        check_folder(&dir).unwrap();
+        write_atomically(&dir.join("r.ndjson"), b"one\n").unwrap();
+        write_atomically(&dir.join("r.ndjson"), b"two\n").unwrap();
+        assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"two\n");
+        // A folder stands where the file should be.
+        fs::create_dir(dir.join("taken")).unwrap();
+        let error = write_atomically(&dir.join("taken"), b"x").unwrap_err().to_string();
+        assert!(error.contains("taken") && error.contains("--out"), "{error}");
+        let left = fs::read_dir(&dir).unwrap().count();
+        assert_eq!(left, 2, "the record and the folder, nothing partial");
         fs::remove_dir_all(&dir).unwrap();
     }
 }
