@@ -1,0 +1,75 @@
+"""Random loss: as often as stated, each packet on its own."""
+
+from collections.abc import Iterator
+
+from .rate import arrivals
+from .row import Row
+from .stats import binomial_interval
+from .tool import Keys, Line, measure
+from .udp import send
+
+
+def binomial(name: str, what: str, n: int, p: float, count: int) -> Row:
+    """Whether a count lies in the central 99% interval of Binomial(n, p)."""
+    low, high = binomial_interval(n, p)
+    return Row(
+        check=name,
+        bar=f"{low} to {high} of {n} {what}",
+        measured=f"{count} ({count / n:.3e})",
+        ok=low <= count <= high,
+    )
+
+
+def constant_rate(fast: bool, p: float) -> Row:
+    """Loss of a constant-rate source, counted by the receiving interface alone."""
+    seconds, mbit = (1.0, 4000) if fast else (5.0, 8000)
+    keys: Keys = {"rtt": "11.8ms", "rate": "10gbit", "cross": f"udp:{mbit}mbit"}
+    # A loss too small to happen, but for which the same path is built: what then comes in the same time
+    # is what is sent, since nothing else differs.
+    sent, got = (arrivals({**keys, "loss": loss}, 1.0, 1.0 + seconds)[1] for loss in (1e-15, p))
+    return binomial(f"loss {p:g}, UDP at {mbit / 1000:g} Gb/s", "packets lost", sent, p, sent - got)
+
+
+def lost_segments(samples: list[Line]) -> tuple[int, int]:
+    """Segments sent and lost, from the two ends' last TCP_INFO: all that was sent was acknowledged."""
+    last = {sample["end"]: sample for sample in samples}
+    sent = int(last["sender"]["data_segs_out"])
+    return sent, sent - int(last["receiver"]["data_segs_in"])
+
+
+def tcp(fast: bool, p: float, reverse: bool) -> Iterator[Row]:
+    """Loss as TCP's own counters at both ends see it: GSO packets going in, single ones lost."""
+    size = "200MB" if fast else "1GB"
+    # BBR goes on at full speed; a buffer below BDP and queue keeps the queue from dropping any.
+    keys: Keys = {"rtt": "2ms", "rate": "10gbit", "queue": "50MB", "loss_back" if reverse else "loss": p}
+    flags = ["--cc", "bbr", "--buffer", "4MB", "--size", size] + (["--reverse"] if reverse else [])
+    record = measure(keys, *flags)
+    sent, lost = lost_segments(record.samples)
+    name = f"loss{'_back' if reverse else ''} {p:g}, TCP{' from b to a' if reverse else ''}"
+    row = binomial(name, "segments lost", sent, p, lost)
+    drops = record.result["queue_drops"]
+    yield Row(row.check, row.bar, row.measured, row.ok and drops == 0)
+
+
+def gso(fast: bool, p: float) -> Iterator[Row]:
+    """Loss within GSO packets of 40: which numbers are missing, and how often two in a row."""
+    packets = 20_000 if fast else 200_000
+    keys: Keys = {"rtt": "11.8ms", "rate": "10gbit", "mtu": 1500, "loss": p}
+    got = set(send(keys, packets, 1472, per_call=40, interval_ns=100_000).numbers)
+    lost = [number for number in range(packets) if number not in got]
+    yield binomial(f"loss {p:g}, UDP in GSO packets of 40", "packets lost", packets, p, len(lost))
+    pairs = sum(number + 1 not in got for number in lost if number + 1 < packets)
+    # Given a loss, the next packet is lost as any other is.
+    yield binomial(f"loss {p:g}, the next packet lost too", "losses", len(lost), p, pairs)
+
+
+def loss(fast: bool) -> Iterator[Row]:
+    """Random loss of 1e-3 and 1e-2, forward and back."""
+    for p in (1e-3, 1e-2):
+        yield constant_rate(fast, p)
+        yield from tcp(fast, p, reverse=False)
+    yield from gso(fast, 1e-2)
+    if not fast:
+        yield from gso(fast, 1e-1)
+        yield from tcp(fast, 1e-3, reverse=True)
+    yield from tcp(fast, 1e-2, reverse=True)
