@@ -3,9 +3,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
-# The first toolchain that works: a user's rustup without its home does not.
-CARGO := $(shell for c in cargo /usr/bin/cargo; do v=$$($$c --version 2>/dev/null | cut -d. -f2); \
-	[ "$${v:-0}" -ge 88 ] && { command -v $$c; break; }; done)
+# The first toolchain that works: a user's rustup without its home does not, and then the system's serves.
+CARGO := $(shell for c in cargo /usr/bin/cargo; do \
+	v=$$($$c --version 2>/dev/null | cut -d. -f2 || true); \
+	if [ "$${v:-0}" -ge 88 ]; then echo $$c; break; fi; done)
+# With all that belongs to it.
+export PATH := $(if $(filter /usr/bin/cargo,$(CARGO)),/usr/bin:)$(PATH)
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
 export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
