@@ -51,16 +51,18 @@ def tcp(fast: bool, p: float, reverse: bool) -> Iterator[Row]:
     yield Row(row.check, row.bar, row.measured, row.ok and drops == 0)
 
 
-def gso(fast: bool, p: float) -> Iterator[Row]:
-    """Loss within GSO packets of 40: which numbers are missing, and how often two in a row."""
+def gso(fast: bool, p: float, rate: str, per_call: int, payload: int) -> Iterator[Row]:
+    """Loss within GSO packets: which numbers are missing, and how often two in a row."""
     packets = 20_000 if fast else 200_000
-    keys: Keys = {"rtt": "11.8ms", "rate": "10gbit", "mtu": 1500, "loss": p}
-    got = set(send(keys, packets, 1472, per_call=40, interval_ns=100_000).numbers)
+    keys: Keys = {"rtt": "11.8ms", "rate": rate, "mtu": 1500, "loss": p}
+    # 40 packets each 100 µs are 4.8 Gb/s.
+    got = set(send(keys, packets, payload, per_call=per_call, interval_ns=per_call * 2_500).numbers)
     lost = [number for number in range(packets) if number not in got]
-    yield binomial(f"loss {p:g}, UDP in GSO packets of 40", "packets lost", packets, p, len(lost))
+    name = f"loss {p:g}, {rate}, GSO packets of {per_call} times {payload} B"
+    yield binomial(name, "packets lost", packets, p, len(lost))
     pairs = sum(number + 1 not in got for number in lost if number + 1 < packets)
     # Given a loss, the next packet is lost as any other is.
-    yield binomial(f"loss {p:g}, the next packet lost too", "losses", len(lost), p, pairs)
+    yield binomial(f"{name}: the next lost too", "losses", len(lost), p, pairs)
 
 
 def loss(fast: bool) -> Iterator[Row]:
@@ -68,8 +70,11 @@ def loss(fast: bool) -> Iterator[Row]:
     for p in (1e-3, 1e-2):
         yield constant_rate(fast, p)
         yield from tcp(fast, p, reverse=False)
-    yield from gso(fast, 1e-2)
+    yield from gso(fast, 1e-2, "10gbit", 40, 1472)
+    # Small enough for tbf to let them through whole, its bucket being a little more than a packet.
+    yield from gso(fast, 1e-2, "10gbit", 2, 1300)
     if not fast:
-        yield from gso(fast, 1e-1)
+        yield from gso(fast, 1e-2, "100gbit", 8, 1472)
+        yield from gso(fast, 1e-1, "10gbit", 40, 1472)
         yield from tcp(fast, 1e-3, reverse=True)
     yield from tcp(fast, 1e-2, reverse=True)

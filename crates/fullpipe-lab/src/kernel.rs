@@ -166,9 +166,12 @@ pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) ->
     let name = format!("{}-{}", &sha[..12], recipe());
     let target = folder.join(&name);
     let lock = File::create(folder.join(format!("{name}.lock"))).map_err(host("locking the kernel's build"))?;
-    progress(0, "waiting for another build");
-    let _lock =
-        Flock::lock(lock, FlockArg::LockExclusive).map_err(|(_, e)| host("locking the kernel's build")(e.into()))?;
+    let _lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
+        .or_else(|(lock, _)| {
+            progress(0, "waiting for another build");
+            Flock::lock(lock, FlockArg::LockExclusive)
+        })
+        .map_err(|(_, e)| host("locking the kernel's build")(e.into()))?;
     if !target.join("manifest.json").is_file() {
         check_tools()?;
         let building = folder.join(format!("{name}.building"));

@@ -23,15 +23,17 @@ fn bind(from: &Path, to: &Path) -> Fallible<()> {
 
 /// Builds a root from the host's top-level folders and enters it.
 pub(super) fn enter(folder: &Path) -> Fallible<()> {
-    // The host's root is mounted read-only, so the new root grows on a folder that every system has.
-    let new = "/tmp";
-    attach("tmpfs", new, "mode=755")?;
-    let root = Path::new(new);
+    // The host's root is mounted read-only, so the new root grows on a folder that every system has, and
+    // that hides nothing: the program itself may be anywhere else.
+    let root = Path::new("/sys");
+    let within = |name: &str| root.join(name).display().to_string();
+    attach("tmpfs", "/sys", "mode=755")?;
     for entry in fs::read_dir("/").doing(|| "listing /".into())?.flatten() {
         let name = entry.file_name();
         let target = root.join(&name);
         let Ok(kind) = entry.file_type() else { continue };
-        if matches!(name.to_str(), Some("proc" | "sys" | "dev" | "tmp" | "run" | "out" | "space" | "fullpipe")) {
+        if matches!(name.to_str(), Some("proc" | "sys" | "dev" | "tmp" | "run" | "out" | "space" | "host" | "fullpipe"))
+        {
             continue;
         }
         if kind.is_symlink() {
@@ -42,25 +44,31 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in ["proc", "sys", "dev", "tmp", "run", "out", "space", "fullpipe"] {
+    for name in ["proc", "sys", "dev", "tmp", "run", "out", "space", "host", "fullpipe"] {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }
     let out = folder.join("out");
     mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
         .doing(|| format!("mounting the output folder {}", out.display()))?;
-    attach("proc", "/tmp/proc", "")?;
-    attach("sysfs", "/tmp/sys", "")?;
-    attach("devtmpfs", "/tmp/dev", "")?;
-    attach("tmpfs", "/tmp/dev/shm", "mode=1777")?;
-    attach("tmpfs", "/tmp/tmp", "mode=1777")?;
-    attach("tmpfs", "/tmp/run", "mode=755")?;
+    // Where else would a script be found that somebody has below /tmp or /run?
+    for name in ["tmp", "run"] {
+        let seen = root.join("host").join(name);
+        fs::create_dir_all(&seen).doing(|| format!("making {}", seen.display()))?;
+        bind(&Path::new("/").join(name), &seen)?;
+    }
+    attach("proc", &within("proc"), "")?;
+    attach("sysfs", &within("sys"), "")?;
+    attach("devtmpfs", &within("dev"), "")?;
+    attach("tmpfs", &within("dev/shm"), "mode=1777")?;
+    attach("tmpfs", &within("tmp"), "mode=1777")?;
+    attach("tmpfs", &within("run"), "mode=755")?;
     let me = root.join(&BIN[1..]).join("fullpipe");
     fs::write(&me, b"").doing(|| "making a place for the program".into())?;
-    let exe = fs::read_link("/tmp/proc/self/exe").doing(|| "finding the program".into())?;
+    let exe = fs::read_link(within("proc/self/exe")).doing(|| "finding the program".into())?;
     bind(&exe, &me)?;
     hosts_file(root)?;
-    std::env::set_current_dir(new).doing(|| "entering the root".into())?;
+    std::env::set_current_dir(root).doing(|| "entering the root".into())?;
     mount(Some("."), "/", None::<&str>, MsFlags::MS_MOVE, None::<&str>).doing(|| "moving the root".into())?;
     nix::unistd::chroot(".").doing(|| "entering the root".into())?;
     std::env::set_current_dir("/").doing(|| "entering the root".into())?;
