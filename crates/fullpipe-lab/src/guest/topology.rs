@@ -87,7 +87,10 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     let back = bottleneck(path);
     r.run(move |n| {
         n.qdisc("r1", &tbf)?;
-        n.qdisc("r0", &back)
+        n.qdisc("r0", &back)?;
+        // tbf leaves a GSO packet whole that is smaller than its burst; the links behind it do not.
+        n.one_segment_at_a_time("r1")?;
+        n.one_segment_at_a_time("r0")
     })?;
     let mut forward_ns = path.rtt.0 / 2;
     let back_ns = path.rtt.0 - forward_ns;
@@ -118,7 +121,10 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
                 let many = 1_000_000_u32.to_ne_bytes();
                 // Without its slack of 10 us, which is several packets at 10 Gb/s.
                 let slack = attribute(13, &0_u32.to_ne_bytes());
-                Qdisc { kind: "fq", options: [attribute(1, &many), attribute(2, &many), slack].concat() }
+                // One packet at a time, from the first on.
+                let frame = (path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32).to_ne_bytes();
+                let quanta = [attribute(3, &frame), attribute(4, &frame)].concat();
+                Qdisc { kind: "fq", options: [attribute(1, &many), attribute(2, &many), quanta, slack].concat() }
             }
             _ => delay(path.rtt.0 / 2),
         };
