@@ -195,3 +195,16 @@ fn an_interrupted_run_leaves_nothing() {
 fn running(id: &str) -> bool {
     std::process::Command::new("pgrep").args(["-P", id]).output().unwrap().status.success()
 }
+
+#[test]
+fn programs_of_the_distribution_run_unchanged() {
+    let scenario = |name: &str| {
+        let file = format!("{}/../../lab/scenarios/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        json_lines(&fullpipe_args(&["lab", "run", &file, "--json"]))
+    };
+    let said = |line: &serde_json::Value| line["stdout"].as_str().unwrap().to_owned();
+    assert!(said(&scenario("ping")[0]).contains("5 received, 0% packet loss"));
+    assert!(said(&scenario("rsync")[2]).contains("Total transferred file size: 104,857,600 bytes"));
+    let gridftp = scenario("gridftp");
+    assert!(said(&gridftp[2]).contains("2147483648 bytes"), "{}", gridftp[2]);
+}
