@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use fullpipe_path::record::RecordError;
-use fullpipe_path::{Classified, ExitClass};
+use fullpipe_path::{Classified, ExitClass, Size};
 
 /// Why the testbed did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum LabError {
         wanted: Option<String>,
     },
     /// No kernel source.
-    #[error("no kernel source{} found in /usr/src; as root: apt-get install {package}, or name a tarball with --source",
+    #[error("no kernel source{} (6.1 or later) found in /usr/src; as root: apt-get install {package}, or name a tarball with --source",
             .wanted.as_ref().map(|w| format!(" of version {w}")).unwrap_or_default())]
     NoSource {
         /// The version asked for.
@@ -62,6 +62,14 @@ pub enum LabError {
         free: u64,
         /// Where guests' memory lives.
         place: PathBuf,
+    },
+    /// Less memory than a guest can boot with.
+    #[error("a guest cannot boot with {given}; give it at least {least}")]
+    TooLittleMemory {
+        /// Asked for.
+        given: Size,
+        /// The least.
+        least: Size,
     },
     /// The guest's kernel panicked.
     #[error("the guest's kernel panicked: {why}")]
@@ -133,7 +141,7 @@ impl Classified for LabError {
             | LabError::NoTool { .. }
             | LabError::NoMemory { .. }
             | LabError::Host { .. } => ExitClass::Missing,
-            LabError::Scenario { .. } => ExitClass::Usage,
+            LabError::Scenario { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,
             LabError::Record(_) => ExitClass::Record,
             LabError::Program { class, .. } => *class,
             LabError::Build { .. }

@@ -14,6 +14,9 @@ use crate::error::LabError;
 use crate::job::{End, Ended, Job, Program, file};
 use crate::{kernel, merge};
 
+/// With less the guest's kernel does not come up, and spins.
+const LEAST_MEMORY: Size = Size(64_000_000);
+
 /// A kernel that is ready to boot.
 pub struct Lab {
     kernel: kernel::Kernel,
@@ -57,6 +60,9 @@ impl Lab {
     /// # Errors
     /// The guest's.
     pub fn run(&self, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
+        if let Some(given) = self.memory.filter(|given| *given < LEAST_MEMORY) {
+            return Err(LabError::TooLittleMemory { given, least: LEAST_MEMORY });
+        }
         let memory = self.memory.map_or_else(|| memory(job), |Size(bytes)| bytes);
         let seats = self.cache.join("seats");
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)

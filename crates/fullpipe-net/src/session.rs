@@ -48,8 +48,18 @@ impl Control {
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
+        use io::ErrorKind::{ConnectionReset, InvalidData, TimedOut, UnexpectedEof, WouldBlock};
+        // Whoever hangs up on a greeting, or does not answer it, is most likely something else.
+        let why = match source.kind() {
+            UnexpectedEof | ConnectionReset if doing == "greeting" => Some("it hung up"),
+            WouldBlock | TimedOut if doing == "greeting" => Some("it did not answer"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return NetError::Stranger { peer: self.peer.clone(), why: why.into() };
+        }
         match source.kind() {
-            io::ErrorKind::InvalidData => NetError::Stranger { peer: self.peer.clone(), why: source.to_string() },
+            InvalidData => NetError::Stranger { peer: self.peer.clone(), why: source.to_string() },
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
     }

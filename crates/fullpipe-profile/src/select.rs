@@ -1,7 +1,7 @@
 //! The transport with the highest profile at a path's RTT (HPDC'17 section 3.4), linear between
 //! measured RTTs.
 
-use fullpipe_path::{Rate, Time, Transport, Workload};
+use fullpipe_path::{Rate, Size, Time, Transport, Workload};
 use serde::Serialize;
 
 use crate::profile::{Entry, Point, Profile, ProfileError};
@@ -17,6 +17,8 @@ pub struct Query {
     pub loss: Option<f64>,
     /// Packet size of the path.
     pub mtu: Option<u32>,
+    /// Queue of the path's bottleneck, bytes, and in bandwidth-delay products.
+    pub queue: Option<(u64, f64)>,
     /// What will be sent.
     pub workload: Option<Workload>,
 }
@@ -121,6 +123,14 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     }
     if let Some(mtu) = query.mtu {
         narrow(&mut fit, format!("mtu={mtu}"), &|entry| entry.path.mtu == Some(mtu), &conditions)?;
+    }
+    if let Some((bytes, bdp)) = query.queue {
+        let same = |entry: &Entry| {
+            let as_bdp = entry.path.queue_bdp.map(|had| (had - bdp).abs() <= 0.01 * had);
+            as_bdp.or_else(|| entry.path.queue.map(|had| had.0 == bytes)).unwrap_or(true)
+        };
+        let asked = format!("a queue of {} ({bdp:.3} BDP)", Size(bytes));
+        narrow(&mut fit, asked, &same, &conditions)?;
     }
     if let Some(workload) = query.workload {
         let name = |entry: &Entry| entry.workload.to_string();

@@ -64,9 +64,13 @@ fn ask_path(path: &Path) -> Result<Query> {
             let rtt_s = fullpipe_net::measure::round_trip(host, Duration::from_secs(10))?;
             Query { rtt_ms: rtt_s * 1e3, ..Query::default() }
         }
-        Path::Lab(lab) => {
-            Query { rate: Some(lab.rate), loss: Some(lab.loss.get()), mtu: Some(lab.mtu), ..Query::from(lab.rtt) }
-        }
+        Path::Lab(lab) => Query {
+            rate: Some(lab.rate),
+            loss: Some(lab.loss.get()),
+            mtu: Some(lab.mtu),
+            queue: Some((lab.queue.0, lab.queue.0 as f64 / lab.bdp().max(1) as f64)),
+            ..Query::from(lab.rtt)
+        },
     })
 }
 

@@ -127,6 +127,9 @@ fn what_goes_wrong_in_a_guest_is_told_apart() {
     says(&format!("{path}[[program]]\nend='a'\nrun=['no-such-program']"), &[], "no program 'no-such-program'");
     let python = |code: &str| format!("{path}[[program]]\nend='a'\nrun=['python3', '-c', \"{code}\"]");
     says(&python("b'x' * (1 << 30)"), &["--memory", "100MB"], "ran out of its 95 MB of memory");
+    let (code, text) = error(&scenario(&program("true"), &["--memory", "20MB"]));
+    assert_eq!(code, 2);
+    assert!(text.contains("cannot boot with 20MB; give it at least 64MB"), "{text}");
     let started = Instant::now();
     says(&program("while :; do :; done"), &["--limit", "2s"], "did not finish within 2 s of real time");
     assert!(started.elapsed() < Duration::from_secs(10));
