@@ -49,11 +49,6 @@ impl Lab {
         self
     }
 
-    /// The kernel's release.
-    pub fn kernel_version(&self) -> &str {
-        &self.kernel.version
-    }
-
     /// Boots a guest and runs a job to its end. `progress` is told virtual seconds and bytes through
     /// the bottleneck.
     ///

@@ -169,7 +169,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     })
 }
 
-/// Milliseconds of a time.
+/// A path of this round-trip time, of which nothing else is known.
 impl From<Time> for Query {
     fn from(rtt: Time) -> Query {
         Query { rtt_ms: rtt.0 as f64 * 1e-6, ..Query::default() }
@@ -229,6 +229,12 @@ mod tests {
         let names: Vec<_> = got.ranking.iter().map(|c| c.transport.cc.as_str()).collect();
         assert_eq!(names, ["htcp", "cubic", "reno"]);
         assert_eq!(got.conditions, "rate=10gbit,queue=1BDP,mtu=9000");
+        let ask = |bdp: f64| {
+            let queue = Some((1_000_000, bdp));
+            select(&profile(&json), &Query { rtt_ms: 10.0, queue, ..Query::default() })
+        };
+        assert!(ask(1.0).is_ok());
+        assert!(matches!(ask(0.08), Err(ProfileError::NothingFits { .. })), "another queue");
     }
 
     #[test]
