@@ -1,8 +1,9 @@
 """Quantities with the field's units, as people type them and as records keep them.
 
-`10gbit` is 10^10 bit/s, `256MB` is 256·10^6 bytes, `256MiB` is 2^28 bytes, `45.6ms` is a time.
-Each is an int of its smallest unit (bit/s, bytes, nanoseconds), and prints in the largest unit that
-keeps it exact. The same rules as `crates/fullpipe-path/src/units.rs`.
+`10gbit` is 10^10 bit/s, and so are `10Gb/s`, `10Gbps` and `10Gbit/s`; `256MB` is 256·10^6 bytes,
+`256MiB` is 2^28 bytes, `45.6ms` is a time. Each is an int of its smallest unit (bit/s, bytes,
+nanoseconds), and prints in the largest unit that it reaches, with all its digits. The same rules as
+`crates/fullpipe-path/src/units.rs`.
 """
 
 import math
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from fullpipe.errors import UsageError
 
 _QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(.*)", re.DOTALL)
+# A capital B means bytes to some, so it means nothing here.
+_BITS = re.compile(r"(bit/s|b/s|bps)$")
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ _SIZE = _Kind(
     },
     1e15,
     "1000TB",
-    {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9},
+    {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12},
 )
 _TIME = _Kind(
     "time",
@@ -58,6 +61,20 @@ _TIME = _Kind(
     "1000h",
     {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
 )
+
+
+def _factor(kind: _Kind, text: str, unit: str) -> float:
+    units = ", ".join(kind.units)
+    if not unit:
+        raise UsageError(
+            f"'{text}' is not a {kind.what}: its unit is missing; use one of {units}, as in '{kind.example}'"
+        )
+    known = _BITS.sub("bit", unit) if kind is _RATE else unit
+    factor = next((f for name, f in kind.units.items() if name.lower() == known.lower()), None)
+    if factor is None:
+        units += " (bits per second)" if kind is _RATE else ""
+        raise UsageError(f"'{text}' is not a {kind.what}: unit '{unit}' is unknown; use one of {units}")
+    return factor
 
 
 def _parse(kind: _Kind, value: object) -> int:
@@ -71,30 +88,26 @@ def _parse(kind: _Kind, value: object) -> int:
         raise UsageError(
             f"'{text}' is not a {kind.what}: it should start with a number, as in '{kind.example}'"
         )
-    unit = match[2].strip()
-    factor = next((f for name, f in kind.units.items() if name.lower() == unit.lower()), None)
-    if factor is None:
-        raise UsageError(
-            f"'{text}' is not a {kind.what}: unit '{unit}' is unknown; use one of {', '.join(kind.units)}"
-        )
-    if number * factor > kind.high:
+    scaled = number * _factor(kind, text, match[2].strip())
+    if scaled > kind.high:
         raise UsageError(f"'{text}' is not a {kind.what}: it is out of range (from 0 to {kind.high_text})")
-    return math.floor(number * factor + 0.5)
+    return math.floor(scaled + 0.5)
 
 
 def _print(kind: _Kind, value: int) -> str:
     for unit, factor in reversed(kind.printed.items()):
-        if value >= factor and value * 1000 % factor == 0:
-            thousandths = value % factor * 1000 // factor
-            return f"{value // factor}.{thousandths:03d}".rstrip("0").rstrip(".") + unit
+        if value >= factor:
+            digits = len(str(factor)) - 1
+            text = f"{value // factor}.{value % factor:0{digits}d}"
+            return text.rstrip("0").rstrip(".") + unit
     return f"{value}{next(iter(kind.printed))}"
 
 
 def parse_rate(text: object) -> int:
-    """Reads a rate such as `10gbit`; bit/s.
+    """Reads a rate such as `10gbit` or `10Gb/s`; bit/s.
 
     Raises:
-        UsageError: No number, an unknown unit, or out of range.
+        UsageError: No number, no unit or an unknown one (bytes are none), or out of range.
     """
     return _parse(_RATE, text)
 
@@ -103,7 +116,7 @@ def parse_size(text: object) -> int:
     """Reads a size such as `256MB` or `2GiB`; bytes.
 
     Raises:
-        UsageError: No number, an unknown unit, or out of range.
+        UsageError: No number, no unit or an unknown one, or out of range.
     """
     return _parse(_SIZE, text)
 
@@ -112,7 +125,7 @@ def parse_time(text: object) -> int:
     """Reads a time such as `45.6ms`; nanoseconds.
 
     Raises:
-        UsageError: No number, an unknown unit, or out of range.
+        UsageError: No number, no unit or an unknown one, or out of range.
     """
     return _parse(_TIME, text)
 
@@ -146,3 +159,8 @@ def format_size(value: int) -> str:
 def format_time(value: int) -> str:
     """Nanoseconds as text, such as `45.6ms`."""
     return _print(_TIME, value)
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things in words: `1 run`, `168 runs`."""
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -119,7 +119,7 @@ def test_killed_and_started_again_only_what_is_missing_runs(
 def test_a_run_over_its_limit_fails_alone(tmp_path: Path, environment: dict[str, str]) -> None:
     (tmp_path / "long.toml").write_text(CAMPAIGN.replace("seeds = 4", "seeds = 1").replace("2GB", "200GB"))
     done = subprocess.run(
-        [sys.executable, "-m", "fullpipe.cli.campaign", "run", "long.toml", "--limit", "2"],
+        [sys.executable, "-m", "fullpipe.cli.campaign", "run", "long.toml", "--limit", "2s"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 1

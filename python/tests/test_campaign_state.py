@@ -1,15 +1,16 @@
 import json
+import re
 from pathlib import Path
 
 import pytest
 import synthetic
-from conftest import SMALL, Command
+from conftest import ROOT, SMALL, Command
 from distributed import LocalCluster
 
-from fullpipe.campaign import RunSpec
+from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.cost import calibration, estimate, model_s
 from fullpipe.campaign.execute import record_path
-from fullpipe.campaign.progress import Eta
+from fullpipe.campaign.progress import Eta, duration
 from fullpipe.campaign.state import inspect
 from fullpipe.record import read_outcome
 
@@ -67,9 +68,9 @@ def test_dry_run_counts_and_runs_nothing(tmp_path: Path, small: list[RunSpec], c
     found = json.loads(plan.stdout)
     assert (found["runs"], found["done"], found["missing"]) == (32, 5, 27)
     assert found["core_hours"] < found["core_hours_of_all"]
-    words = command("campaign", "run", "small.toml", "--dry-run")
+    words = command("campaign", "run", "small.toml", "--dry-run", "--workers", 1)
     assert "32 runs, 5 done, 27 to do" in words.stdout
-    assert "core hours" in words.stdout
+    assert re.search(r"about \d+ s with 1 worker \(about \d+ s of one core\)", words.stdout)
     assert not list((tmp_path / "runs" / "small").glob("*.parquet"))
 
 
@@ -124,6 +125,52 @@ def test_a_cluster_that_does_not_exist(tmp_path: Path, command: Command, address
     assert found.returncode == 3, found.stderr
     assert f"error: no Dask scheduler answers at {address}" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_one_run_is_said_as_one(tmp_path: Path, command: Command) -> None:
+    one = SMALL.replace("seeds = 2", "seeds = 1").replace('"11.8ms", ', "").replace('"cubic", ', "")
+    (tmp_path / "one.toml").write_text(one.replace("1, 4", "1").replace('"250KB", ', ""))
+    assert command("campaign", "run", "one.toml", "--dry-run").stdout.startswith("1 run, 0 done, 1 to do\n")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59, "59 s"), (87, "1.4 min"), (120, "2 min"), (1234, "21 min"), (5400, "1.5 h"),
+     (40_000, "11 h"), (172_800, "2 days")],
+)  # fmt: skip
+def test_times_as_people_say_them(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_the_demo_is_estimated_as_it_was_measured() -> None:
+    # 168 runs took 155 core seconds where the model's constants were measured.
+    runs = expand(read_campaign(ROOT / "campaigns" / "demo.toml"))
+    assert 155 / 1.2 < estimate(runs, 2).core_s < 155 * 1.2
+
+
+def test_usage_errors_point_to_the_help_of_their_command(tmp_path: Path, command: Command) -> None:
+    for arguments in (["run"], ["run", "--no-such"], ["run", "x.toml", "--limit", "10"]):
+        found = command("campaign", *arguments)
+        assert found.returncode == 2
+        assert found.stderr.endswith("(see 'fullpipe campaign run --help')\n"), found.stderr
+    assert "'10' is not a time: its unit is missing" in found.stderr
+    assert "(see 'fullpipe campaign --help')" in command("campaign", "walk").stderr
+
+
+@pytest.mark.parametrize("option", ["-o", "--out"])
+def test_a_file_is_no_folder(tmp_path: Path, command: Command, option: str) -> None:
+    (tmp_path / "file").write_text("")
+    for verb in (["campaign", "run"], ["analyze"]):
+        found = command(*verb, "x", option, "file")
+        assert found.returncode == 2
+        assert "file is a file, not a folder; give another name" in found.stderr
+
+
+@pytest.mark.parametrize("verb", [["campaign", "run"], ["analyze"], ["report"]])
+def test_every_option_says_what_it_does(command: Command, verb: list[str]) -> None:
+    options = command(*verb, "--help").stdout.partition("Options:\n")[2]
+    for entry in re.split(r"\n(?=  -)", options.rstrip()):
+        assert len(entry.split()) > 5, entry
 
 
 def test_bad_usage(tmp_path: Path, command: Command) -> None:

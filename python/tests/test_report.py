@@ -2,6 +2,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import synthetic
@@ -11,6 +12,7 @@ from matplotlib.image import imread
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.report import report
+from fullpipe.report.figures import profile_figure
 
 
 def chromium(*arguments: object) -> str:
@@ -92,6 +94,52 @@ def test_failures_and_what_was_skipped_are_told(
     assert "no result line" in html
     assert command("report", "none").returncode == 5
     assert command("report", "r", "-o", "out.html/sub.html").returncode == 5
+
+
+def runs_at(folder: Path, runs: list[RunSpec], gbps: dict[str, tuple[float, ...]]) -> None:
+    """Two runs of each congestion control, with those rates."""
+    for run in runs:
+        if run.cc in gbps and run.seed <= len(gbps[run.cc]):
+            synthetic.write(folder, run, goodput=gbps[run.cc][run.seed - 1] * 1e9, samples=2)
+
+
+@pytest.mark.parametrize(
+    ("gbps", "marked"),
+    [
+        ({"cubic": (5.0, 5.01), "htcp": (4.0, 4.01)}, {"best": "5.00"}),
+        ({"cubic": (5.0, 5.01), "htcp": (4.0, 5.8)}, {"tied": "= 5.00"}),
+        ({"cubic": (5.0,), "htcp": (4.0,)}, {"single": "5.00"}),
+    ],
+)
+def test_a_highest_mean_claims_no_more_than_it_knows(
+    tmp_path: Path, small: list[RunSpec], gbps: dict[str, tuple[float, ...]], marked: dict[str, str]
+) -> None:
+    one = [run for run in small if (run.streams, run.buffer_text) == (1, "1GB")]
+    runs_at(tmp_path / "r", one, gbps)
+    report(tmp_path / "r", tmp_path / "out.html")
+    html = (tmp_path / "out.html").read_text()
+    found = re.findall(r'<td class="(best|tied|single)">(= )?([\d.]+)', html)
+    ((mark, text),) = marked.items()
+    assert {kind for kind, _, _ in found} == {mark}
+    assert (mark, *re.fullmatch("(= )?(.*)", text).groups(default="")) in found  # type: ignore[union-attr]
+    assert len(found) == (4 if mark == "tied" else 2)
+
+
+def test_an_interval_that_leaves_the_figure_is_marked() -> None:
+    def entry(half: float) -> dict[str, Any]:
+        bps = {"mean_bps": 5e9, "low_bps": 5e9 - half, "high_bps": 5e9 + half, "max_bps": 5.1e9}
+        return {
+            "path": {"rate_bps": 10**10},
+            "transport": {"cc": "cubic", "streams": 1, "buffer": "1GB", "pacing": None},
+            "points": [{"rtt_ms": rtt, "n": 2, **bps} for rtt in (11.8, 366)],
+        }
+
+    def edged(half: float) -> int:
+        return profile_figure([entry(half)], "x").count("stroke: #ffffff")
+
+    inside = edged(1e9)
+    assert edged(5.3e9) - inside == 2  # the bottom, at both RTTs
+    assert edged(9e9) - inside == 4
 
 
 def test_real_hosts_and_single_runs(tmp_path: Path) -> None:

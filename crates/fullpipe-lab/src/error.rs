@@ -15,12 +15,21 @@ pub enum LabError {
     )]
     Architecture(&'static str),
     /// No kernel has been built.
-    #[error("no guest kernel{} is built; run 'fullpipe lab kernel{}' once (some minutes)",
+    #[error("no guest kernel{} is built{}; run 'fullpipe lab kernel{}' once (some minutes; 6.1 or later)",
             .wanted.as_ref().map(|w| format!(" {w}")).unwrap_or_default(),
+            if .built.is_empty() { String::new() } else { format!(" (there is {})", .built.join(", ")) },
             .wanted.as_ref().map(|w| format!(" --version {w}")).unwrap_or_default())]
     NoKernel {
         /// The version asked for.
         wanted: Option<String>,
+        /// Those that are built.
+        built: Vec<String>,
+    },
+    /// Older than what the testbed's patches fit.
+    #[error("kernel {wanted} is older than the testbed takes; give 6.1 or later")]
+    TooOld {
+        /// The version asked for.
+        wanted: String,
     },
     /// No kernel source.
     #[error("no kernel source{} (6.1 or later) found in /usr/src; as root: apt-get install {package}, or name a tarball with --source",
@@ -141,7 +150,7 @@ impl Classified for LabError {
             | LabError::NoTool { .. }
             | LabError::NoMemory { .. }
             | LabError::Host { .. } => ExitClass::Missing,
-            LabError::Scenario { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,
+            LabError::Scenario { .. } | LabError::TooOld { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,
             LabError::Record(_) => ExitClass::Record,
             LabError::Program { class, .. } => *class,
             LabError::Build { .. }

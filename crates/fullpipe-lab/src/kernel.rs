@@ -87,6 +87,9 @@ fn matches(version: &str, wanted: &str) -> bool {
 pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
     check_architecture()?;
     let recipe = recipe();
+    if let Some(wanted) = wanted.filter(|w| !order(w).is_empty() && order(w).as_slice() < OLDEST.as_slice()) {
+        return Err(LabError::TooOld { wanted: wanted.to_owned() });
+    }
     let mut found: Vec<Kernel> = fs::read_dir(cache.join("kernel"))
         .into_iter()
         .flatten()
@@ -94,13 +97,17 @@ pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
         .filter_map(|entry| {
             let text = fs::read(entry.path().join("manifest.json")).ok()?;
             let manifest: Manifest = serde_json::from_slice(&text).ok()?;
-            let fits = manifest.recipe == recipe && wanted.is_none_or(|w| matches(&manifest.version, w));
-            fits.then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
+            (manifest.recipe == recipe).then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
         })
         .collect();
     found.sort_by_key(|kernel| order(&kernel.version));
-    found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned) })
+    let built: Vec<String> = found.iter().map(|kernel| kernel.version.clone()).collect();
+    found.retain(|kernel| wanted.is_none_or(|w| matches(&kernel.version, w)));
+    found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned), built })
 }
+
+/// The oldest version that the patches fit.
+const OLDEST: [u64; 2] = [6, 1];
 
 fn check_architecture() -> Result<(), LabError> {
     if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(LabError::Architecture(std::env::consts::ARCH)) }
@@ -121,7 +128,7 @@ fn find_source(wanted: Option<&str>) -> Result<PathBuf, LabError> {
             let fits = name.contains(".tar")
                 && path.is_file()
                 && wanted.is_none_or(|w| matches(w, &version) || matches(&version, w));
-            (fits && order(&version) >= vec![6, 1]).then(|| (order(&version), path))
+            (fits && order(&version).as_slice() >= OLDEST.as_slice()).then(|| (order(&version), path))
         })
         .collect();
     found.sort();

@@ -54,6 +54,11 @@ impl Scenario {
     pub fn read(file: &Path) -> Result<Scenario, LabError> {
         let wrong = |why: String| LabError::Scenario { file: file.to_owned(), why };
         let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
+        // The two kinds of file are easily confused.
+        if LabPath::from_toml(&text).is_ok() {
+            let name = file.display();
+            return Err(wrong(format!("it is a path without programs; measure it with 'fullpipe measure {name}'")));
+        }
         let scenario: Scenario = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         if scenario.program.is_empty() {
             return Err(wrong("it has no [[program]]; give at least one".into()));

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
 
 /// Why a run did not happen or did not finish.
@@ -89,10 +90,7 @@ pub enum NetError {
         seconds: f64,
     },
     /// This kernel lacks the congestion control.
-    #[error(
-        "this kernel has no congestion control '{name}' for this user; it has: {available}. \
-             As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control"
-    )]
+    #[error("this kernel has no congestion control '{name}' for this user; it has: {available}{}", advice(.name))]
     NoSuchCc {
         /// As asked for.
         name: String,
@@ -130,6 +128,15 @@ impl Classified for NetError {
             | NetError::Remote { .. }
             | NetError::Lost { .. } => ExitClass::Peer,
         }
+    }
+}
+
+/// Only what Linux knows can be loaded.
+fn advice(name: &str) -> String {
+    if LAB_CONGESTION_CONTROLS.contains(&name) {
+        format!(". As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")
+    } else {
+        format!("; nor does Linux, which knows {}", LAB_CONGESTION_CONTROLS.join(", "))
     }
 }
 

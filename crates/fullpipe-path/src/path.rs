@@ -52,6 +52,9 @@ pub enum PathError {
     /// A host that is not one.
     #[error("'{0}' is not a host: write NAME, NAME:PORT, or [IPv6]:PORT, or a lab: path")]
     Host(String),
+    /// An emulated path without its mark.
+    #[error("'{0}' is not a host; did you mean lab:{0}?")]
+    Unmarked(String),
 }
 
 impl Classified for PathError {
@@ -74,6 +77,7 @@ impl FromStr for Path {
     fn from_str(text: &str) -> Result<Self, PathError> {
         match text.strip_prefix("lab:") {
             Some(rest) => rest.parse().map(|lab| Path::Lab(Box::new(lab))),
+            None if text.contains('=') => Err(PathError::Unmarked(text.to_owned())),
             None => text.parse().map(Path::Host),
         }
     }
@@ -562,7 +566,8 @@ mod tests {
         };
         says("lab:rtt=45.6ms", "rate: is missing");
         says("lab:rate=10gbit", "rtt: is missing");
-        says("lab:rtt=45.6,rate=10gbit", "unit '' is unknown");
+        says("lab:rtt=45.6,rate=10gbit", "its unit is missing");
+        says("rtt=45.6ms,rate=10gbit", "did you mean lab:rtt=45.6ms,rate=10gbit?");
         says("lab:rtt=1ms,rate=10gbit,queue=8KB", "smaller than one packet");
         says("lab:rtt=1ms,rate=10gbit,speed=3", "unknown key 'speed'");
         says("lab:rtt=1ms,rate=0bit", "outside");

@@ -31,6 +31,9 @@ pub enum RecordError {
         /// What to do.
         remedy: &'static str,
     },
+    /// A file stands where a folder should.
+    #[error("{} is a file, not a folder; choose another with --out", .0.display())]
+    NotFolder(PathBuf),
 }
 
 impl Classified for RecordError {
@@ -180,6 +183,9 @@ fn io(path: &FilePath, remedy: &'static str) -> impl FnOnce(std::io::Error) -> R
 /// It cannot be made or written to.
 pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
     let remedy = "choose another folder with --out";
+    if folder.is_file() {
+        return Err(RecordError::NotFolder(folder.to_owned()));
+    }
     fs::create_dir_all(folder).map_err(io(folder, remedy))?;
     let probe = folder.join(format!(".fullpipe-probe-{}", std::process::id()));
     fs::write(&probe, b"").map_err(io(folder, remedy))?;
@@ -221,6 +227,7 @@ mod tests {
         fs::create_dir(dir.join("taken")).unwrap();
         let error = write_atomically(&dir.join("taken"), b"x").unwrap_err().to_string();
         assert!(error.contains("taken") && error.contains("--out"), "{error}");
+        assert!(matches!(check_folder(&dir.join("r.ndjson")), Err(RecordError::NotFolder(_))));
         let left = fs::read_dir(&dir).unwrap().count();
         assert_eq!(left, 2, "the record and the folder, nothing partial");
         fs::remove_dir_all(&dir).unwrap();

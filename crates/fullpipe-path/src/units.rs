@@ -1,7 +1,7 @@
 //! Quantities with the field's units, as people type them and as records keep them.
 //!
 //! `10gbit` is 10^10 bit/s, `256MB` is 256·10^6 bytes, `256MiB` is 2^28 bytes, `45.6ms` is a time.
-//! Each prints in the largest unit that keeps it exact, so that text → value → text is stable.
+//! Each prints exactly, in its largest unit, so that text → value → text is stable.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,6 +18,18 @@ pub enum UnitError {
         what: &'static str,
         /// What was typed.
         text: String,
+        /// A right one.
+        example: &'static str,
+    },
+    /// A number alone.
+    #[error("'{text}' is not a {what}: its unit is missing; use one of {units}, as in '{example}'")]
+    Missing {
+        /// What was expected.
+        what: &'static str,
+        /// What was typed.
+        text: String,
+        /// Those that exist.
+        units: String,
         /// A right one.
         example: &'static str,
     },
@@ -109,14 +121,26 @@ fn parse(kind: &Kind, text: &str) -> Result<f64, UnitError> {
         example: kind.example,
     })?;
     let unit = unit.trim();
-    kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)).map(|(_, factor)| number * factor).ok_or_else(
+    let units = || kind.units.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
+    if unit.is_empty() {
+        return Err(UnitError::Missing { what: kind.what, text: text.to_owned(), units: units(), example: kind.example });
+    }
+    let known = if kind.what == RATE.what { bits(unit) } else { unit.to_owned() };
+    kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(&known)).map(|(_, factor)| number * factor).ok_or_else(
         || UnitError::Unit {
             what: kind.what,
             text: text.to_owned(),
             unit: unit.to_owned(),
-            units: kind.units.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", "),
+            units: if kind.what == RATE.what { format!("{} (bits per second)", units()) } else { units() },
         },
     )
+}
+
+/// A rate's unit as it is also written, `Gbit/s`, `Gb/s` or `Gbps`, in this program's own words. A
+/// capital B means bytes to some, so it means nothing here.
+fn bits(unit: &str) -> String {
+    let prefix = ["bit/s", "b/s", "bps"].into_iter().find_map(|suffix| unit.strip_suffix(suffix));
+    prefix.map_or_else(|| unit.to_owned(), |prefix| format!("{prefix}bit"))
 }
 
 fn whole(kind: &Kind, text: &str, high: f64) -> Result<u64, UnitError> {
@@ -128,12 +152,13 @@ fn whole(kind: &Kind, text: &str, high: f64) -> Result<u64, UnitError> {
     }
 }
 
-/// The largest decimal unit in which `value` needs at most three decimals.
-fn print(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for (name, factor) in units.iter().rev() {
-        if value >= *factor && (value * 1000).is_multiple_of(*factor) {
-            let text = format!("{}.{:03}", value / factor, (value % factor) * 1000 / factor);
-            let text = text.trim_end_matches('0').trim_end_matches('.');
+/// In the largest decimal unit that is not larger than `value`, exactly.
+fn print(value: u64, units: &[(&str, u32)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (name, digits) in units.iter().rev() {
+        let factor = 10u64.pow(*digits);
+        if value >= factor {
+            let text = format!("{}.{:0width$}", value / factor, value % factor, width = *digits as usize);
+            let text = if *digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text[..text.len() - 2] };
             return write!(f, "{text}{name}");
         }
     }
@@ -169,17 +194,17 @@ macro_rules! quantity {
 /// A rate in bit/s. Text: `10gbit`, `9.92gbit`, `970mbit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
-quantity!(Rate, RATE, 1e13, &[("bit", 1), ("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)]);
+quantity!(Rate, RATE, 1e13, &[("bit", 0), ("kbit", 3), ("mbit", 6), ("gbit", 9)]);
 
 /// A size in bytes. Text: `250KB`, `64MB`, `1GB`, `2GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
-quantity!(Size, SIZE, 1e15, &[("B", 1), ("KB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)]);
+quantity!(Size, SIZE, 1e15, &[("B", 0), ("KB", 3), ("MB", 6), ("GB", 9), ("TB", 12)]);
 
 /// A time in nanoseconds. Text: `45.6ms`, `100s`, `250us`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub u64);
-quantity!(Time, TIME, 3.6e15, &[("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)]);
+quantity!(Time, TIME, 3.6e15, &[("ns", 0), ("us", 3), ("ms", 6), ("s", 9)]);
 
 impl Time {
     /// The time in seconds.
@@ -267,6 +292,9 @@ mod tests {
     fn the_fields_units() {
         assert_eq!("10gbit".parse(), Ok(Rate(10_000_000_000)));
         assert_eq!("9.92Gbit".parse(), Ok(Rate(9_920_000_000)));
+        for text in ["10Gb/s", "10Gbps", "10Gbit/s", "10 gbit/s", "10000Mbps", "10e9b/s", "10e9bps"] {
+            assert_eq!(text.parse(), Ok(Rate(10_000_000_000)), "{text}");
+        }
         assert_eq!("256MB".parse(), Ok(Size(256_000_000)));
         assert_eq!("256MiB".parse(), Ok(Size(1 << 28)));
         assert_eq!("1e9B".parse(), Ok(Size(1_000_000_000)));
@@ -284,15 +312,21 @@ mod tests {
             assert_eq!(time.to_string().parse::<Time>().unwrap(), time);
         }
         assert_eq!("0.4ms".parse::<Time>().unwrap().to_string(), "400us");
-        assert_eq!("2GiB".parse::<Size>().unwrap().to_string(), "2147483.648KB");
+        assert_eq!("2GiB".parse::<Size>().unwrap().to_string(), "2.147483648GB");
+        for (bytes, text) in [(0, "0B"), (7, "7B"), (4_194_304, "4.194304MB"), (1_000_000_000_000, "1TB")] {
+            assert_eq!(Size(bytes).to_string(), text);
+        }
     }
 
     #[test]
     fn what_does_not_parse_says_why() {
         let error = |r: Result<Rate, UnitError>| r.unwrap_err().to_string();
         assert!(error("fast".parse()).contains("should start with a number"));
-        assert!(error("10gb".parse()).contains("unit 'gb' is unknown"));
-        assert!(error("10".parse()).contains("unit '' is unknown"));
+        assert!(error("10gb".parse()).contains("unit 'gb' is unknown; use one of bit"));
+        assert!(error("10GB/s".parse()).contains("(bits per second)"));
+        assert!(error("10GBps".parse()).contains("(bits per second)"));
+        assert!(error("10".parse()).contains("unit is missing; use one of bit, kbit, mbit, gbit, tbit, as in '10gbit'"));
+        assert!("100".parse::<Size>().unwrap_err().to_string().contains("unit is missing"));
         assert!(error("99999tbit".parse()).contains("out of range"));
         assert!("-1s".parse::<Time>().is_err());
         assert!("1.5".parse::<Probability>().is_err());

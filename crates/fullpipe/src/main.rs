@@ -8,6 +8,7 @@ mod measure;
 mod progress;
 mod select;
 mod serve;
+mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -15,10 +16,22 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use failure::Failure;
 
-const AFTER: &str = "More verbs come from programs on PATH named fullpipe-VERB: campaign, analyze, report.\n\n\
-Exit codes: 0 done; 1 the work failed; 2 wrong usage or input; 3 something is missing here (kernel, tool,\n\
-permission, port); 4 the far end refused, vanished or has another version; 5 output or record cannot be\n\
-written or read; 6 the testbed's guest failed; 130 interrupted.";
+const AFTER: &str = "\
+With its Python part installed:
+  campaign  Run a grid of measurements, and only what is missing of it
+  analyze   From records to Parquet files and a profile
+  report    Records as one self-contained HTML page, or one figure
+Any other VERB runs the program fullpipe-VERB from PATH.
+
+Exit codes:
+  0    done
+  1    the work failed
+  2    wrong usage or input
+  3    something is missing here: kernel, tool, permission, port
+  4    the far end refused, vanished or has another version
+  5    output or record cannot be written or read
+  6    the testbed's guest failed
+  130  interrupted";
 
 #[derive(Parser)]
 #[command(name = "fullpipe", version, about = "Fills long fat pipes: measures transports, decides, emulates paths", after_help = AFTER)]

@@ -7,13 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
 use fullpipe_net::wire::Request;
-use fullpipe_path::record::{self, Header, Outcome};
+use fullpipe_path::record::{self, Bottleneck, Header, Outcome};
 use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
 use serde_json::json;
 
-use crate::Result;
 use crate::failure::Failure;
-use crate::progress;
+use crate::{Result, progress, words};
 
 /// Command line.
 #[derive(clap::Args)]
@@ -102,7 +101,13 @@ fn read_path(text: &str) -> Result<Path> {
     if text.ends_with(".toml") {
         let table = std::fs::read_to_string(text)
             .map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read path file {text}: {e}")))?;
-        return Ok(Path::Lab(Box::new(LabPath::from_toml(&table)?)));
+        // The two kinds of file are easily confused.
+        if table.lines().any(|line| line.trim() == "[[program]]") {
+            let why = format!("{text} is a scenario, not a path; run it with 'fullpipe lab run {text}'");
+            return Err(Failure::new(ExitClass::Usage, why));
+        }
+        let path = LabPath::from_toml(&table).map_err(|e| Failure::new(ExitClass::Usage, format!("{text}: {e}")))?;
+        return Ok(Path::Lab(Box::new(path)));
     }
     Ok(text.parse()?)
 }
@@ -226,19 +231,38 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
     println!("path        {}", run.path);
     println!("transport   {}", run.transport);
     println!(
-        "goodput     {:.4} Gb/s   ({} bytes in {:.3} s)",
-        outcome.goodput_bps * 1e-9,
-        outcome.bytes,
-        outcome.seconds
+        "goodput     {} ({} bytes in {})",
+        words::rate(outcome.goodput_bps),
+        words::thousands(outcome.bytes),
+        words::seconds(outcome.seconds)
     );
-    print!("loss        {} segments sent again", outcome.retransmits);
+    print!("loss        {}", words::count(outcome.retransmits, "segment sent again", "segments sent again"));
     match outcome.queue_drops {
-        Some(drops) => println!(", {drops} packets dropped at the bottleneck's queue"),
+        Some(drops) => {
+            println!(", {} dropped at the bottleneck's queue", words::count(drops, "packet", "packets"));
+        }
         None => println!(),
     }
-    let bottleneck = serde_json::to_value(outcome.bottleneck).ok();
-    println!("bottleneck  {}", bottleneck.as_ref().and_then(|b| b.as_str()).unwrap_or("unknown"));
+    println!("bottleneck  {}", bottleneck(outcome.bottleneck, run.transport.buffer));
     if let Some(target) = target {
         println!("record      {}", target.display());
+    }
+}
+
+/// What held the run back, and what to try.
+fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
+    match (what, buffer) {
+        (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
+        (Bottleneck::Rwnd, Buffer::Auto) => {
+            "rwnd: the receiver's window; try --buffer, or raise net.ipv4.tcp_rmem there"
+        }
+        (Bottleneck::Rwnd, _) => "rwnd: the receiver's window; try a larger --buffer",
+        (Bottleneck::Sndbuf, Buffer::Auto) => {
+            "sndbuf: the sender's buffer; try --buffer, or raise net.ipv4.tcp_wmem there"
+        }
+        (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
+        (Bottleneck::Path, _) => "path: it is full",
+        (Bottleneck::Cpu, _) => "cpu: a processor of either end",
+        (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
 }

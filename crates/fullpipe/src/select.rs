@@ -13,7 +13,6 @@ use crate::failure::Failure;
 #[derive(clap::Args)]
 pub struct Args {
     /// HOST or HOST:PORT running 'fullpipe serve', whose RTT is measured, or lab:rtt=91.6ms,rate=10gbit
-    #[arg(required_unless_present = "rtt")]
     path: Option<String>,
     /// Round-trip time of the path, instead of naming it
     #[arg(long, conflicts_with = "path", value_name = "TIME")]
@@ -44,7 +43,7 @@ pub fn run(args: Args) -> Result {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
         (Some(path), None) => ask_path(&path.parse()?)?,
-        (None, None) => return Err(Failure::new(ExitClass::Usage, "give a path, or --rtt")),
+        (None, None) => return Err(Failure::new(ExitClass::Usage, "for which path? give HOST, lab:rtt=91.6ms,rate=10gbit, or --rtt 91.6ms")),
     };
     query.rate = args.rate.or(query.rate);
     query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));

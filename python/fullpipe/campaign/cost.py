@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fullpipe.campaign.spec import LabPath, RunSpec
 
 # Seconds of one core, measured in the testbed on a 2-core virtual machine.
-START_S = 0.4
+START_S = 0.35
 PER_GB_S = {9000: 0.55, 1500: 3.3}
-PER_SAMPLE_S = 0.0002
+PER_SAMPLE_S = 0.00008
 HOST_RATE = 10_000_000_000
 """A guess for real hosts, bit/s, whose rate nobody knows before measuring."""
 

@@ -5,6 +5,7 @@ from itertools import product
 
 from fullpipe.campaign.file import Campaign, Grid, PathAxes
 from fullpipe.campaign.spec import ETHERNET_HEADER, LINE_RATES, LabPath, RunSpec, bdp
+from fullpipe.errors import UsageError
 
 
 def _queues(axes: PathAxes, rate: int, rtt: int, mtu: int) -> list[int]:
@@ -48,6 +49,13 @@ def expand(campaign: Campaign) -> list[RunSpec]:
     """All runs of a campaign, in the order of its file, each once.
 
     Raises:
-        UsageError: A combination that cannot be, such as a queue smaller than a packet.
+        UsageError: A combination that cannot be, such as a queue smaller than a packet; names the file
+            and the grid.
     """
-    return list(dict.fromkeys(run for grid in campaign.grid for run in _grid(grid)))
+    runs: dict[RunSpec, None] = {}
+    for index, grid in enumerate(campaign.grid):
+        try:
+            runs |= dict.fromkeys(_grid(grid))
+        except UsageError as error:
+            raise UsageError(f"{campaign.place(index)} {error}") from None
+    return list(runs)

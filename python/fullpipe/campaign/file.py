@@ -162,6 +162,11 @@ class Campaign(_Table):
 
     title: str | None = None
     grid: Annotated[list[Grid], Field(min_length=1)]
+    _file: Path | None = None
+
+    def place(self, index: int) -> str:
+        """Where a grid stands, for a message: the file and the grid's number, from 1."""
+        return f"{self._file}: grid {index + 1}" if self._file else f"grid {index + 1}"
 
 
 def _keys_at(location: tuple[int | str, ...]) -> list[str]:
@@ -216,6 +221,8 @@ def read_campaign(path: Path) -> Campaign:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: is not TOML ({error}); mend that line") from error
     try:
-        return Campaign.model_validate(table)
+        campaign = Campaign.model_validate(table)
+        campaign._file = path
+        return campaign
     except ValidationError as error:
         raise UsageError(_explain(path, error)) from None

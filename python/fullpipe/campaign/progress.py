@@ -1,6 +1,7 @@
 """How far a campaign has come, for a person on stderr or a program on stdout."""
 
 import json
+import math
 import sys
 import time
 from types import TracebackType
@@ -8,16 +9,19 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+from fullpipe.units import counted
+
 _EVERY_S = 10.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: `40 s`, `12 min`, `3.4 h`."""
-    if seconds < 90:
+    """Seconds as people say them: `40 s`, `1.5 min`, `12 min`, `3.4 h`, `12 days`."""
+    if seconds < 60:
         return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+    units = (("min", 60, 5400), ("h", 3600, 172_800), ("days", 86_400, math.inf))
+    unit, length = next((unit, length) for unit, length, most in units if seconds < most)
+    value = seconds / length
+    return f"{value:.{1 if value < 9.95 else 0}f}".removesuffix(".0") + f" {unit}"
 
 
 class Eta:
@@ -70,7 +74,7 @@ class Teller:
     def _words(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
         left = duration(self._eta.left_s(time.monotonic() - self._start))
-        return f"{self._ended}/{self._runs} runs{failed}, about {left} left"
+        return f"{self._ended}/{counted(self._runs, 'run')}{failed}, about {left} left"
 
     def ended(self, name: str, cost: float, ok: bool, reason: str, wall_s: float) -> None:
         """A run ended; `cost` is its share of the total."""

@@ -1,5 +1,6 @@
 """One run, described completely: the same description always gives the same record."""
 
+import difflib
 import hashlib
 from dataclasses import dataclass
 
@@ -113,9 +114,11 @@ class RunSpec:
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
             )
         if isinstance(self.path, LabPath) and self.cc not in LAB_CONGESTION_CONTROLS:
+            near = difflib.get_close_matches(self.cc, LAB_CONGESTION_CONTROLS, n=1)
             raise UsageError(
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
-                f"it has {', '.join(LAB_CONGESTION_CONTROLS)}"
+                + (f"perhaps '{near[0]}' is meant; " if near else "")
+                + f"it has {', '.join(LAB_CONGESTION_CONTROLS)}"
             )
 
     @property

@@ -15,6 +15,11 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
+def _sentence(error: click.ClickException) -> str:
+    # Ours goes on after the closing bracket.
+    return error.format_message().removesuffix(".")
+
+
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a command; errors become one line on stderr and an exit code."""
     warnings.showwarning = _warn
@@ -25,7 +30,9 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         print(error.format_message(), file=sys.stderr)
         return 2
     except click.ClickException as error:
-        print(f"error: {error.format_message()} (see '{name} --help')", file=sys.stderr)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        place = context.command_path if context else name
+        print(f"error: {_sentence(error)} (see '{place} --help')", file=sys.stderr)
         return error.exit_code
     except FullpipeError as error:
         print(f"error: {error}", file=sys.stderr)

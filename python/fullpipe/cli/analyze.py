@@ -13,14 +13,14 @@ from rich.table import Table
 from fullpipe.analyze import analyze as analyze_folder
 from fullpipe.analyze import cell, rtts, sections, transport_name
 from fullpipe.cli import run
+from fullpipe.cli.options import Folder
+from fullpipe.units import counted
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "-o", "--out", type=click.Path(path_type=Path), help="Where the files go; the records' folder by default."
-)
-@click.option("--json", "as_json", is_flag=True, help="The profile as JSON on stdout.")
+@click.option("-o", "--out", type=Folder(), help="Folder for the files; the records' folder by default.")
+@click.option("--json", "as_json", is_flag=True, help="Print the profile as JSON instead of a table.")
 def analyze(folder: Path, out: Path | None, as_json: bool) -> int:
     """Writes runs.parquet, samples.parquet and profile.json of the records in DIR; prints the profile.
 
@@ -44,7 +44,7 @@ def analyze(folder: Path, out: Path | None, as_json: bool) -> int:
             table.add_row(transport_name(entry["transport"]), *(by_rtt.get(rtt, "") for rtt in columns))
         console.print(table)
     skipped = f", {len(runs.skipped)} skipped" if runs.skipped else ""
-    print(f"{runs.runs.height} runs{skipped}", file=sys.stderr)
+    print(f"{counted(runs.runs.height, 'run')}{skipped}", file=sys.stderr)
     return 0
 
 

@@ -15,7 +15,9 @@ from fullpipe.campaign.progress import Eta, Teller, duration
 from fullpipe.campaign.spec import RunSpec
 from fullpipe.campaign.state import State, inspect, note_failure, prepare
 from fullpipe.cli import run as run_command
+from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
+from fullpipe.units import counted
 
 
 @click.group()
@@ -44,13 +46,12 @@ def _plan(runs: list[RunSpec], state: State, workers: int, as_json: bool) -> Non
         }
         print(json.dumps(plan))
         return
-    calibrated = ", calibrated by what is done" if state.done else ", by a rough model"
-    print(f"{len(runs)} runs, {len(state.done)} done, {len(state.missing)} to do")
-    print(f"all runs: {whole.core_s / 3600:.3g} core hours{calibrated}")
-    print(
-        f"to do: {missing.core_s / 3600:.3g} core hours, about {duration(missing.wall_s)} "
-        f"with {workers} worker{'s' * (workers != 1)}"
-    )
+    print(f"{counted(len(runs), 'run')}, {len(state.done)} done, {len(state.missing)} to do")
+    if state.missing:
+        print(
+            f"about {duration(missing.wall_s)} with {counted(workers, 'worker')} "
+            f"(about {duration(missing.core_s)} of one core)"
+        )
 
 
 def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
@@ -64,12 +65,14 @@ def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
 
 @campaign.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Folder of the records; runs/NAME by default.")
+@click.option("-o", "--out", type=Folder(), help="Folder of the records; runs/NAME by default.")
 @click.option(
     "--scheduler", metavar="ADDRESS", help="A Dask scheduler that exists; its workers see --out too."
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Runs at a time; as many as cores by default.")
-@click.option("--limit", type=click.FloatRange(min=0, min_open=True), help="Most real seconds of one run.")
+@click.option(
+    "--limit", metavar="TIME", callback=seconds, help="Most real time that one run may take, such as 10min."
+)
 @click.option("--dry-run", is_flag=True, help="Count the runs and estimate the time, and run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="NDJSON on stdout, one line for each run.")
 def run(
@@ -110,7 +113,7 @@ def run(
         teller.ended(outcome.name, cost, outcome.ok, outcome.reason, outcome.wall_s)
 
     if state.missing:
-        _say(f"{len(state.missing)} of {len(runs)} runs to do, records in {folder}")
+        _say(f"{len(state.missing)} of {counted(len(runs), 'run')} to do, records in {folder}")
         try:
             with connect(scheduler, min(workers, len(state.missing))) as client:
                 slots = sum(client.nthreads().values()) or workers
@@ -130,10 +133,10 @@ def run(
     if failed:
         reasons = "".join(f"\n  {count} × {reason}" for reason, count in failures.most_common(10))
         raise FailedError(
-            f"{failed} of {len(runs)} runs failed, as noted in {folder / 'failed.ndjson'}; "
+            f"{failed} of {counted(len(runs), 'run')} failed, as noted in {folder / 'failed.ndjson'}; "
             f"mend the cause and run the same command again{reasons}"
         )
-    _say(f"all {len(runs)} runs are done")
+    _say("the run is done" if len(runs) == 1 else f"all {len(runs)} runs are done")
     return 0
 
 

@@ -6,26 +6,38 @@ from pathlib import Path
 import click
 
 from fullpipe.cli import run
+from fullpipe.units import counted
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"))
-@click.option("--figure", type=click.Choice(["profile", "box"]), help="Write only this figure, as SVG.")
-def report(folder: Path, out: Path, figure: str | None) -> int:
-    """Writes one self-contained HTML file about the records in DIR; report.html by default.
+@click.option(
+    "-o",
+    "--out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write; report.html by default, or the figure's name with .svg.",
+)
+@click.option(
+    "--figure",
+    type=click.Choice(["profile", "box"]),
+    help="Write only this figure, as SVG: mean throughput against RTT, or box plots of the runs.",
+)
+def report(folder: Path, out: Path | None, figure: str | None) -> int:
+    """Writes one self-contained HTML file about the records in DIR.
 
     Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be written.
     """
     from fullpipe.report import figure as write_figure
     from fullpipe.report import report as write
 
+    out = out or Path(f"{figure}.svg" if figure else "report.html")
     if figure:
         write_figure(folder, figure, out)
         print(f"wrote {out}", file=sys.stderr)
         return 0
     count = write(folder, out)
-    print(f"wrote {out}: {count} runs", file=sys.stderr)
+    print(f"wrote {out}: {counted(count, 'run')}", file=sys.stderr)
     return 0
 
 

@@ -1,6 +1,8 @@
 """The report's figures: profile, box plots, traces."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import matplotlib as mpl
@@ -11,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from fullpipe.analyze import rtts, transport_name
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
-from fullpipe.units import parse_size
+from fullpipe.units import counted, parse_size
 
 Entry = dict[str, Any]
 MOST_STREAM_COUNTS = 3
@@ -54,51 +56,124 @@ def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
         axes.set_ylabel("Throughput, Gb/s")
 
 
+@dataclass(frozen=True)
+class _Series:
+    """How one transport's line looks: colour, marker and width by congestion control, the rest by streams."""
+
+    colour: str
+    marker: str
+    width: float
+    dashes: Any
+    fill: str
+    shift: float
+    """Where its points stand between those of the others, from -0.5 to 0.5."""
+
+
+def _looks(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int], _Series]:
+    palette = colours(list(ccs))
+    looks: dict[tuple[str, int], _Series] = {}
+    for number, (cc, streams) in enumerate(product(ccs, counts)):
+        index, rank = ccs.index(cc), len(counts) - 1 - counts.index(streams)
+        looks[cc, streams] = _Series(
+            colour=palette[cc],
+            marker=MARKERS[index % len(MARKERS)],
+            # Each narrower than those it is drawn over, so that lines that coincide all show.
+            width=2.8 - 1.6 * index / max(len(ccs) - 1, 1),
+            dashes=DASHES[rank % len(DASHES)],
+            fill="white" if rank else palette[cc],
+            shift=number / max(len(ccs) * len(counts) - 1, 1) - 0.5,
+        )
+    return looks
+
+
+def _set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
+    """Where each RTT's point of one series is drawn, so that equal means do not hide each other."""
+    if min(every) <= 0 or len(every) < 2:
+        return {rtt: rtt * 1.1**shift for rtt in every}
+    factor = (max(every) / min(every)) ** (0.045 * shift)
+    return {rtt: rtt * factor for rtt in every}
+
+
+def _line(axes: Axes, entry: Entry, look: _Series, every: Sequence[float]) -> None:
+    points, at = entry["points"], _set_apart(every, look.shift)
+    mean = np.array([p["mean_bps"] for p in points]) / 1e9
+    half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
+    axes.errorbar(
+        [at[p["rtt_ms"]] for p in points], mean, half,
+        color=look.colour, linestyle=look.dashes, linewidth=look.width, elinewidth=1, capsize=2.5,
+        marker=look.marker, markersize=4.8, markeredgewidth=1.1, markerfacecolor=look.fill,
+    )  # fmt: skip
+
+
+def _mark_what_leaves(axes: Axes, entry: Entry, look: _Series, every: Sequence[float]) -> None:
+    """A triangle where an interval goes on beyond the plotted range."""
+    (low, high), at = axes.get_ylim(), _set_apart(every, look.shift)
+    for point in entry["points"]:
+        if point["high_bps"] is None:
+            continue
+        beyond = ((point["low_bps"] / 1e9 < low, low, "v"), (point["high_bps"] / 1e9 > high, high, "^"))
+        for leaves, edge, marker in beyond:
+            if leaves:
+                axes.plot(
+                    at[point["rtt_ms"]], edge,
+                    marker=marker, color=look.colour, markersize=6, markeredgecolor="white",
+                    markeredgewidth=0.6, clip_on=False, zorder=5,
+                )  # fmt: skip
+
+
+def _profile_legend(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
+    looks = _looks(ccs, counts)
+    handles = []
+    for cc in ccs:
+        look = looks[cc, counts[-1]]
+        handles.append(
+            Line2D(
+                [], [], color=look.colour, linewidth=look.width, marker=look.marker, markersize=5, label=cc
+            )
+        )
+    for count in counts:
+        look = looks[ccs[0], count]
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=INK,
+                linestyle=look.dashes,
+                linewidth=1.4,
+                marker="o",
+                markersize=4.8,
+                markerfacecolor="white" if look.fill == "white" else INK,
+                label=counted(count, "stream"),
+            )  # fmt: skip
+        )
+    return handles
+
+
 def profile_figure(entries: Sequence[Entry], title: str) -> str:
     """Mean throughput against RTT, a panel for each buffer, with 95% intervals. SVG."""
     counts = chosen(stream_counts(entries))
     entries = [entry for entry in entries if entry["transport"]["streams"] in counts]
-    ccs = _ccs(entries)
-    palette = colours(ccs)
+    ccs, every = _ccs(entries), rtts(entries)
+    looks = _looks(ccs, counts)
     with mpl.rc_context(RC):
         panels = buffers(entries)
         figure = new_figure(4.1 if len(panels) < 4 else 3.6)
         grid = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
         for axes, buffer in zip(grid, panels, strict=True):
-            for entry in (e for e in entries if e["transport"]["buffer"] == buffer):
-                points, transport = entry["points"], entry["transport"]
-                rank = len(counts) - 1 - counts.index(transport["streams"])
-                mean = np.array([p["mean_bps"] for p in points]) / 1e9
-                half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
-                colour = palette[transport["cc"]]
-                # Set slightly apart, so that equal means do not hide each other.
-                apart = 1.04 ** (ccs.index(transport["cc"]) - (len(ccs) - 1) / 2)
-                axes.errorbar(
-                    [p["rtt_ms"] * apart for p in points], mean, half,
-                    color=colour, linestyle=DASHES[rank % len(DASHES)], linewidth=1.6, elinewidth=1,
-                    capsize=2.5, marker=MARKERS[rank % len(MARKERS)], markersize=4.5, markeredgewidth=1.2,
-                    markerfacecolor="white" if rank else colour,
-                )  # fmt: skip
-            rtt_axis(axes, rtts(entries))
+            drawn = [
+                (entry, looks[entry["transport"]["cc"], entry["transport"]["streams"]])
+                for entry in entries
+                if entry["transport"]["buffer"] == buffer
+            ]
+            for entry, look in drawn:
+                _line(axes, entry, look, every)
+            rtt_axis(axes, every)
             _gbps_axis(axes, entries, axes is grid[0])
-            axes.set_title(_buffer_title(buffer))
+            for entry, look in drawn:
+                _mark_what_leaves(axes, entry, look, every)
+            axes.set_title(_buffer_title(buffer), pad=9)
             axes.set_xlabel("RTT, ms (logarithmic)")
-        handles = [Line2D([], [], color=palette[cc], linewidth=3, label=cc) for cc in ccs]
-        for count in counts:
-            rank = len(counts) - 1 - counts.index(count)
-            handles.append(
-                Line2D(
-                    [],
-                    [],
-                    color=INK,
-                    linestyle=DASHES[rank % len(DASHES)],
-                    linewidth=1.4,
-                    marker=MARKERS[rank % len(MARKERS)],
-                    markersize=4.5,
-                    markerfacecolor="white" if rank else INK,
-                    label=f"{count} stream{'s' * (count != 1)}",
-                )  # fmt: skip
-            )
+        handles = _profile_legend(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"profile {title}", f"Mean throughput against RTT: {title}")
 
@@ -136,7 +211,7 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
             axes.set_xticks(range(len(every)), [f"{rtt:g}" for rtt in every])
             axes.set_xlim(-0.6, len(every) - 0.4)
             _gbps_axis(axes, entries, column == 0)
-            axes.set_title(f"{_buffer_title(buffer)}, {streams} stream{'s' * (streams != 1)}")
+            axes.set_title(f"{_buffer_title(buffer)}, {counted(streams, 'stream')}")
             if row == len(rows) - 1:
                 axes.set_xlabel("RTT, ms")
         handles = [Line2D([], [], color=palette[cc], linewidth=6, alpha=0.75, label=cc) for cc in ccs]

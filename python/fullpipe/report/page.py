@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -31,13 +31,17 @@ BOTTLENECKS = {
 }
 
 
+Mark = Literal["", "best", "tied", "single"]
+
+
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: its main text, small print, and whether it stands out."""
+    """A table's cell: its main text, small print, and how it stands out."""
 
     text: str = ""
     small: str = ""
-    best: bool = False
+    mark: Mark = ""
+    """The highest of all, one of those that cannot be told from it, or the highest of single runs."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,8 @@ class Section:
     trace_svg: str
     trace_commands: list[str]
     profile_rows: list[tuple[str, list[Cell]]]
+    single: bool
+    """Whether some RTT's highest mean is of a single run."""
     bottleneck_rows: list[tuple[str, list[Cell]]]
 
 
@@ -112,11 +118,32 @@ def _traces(folder: Path, members: list[Group], runs: pl.DataFrame, title: str) 
     return (trace_figure(traces, title), commands) if traces else ("", [])
 
 
+def _interval(point: dict[str, Any]) -> tuple[float, float]:
+    """A point's interval, or the point itself where it is of a single run."""
+    if point["high_bps"] is None:
+        return point["mean_bps"], point["mean_bps"]
+    return point["low_bps"], point["high_bps"]
+
+
+def _marks(points: list[dict[str, Any] | None]) -> list[Mark]:
+    """How each transport's point at one RTT stands out."""
+    best = max((p for p in points if p), key=lambda p: p["mean_bps"])
+    low, high = _interval(best)
+
+    def overlaps(point: dict[str, Any] | None) -> bool:
+        return point is not None and _interval(point)[1] >= low and _interval(point)[0] <= high
+
+    near = [overlaps(point) for point in points]
+    alone: Mark = "single" if best["high_bps"] is None else "best"
+    mark: Mark = "tied" if sum(near) > 1 else alone
+    return [mark if is_near else "" for is_near in near]
+
+
 def _profile_rows(entries: list[dict[str, Any]], every: list[float]) -> list[tuple[str, list[Cell]]]:
     points = [{point["rtt_ms"]: point for point in entry["points"]} for entry in entries]
-    best = {rtt: max((p[rtt]["mean_bps"] for p in points if rtt in p), default=0.0) for rtt in every}
+    marks = {rtt: _marks([by_rtt.get(rtt) for by_rtt in points]) for rtt in every}
     rows = []
-    for entry, by_rtt in zip(entries, points, strict=True):
+    for index, (entry, by_rtt) in enumerate(zip(entries, points, strict=True)):
         cells = []
         for rtt in every:
             point = by_rtt.get(rtt)
@@ -126,7 +153,7 @@ def _profile_rows(entries: list[dict[str, Any]], every: list[float]) -> list[tup
             mean, decimals = gbps(point["mean_bps"])
             half = point["high_bps"] and (point["high_bps"] - point["mean_bps"]) / 1e9
             spread = "" if half is None else f"±{half:.{decimals}f} "
-            cells.append(Cell(mean, f"{spread}n={point['n']}", point["mean_bps"] == best[rtt]))
+            cells.append(Cell(mean, f"{spread}n={point['n']}", marks[rtt][index]))
         rows.append((transport_name(entry["transport"]), cells))
     return rows
 
@@ -156,6 +183,7 @@ def _section(folder: Path, title: str, members: list[Group], runs: pl.DataFrame)
     entries = [group.entry for group in members]
     every, counts = rtts(entries), stream_counts(entries)
     trace_svg, trace_commands = _traces(folder, members, runs, title)
+    profile_rows = _profile_rows(entries, every)
     return Section(
         title=title,
         rtts=[f"{rtt:g}" for rtt in every],
@@ -165,7 +193,8 @@ def _section(folder: Path, title: str, members: list[Group], runs: pl.DataFrame)
         all_streams=chosen(counts) == counts,
         trace_svg=trace_svg,
         trace_commands=trace_commands,
-        profile_rows=_profile_rows(entries, every),
+        profile_rows=profile_rows,
+        single=any(cell.mark == "single" for _, cells in profile_rows for cell in cells),
         bottleneck_rows=_bottleneck_rows(members, every, runs),
     )
 
