@@ -5,7 +5,7 @@ over runs: the samples inside a run are not independent, runs with different see
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from fullpipe.files import write_whole
 from fullpipe.queues import Queue, label_queues
 from fullpipe.units import format_rate, format_size, format_time
 
-VERSION = 1
+VERSION = 2
+"""Of `profile.json`."""
 CONFIDENCE = 0.95
 
 _RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms")
@@ -162,10 +163,53 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def write_profile(path: Path, content: dict[str, Any]) -> None:
-    """Writes `profile.json` atomically.
+_COLUMNS = ("rtt_ms", "n", "mean_bps", "sd_bps", "min_bps", "q1_bps", "median_bps", "q3_bps", "max_bps")
+
+
+def pack(content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> dict[str, Any]:
+    """A profile as `profile.json` keeps it: paths and workloads once, points by column, whole bit/s.
+
+    Args:
+        content: As :func:`profile` gives it.
+        columns: Those of the points to keep; the first four are what a selection needs.
+    """
+    paths: dict[str, int] = {}
+    workloads: dict[str, int] = {}
+
+    def index(table: dict[str, int], value: Any) -> int:
+        return table.setdefault(json.dumps(value), len(table))
+
+    entries = []
+    for entry in content["entries"]:
+        packed: dict[str, Any] = {
+            "path": index(paths, {k: v for k, v in entry["path"].items() if v is not None}),
+            "workload": index(workloads, entry["workload"]),
+            "transport": {k: v for k, v in entry["transport"].items() if v is not None},
+        }
+        for name in columns:
+            values = [point[name] for point in entry["points"]]
+            whole = name.endswith("_bps")
+            packed[name] = [round(v) if whole and v is not None else v for v in values]
+        entries.append(packed)
+    about = {k: v for k, v in content.items() if k != "entries"}
+    return about | {
+        "paths": [json.loads(text) for text in paths],
+        "workloads": [json.loads(text) for text in workloads],
+        "entries": entries,
+    }
+
+
+def write_profile(path: Path, content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> None:
+    """Writes `profile.json` atomically, a line for each path, workload and entry.
 
     Raises:
         RecordError: The file system says no.
     """
-    write_whole(path, json.dumps(content, indent=1) + "\n")
+    packed = pack(content, columns)
+    lists = ("paths", "workloads", "entries")
+    head = json.dumps({k: v for k, v in packed.items() if k not in lists})[:-1]
+    parts = []
+    for name in lists:
+        lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in packed[name])
+        parts.append(f'"{name}": [\n{lines}\n]')
+    write_whole(path, head + ", " + ",\n".join(parts) + "}\n")

@@ -46,7 +46,7 @@ def of(folder: Path, runs: list[RunSpec], goodput: float | None = None) -> dict[
 
 def test_entries_and_their_order(tmp_path: Path, small: list[RunSpec]) -> None:
     found = of(tmp_path, small)
-    assert (found["kind"], found["version"], found["confidence"], found["runs"]) == ("profile", 1, 0.95, 32)
+    assert (found["kind"], found["version"], found["confidence"], found["runs"]) == ("profile", 2, 0.95, 32)
     assert len(found["entries"]) == 8
     first = found["entries"][0]
     assert first["path"] == {
@@ -64,7 +64,15 @@ def test_entries_and_their_order(tmp_path: Path, small: list[RunSpec]) -> None:
     ]  # fmt: skip
     write_profile(tmp_path / "a.json", found)
     write_profile(tmp_path / "b.json", profile(read_runs(tmp_path / "records").runs.reverse()))
-    assert json.loads((tmp_path / "a.json").read_text()) == found
+    assert (tmp_path / "a.json").read_text() == (tmp_path / "b.json").read_text()
+    packed = json.loads((tmp_path / "a.json").read_text())
+    assert (packed["version"], len(packed["paths"]), packed["workloads"]) == (2, 1, [{"size": "1GB"}])
+    for entry, lines in zip(found["entries"], packed["entries"], strict=True):
+        assert packed["paths"][lines["path"]] == {k: v for k, v in entry["path"].items() if v is not None}
+        for name in ("rtt_ms", "n"):
+            assert lines[name] == [p[name] for p in entry["points"]]
+        for name in ("mean_bps", "sd_bps", "median_bps", "max_bps"):
+            assert lines[name] == [round(p[name]) for p in entry["points"]]
 
 
 def test_the_order_of_records_does_not_matter(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -97,7 +97,8 @@ pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
         .filter_map(|entry| {
             let text = fs::read(entry.path().join("manifest.json")).ok()?;
             let manifest: Manifest = serde_json::from_slice(&text).ok()?;
-            (manifest.recipe == recipe).then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
+            (manifest.recipe == recipe)
+                .then(|| Kernel { executable: entry.path().join("linux"), version: manifest.version })
         })
         .collect();
     found.sort_by_key(|kernel| order(&kernel.version));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
-use fullpipe_path::{Direction, ExitClass, LabPath, Run, Size, Time, Workload};
+use fullpipe_path::{Buffer, Direction, ExitClass, LabPath, Run, Size, Time, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
@@ -55,10 +55,14 @@ impl Lab {
     /// # Errors
     /// The guest's.
     pub fn run(&self, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
+        self.run_in(memory(job), job, limit, progress)
+    }
+
+    fn run_in(&self, memory: u64, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
         if let Some(given) = self.memory.filter(|given| *given < LEAST_MEMORY) {
             return Err(LabError::TooLittleMemory { given, least: LEAST_MEMORY });
         }
-        let memory = self.memory.map_or_else(|| memory(job), |Size(bytes)| bytes);
+        let memory = self.memory.map_or(memory, |Size(bytes)| bytes);
         let seats = self.cache.join("seats");
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
     }
@@ -77,7 +81,8 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
         let job = measuring_job(run, path, stall);
-        let done = self.run(&job, limit, &|seconds, bytes| {
+        let memory = memory(&job) + samples(run, path) * SAMPLE + u64::from(run.transport.streams) * STREAM;
+        let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
                 Workload::Duration(time) => seconds / time.seconds(),
@@ -188,4 +193,28 @@ fn memory(job: &Job) -> u64 {
     let files = job.space.map_or(0, |Size(bytes)| bytes * 2);
     let base = 192 << 20;
     base + (in_flight as f64 * per_byte) as u64 + files
+}
+
+/// Bytes that a sample may take in the guest: at both ends, on the way between them, and in the record
+/// until the host has it.
+const SAMPLE: u64 = 4096;
+
+/// Bytes that a stream takes beyond what is in flight: what waits to be sent is there by reference, but
+/// each packet of it has a description.
+const STREAM: u64 = 3 << 20;
+
+/// How many samples a run takes, both ends and all streams, if nothing but the window limits it.
+fn samples(run: &Run, path: &LabPath) -> u64 {
+    let streams = u64::from(run.transport.streams);
+    let seconds = match (run.workload, run.transport.buffer) {
+        (Workload::Duration(time), _) => time.seconds(),
+        (Workload::Size(Size(size)), buffer) => {
+            let window = match buffer {
+                Buffer::Bytes(Size(bytes)) => (bytes * streams) as f64 * 8.0 / path.rtt.seconds().max(1e-6),
+                Buffer::Auto => f64::INFINITY,
+            };
+            size as f64 * 8.0 / window.min(path.rate.0 as f64)
+        }
+    };
+    (seconds / run.sample.seconds()) as u64 * streams * 2
 }

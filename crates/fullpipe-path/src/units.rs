@@ -123,7 +123,12 @@ fn parse(kind: &Kind, text: &str) -> Result<f64, UnitError> {
     let unit = unit.trim();
     let units = || kind.units.iter().map(|(n, _)| *n).collect::<Vec<_>>().join(", ");
     if unit.is_empty() {
-        return Err(UnitError::Missing { what: kind.what, text: text.to_owned(), units: units(), example: kind.example });
+        return Err(UnitError::Missing {
+            what: kind.what,
+            text: text.to_owned(),
+            units: units(),
+            example: kind.example,
+        });
     }
     let known = if kind.what == RATE.what { bits(unit) } else { unit.to_owned() };
     kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(&known)).map(|(_, factor)| number * factor).ok_or_else(
@@ -158,7 +163,8 @@ fn print(value: u64, units: &[(&str, u32)], f: &mut fmt::Formatter<'_>) -> fmt::
         let factor = 10u64.pow(*digits);
         if value >= factor {
             let text = format!("{}.{:0width$}", value / factor, value % factor, width = *digits as usize);
-            let text = if *digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text[..text.len() - 2] };
+            let text =
+                if *digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text[..text.len() - 2] };
             return write!(f, "{text}{name}");
         }
     }
@@ -325,7 +331,9 @@ mod tests {
         assert!(error("10gb".parse()).contains("unit 'gb' is unknown; use one of bit"));
         assert!(error("10GB/s".parse()).contains("(bits per second)"));
         assert!(error("10GBps".parse()).contains("(bits per second)"));
-        assert!(error("10".parse()).contains("unit is missing; use one of bit, kbit, mbit, gbit, tbit, as in '10gbit'"));
+        assert!(
+            error("10".parse()).contains("unit is missing; use one of bit, kbit, mbit, gbit, tbit, as in '10gbit'")
+        );
         assert!("100".parse::<Size>().unwrap_err().to_string().contains("unit is missing"));
         assert!(error("99999tbit".parse()).contains("out of range"));
         assert!("-1s".parse::<Time>().is_err());

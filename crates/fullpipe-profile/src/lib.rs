@@ -1,8 +1,11 @@
 //! Profiles and the selection of a transport from them. Plain functions: a profile and a path in, a
 //! choice out.
 
+mod estimate;
+mod kind;
 mod profile;
 mod select;
 
+pub use estimate::Estimate;
 pub use profile::{Conditions, Entry, Point, Profile, ProfileError};
-pub use select::{Choice, Estimate, Query, Selection, select};
+pub use select::{Choice, Needed, Query, Selection, select};

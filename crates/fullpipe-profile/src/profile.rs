@@ -1,13 +1,12 @@
-//! `profile.json`, version 1 (schema: `docs/profile.md`).
+//! `profile.json`, version 2 (schema: `docs/profile.md`).
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::{Classified, ExitClass, Probability, Rate, Size, Transport, Workload};
 use serde::Deserialize;
 
 /// The version that this program reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Why a profile does not serve.
 #[derive(Debug, thiserror::Error)]
@@ -29,7 +28,7 @@ pub enum ProfileError {
         why: String,
     },
     /// Another version of the format.
-    #[error("{}: profile version {found}; this program reads version {VERSION}", .path.display())]
+    #[error("{}: profile version {found}, and this program reads version {VERSION}; make it anew with 'fullpipe analyze DIR'", .path.display())]
     Version {
         /// Its file.
         path: PathBuf,
@@ -44,29 +43,19 @@ pub enum ProfileError {
         /// What there is of that kind.
         has: String,
     },
-    /// More than one kind of path or workload fits.
-    #[error("the profile has several {what}: {has}; say which with {flag}")]
-    Ambiguous {
-        /// Of what.
-        what: &'static str,
-        /// Those there are.
-        has: String,
-        /// How to say it.
-        flag: &'static str,
-    },
 }
 
 impl Classified for ProfileError {
     fn class(&self) -> ExitClass {
         match self {
-            ProfileError::NothingFits { .. } | ProfileError::Ambiguous { .. } => ExitClass::Usage,
+            ProfileError::NothingFits { .. } => ExitClass::Usage,
             _ => ExitClass::Record,
         }
     }
 }
 
 /// Throughput at one RTT, over the runs made there. Rates are bit/s of goodput.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// Round-trip time, milliseconds.
     pub rtt_ms: f64,
@@ -74,10 +63,8 @@ pub struct Point {
     pub n: u32,
     /// Their mean.
     pub mean_bps: f64,
-    /// Lower end of the mean's confidence interval; none for a single run.
-    pub low_bps: Option<f64>,
-    /// Upper end.
-    pub high_bps: Option<f64>,
+    /// Their standard deviation; none for a single run.
+    pub sd_bps: Option<f64>,
 }
 
 /// What a path is besides its RTT.
@@ -103,6 +90,18 @@ pub struct Conditions {
     pub cross: Option<String>,
     /// Real host.
     pub host: Option<String>,
+    /// Jitter, milliseconds.
+    pub jitter_ms: Option<f64>,
+    /// Probability of reordering.
+    pub reorder: Option<Probability>,
+    /// Probability of duplication.
+    pub duplicate: Option<Probability>,
+    /// Probability of corruption.
+    pub corrupt: Option<Probability>,
+    /// Mean pause of the hosts, milliseconds.
+    pub host_noise_ms: Option<f64>,
+    /// `receive`, where the measuring end received.
+    pub direction: Option<String>,
 }
 
 impl Conditions {
@@ -123,30 +122,85 @@ impl Conditions {
         add("modality", self.modality.clone());
         add("kernel", self.kernel.clone());
         add("cross", self.cross.clone());
+        add("jitter", self.jitter_ms.map(|ms| format!("{ms}ms")));
+        add("reorder", self.reorder.map(|p| p.to_string()));
+        add("duplicate", self.duplicate.map(|p| p.to_string()));
+        add("corrupt", self.corrupt.map(|p| p.to_string()));
+        add("host_noise", self.host_noise_ms.map(|ms| format!("{ms}ms")));
+        add("direction", self.direction.clone());
         parts.join(",")
     }
 }
 
 /// One transport's profile over paths of one kind.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The paths.
-    pub path: Conditions,
-    /// How it sent.
+    /// Index of the kind of path.
+    pub path: usize,
+    /// Index of what was sent.
+    pub workload: usize,
+    /// How it was sent.
     pub transport: Transport,
-    /// What it sent.
-    pub workload: Workload,
-    /// By RTT.
+    /// By RTT, ascending; at least one.
     pub points: Vec<Point>,
 }
 
 /// A profile.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// Level of the intervals.
     pub confidence: f64,
+    /// Kinds of path, apart from their RTT.
+    pub paths: Vec<Conditions>,
+    /// What was sent.
+    pub workloads: Vec<Workload>,
     /// One per transport, kind of path and workload.
     pub entries: Vec<Entry>,
+}
+
+/// As it is in the file: points by column, which is half as long as point by point.
+#[derive(Deserialize)]
+struct File {
+    kind: String,
+    version: u32,
+    confidence: f64,
+    paths: Vec<Conditions>,
+    workloads: Vec<Workload>,
+    entries: Vec<Columns>,
+}
+
+#[derive(Deserialize)]
+struct Columns {
+    path: usize,
+    workload: usize,
+    transport: Transport,
+    rtt_ms: Vec<f64>,
+    n: Vec<u32>,
+    mean_bps: Vec<f64>,
+    sd_bps: Vec<Option<f64>>,
+}
+
+impl Columns {
+    fn entry(self, paths: usize, workloads: usize) -> Result<Entry, String> {
+        let Columns { path, workload, transport, rtt_ms, n, mean_bps, sd_bps } = self;
+        let wrong = |what: &str| Err(format!("the entry of {transport} {what}"));
+        if path >= paths || workload >= workloads {
+            return wrong("names a path or workload that is not there");
+        }
+        if rtt_ms.is_empty() || [n.len(), mean_bps.len(), sd_bps.len()] != [rtt_ms.len(); 3] {
+            return wrong("has no points, or columns of different lengths");
+        }
+        if n.contains(&0)
+            || rtt_ms.iter().chain(&mean_bps).chain(sd_bps.iter().flatten()).any(|x| !(*x >= 0.0 && x.is_finite()))
+        {
+            return wrong("has a point without runs, or with a value that cannot be");
+        }
+        let mut points: Vec<Point> = (0..rtt_ms.len())
+            .map(|i| Point { rtt_ms: rtt_ms[i], n: n[i], mean_bps: mean_bps[i], sd_bps: sd_bps[i] })
+            .collect();
+        points.sort_by(|a, b| a.rtt_ms.total_cmp(&b.rtt_ms));
+        Ok(Entry { path, workload, transport, points })
+    }
 }
 
 impl Profile {
@@ -156,36 +210,44 @@ impl Profile {
     /// Unreadable, malformed, or of another version.
     pub fn read(path: &Path) -> Result<Profile, ProfileError> {
         let text = std::fs::read(path).map_err(|source| ProfileError::Unreadable { path: path.to_owned(), source })?;
-        let malformed = |why: String| ProfileError::Malformed { path: path.to_owned(), why };
-        #[derive(Deserialize)]
-        struct Head {
-            kind: String,
-            version: u32,
-        }
-        let head: Head = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
-        if head.kind != "profile" {
-            return Err(malformed(format!("its kind is '{}'", head.kind)));
-        }
-        if head.version != VERSION {
-            return Err(ProfileError::Version { path: path.to_owned(), found: head.version });
-        }
-        let mut profile: Profile = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
-        for entry in &mut profile.entries {
-            if entry.points.is_empty() || entry.points.iter().any(|p| !p.rtt_ms.is_finite() || !p.mean_bps.is_finite())
-            {
-                return Err(malformed(format!(
-                    "an entry without points, or with one that is no number: {}",
-                    entry.transport
-                )));
-            }
-            entry.points.sort_by(|a, b| a.rtt_ms.total_cmp(&b.rtt_ms));
-        }
-        Ok(profile)
+        Profile::parse(&text, path)
     }
 
-    /// Distinct values of something over the entries, as a list in words.
-    pub(crate) fn list(entries: &[&Entry], what: impl Fn(&Entry) -> String) -> String {
-        let all: BTreeSet<String> = entries.iter().map(|entry| what(entry)).collect();
-        all.into_iter().collect::<Vec<_>>().join("; ")
+    /// Reads a file's text; `path` is for errors.
+    ///
+    /// # Errors
+    /// Malformed, or of another version.
+    pub fn parse(text: &[u8], path: &Path) -> Result<Profile, ProfileError> {
+        let malformed = |why: String| ProfileError::Malformed { path: path.to_owned(), why };
+        let file: File = serde_json::from_slice(text).map_err(|error| {
+            // Another version may look different; that it is one is the better thing to say.
+            #[derive(Deserialize)]
+            struct Head {
+                version: u32,
+            }
+            match serde_json::from_slice::<Head>(text) {
+                Ok(head) if head.version != VERSION => {
+                    ProfileError::Version { path: path.to_owned(), found: head.version }
+                }
+                _ => malformed(error.to_string()),
+            }
+        })?;
+        if file.kind != "profile" {
+            return Err(malformed(format!("its kind is '{}'", file.kind)));
+        }
+        if file.version != VERSION {
+            return Err(ProfileError::Version { path: path.to_owned(), found: file.version });
+        }
+        if !(file.confidence > 0.0 && file.confidence < 1.0) {
+            return Err(malformed(format!("its confidence is {}", file.confidence)));
+        }
+        let (paths, workloads) = (file.paths, file.workloads);
+        let entries: Result<Vec<Entry>, String> =
+            file.entries.into_iter().map(|columns| columns.entry(paths.len(), workloads.len())).collect();
+        let entries = entries.map_err(malformed)?;
+        if entries.is_empty() {
+            return Err(malformed("it has no entries".into()));
+        }
+        Ok(Profile { confidence: file.confidence, paths, workloads, entries })
     }
 }

@@ -1,16 +1,22 @@
 //! The transport with the highest profile at a path's RTT (HPDC'17 section 3.4), linear between
-//! measured RTTs.
+//! measured RTTs; those that the data cannot tell from it; and of equals the least disruptive.
 
-use fullpipe_path::{Rate, Size, Time, Transport, Workload};
+use std::cmp::Ordering;
+
+use fullpipe_path::{Buffer, Rate, Time, Transport, Workload};
 use serde::Serialize;
 
-use crate::profile::{Entry, Point, Profile, ProfileError};
+use crate::estimate::{Estimate, Estimator, Mean, could_be_nothing, quantile};
+use crate::kind;
+use crate::profile::{Entry, Profile, ProfileError};
 
-/// For what a transport is wanted. What is none may be anything, as long as the profile has only one.
-#[derive(Debug, Clone, Default)]
+/// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
+#[derive(Debug, Clone)]
 pub struct Query {
     /// Round-trip time, milliseconds.
     pub rtt_ms: f64,
+    /// The real host.
+    pub host: Option<String>,
     /// Capacity of the path.
     pub rate: Option<Rate>,
     /// Random loss of the path.
@@ -21,23 +27,27 @@ pub struct Query {
     pub queue: Option<(u64, f64)>,
     /// What will be sent.
     pub workload: Option<Workload>,
+    /// How sure differences must be to count; the profile's own level where none is given.
+    pub level: Option<f64>,
+    /// Rates within this fraction of the best are as good as the best.
+    pub within: f64,
 }
 
-/// Throughput to expect.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Estimate {
-    /// Mean, bit/s.
-    pub mean_bps: f64,
-    /// Its interval, where there is one at all RTTs that it comes from.
-    pub low_bps: Option<f64>,
-    /// Upper end.
-    pub high_bps: Option<f64>,
-    /// Fewest runs behind any of them.
-    pub n: u32,
-    /// The measured RTTs that it comes from, milliseconds.
-    pub from_rtt_ms: Vec<f64>,
-    /// Whether the RTT lies outside what was measured; then the nearest measured one stands for it.
-    pub outside: bool,
+/// A path of this round-trip time, of which nothing else is known.
+impl From<Time> for Query {
+    fn from(rtt: Time) -> Query {
+        Query {
+            rtt_ms: rtt.0 as f64 * 1e-6,
+            host: None,
+            rate: None,
+            loss: None,
+            mtu: None,
+            queue: None,
+            workload: None,
+            level: None,
+            within: 0.01,
+        }
+    }
 }
 
 /// A transport and what to expect of it.
@@ -47,210 +57,315 @@ pub struct Choice {
     pub transport: Transport,
     /// What to expect.
     pub expected: Estimate,
+    /// Whether the data cannot tell it from the highest.
+    pub tied: bool,
+}
+
+/// Runs that would make the choice certain.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Needed {
+    /// Of this transport.
+    pub transport: Transport,
+    /// At this RTT, milliseconds.
+    pub rtt_ms: f64,
+    /// So many more.
+    pub runs: u32,
 }
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Selection {
-    /// Level of the intervals.
-    pub confidence: f64,
+    /// The transport to use.
+    pub choice: Choice,
+    /// Whether the choice is within `within` of the best transport, at this level.
+    pub certain: bool,
+    /// What would make it so; empty if it is.
+    pub needed: Vec<Needed>,
+    /// Level of intervals and comparisons.
+    pub level: f64,
+    /// The fraction that does not matter.
+    pub within: f64,
     /// The kind of path that the profile was measured on.
     pub conditions: String,
+    /// What nobody named and was assumed: `rate=10gbit`.
+    pub assumed: Vec<String>,
+    /// Where what was measured differs from what was asked for.
+    pub notes: Vec<String>,
     /// The workload that it was measured with.
     pub workload: Workload,
-    /// Best first; the first is the choice.
+    /// All transports, highest first.
     pub ranking: Vec<Choice>,
 }
 
-/// Throughput of one entry at an RTT.
-pub(crate) fn estimate(points: &[Point], rtt_ms: f64) -> Option<Estimate> {
-    let exact = |p: &Point, outside| Estimate {
-        mean_bps: p.mean_bps,
-        low_bps: p.low_bps,
-        high_bps: p.high_bps,
-        n: p.n,
-        from_rtt_ms: vec![p.rtt_ms],
-        outside,
-    };
-    let (first, last) = (points.first()?, points.last()?);
-    if let Some(point) = points.iter().find(|p| (p.rtt_ms - rtt_ms).abs() <= 1e-6 * rtt_ms) {
-        return Some(exact(point, false));
-    }
-    if rtt_ms < first.rtt_ms {
-        return Some(exact(first, true));
-    }
-    if rtt_ms > last.rtt_ms {
-        return Some(exact(last, true));
-    }
-    let right = points.iter().position(|p| p.rtt_ms > rtt_ms)?;
-    let (a, b) = (&points[right.checked_sub(1)?], &points[right]);
-    let weight = (rtt_ms - a.rtt_ms) / (b.rtt_ms - a.rtt_ms);
-    let between = |x: f64, y: f64| x + weight * (y - x);
-    let both = |x: Option<f64>, y: Option<f64>| Some(between(x?, y?));
-    Some(Estimate {
-        mean_bps: between(a.mean_bps, b.mean_bps),
-        low_bps: both(a.low_bps, b.low_bps),
-        high_bps: both(a.high_bps, b.high_bps),
-        n: a.n.min(b.n),
-        from_rtt_ms: vec![a.rtt_ms, b.rtt_ms],
-        outside: false,
-    })
+/// Fewer streams, then a smaller buffer (one that the kernel chooses is the smallest that serves), then
+/// without pacing, then the higher mean.
+fn disruption(a: &Choice, b: &Choice) -> Ordering {
+    let key = |t: &Transport| (t.streams, if t.buffer == Buffer::Auto { 0 } else { 1 }, t.buffer, t.pacing.is_some());
+    key(&a.transport)
+        .cmp(&key(&b.transport))
+        .then(b.expected.mean_bps.total_cmp(&a.expected.mean_bps))
+        .then(a.transport.cc.cmp(&b.transport.cc))
 }
 
-/// Ranks the profile's transports for a path; equal means go to fewer streams, then smaller buffers.
+/// Ranks the profile's transports for a path and chooses one: of those that the data cannot tell from
+/// the highest and whose mean is within [`Query::within`] of it, the least disruptive.
 ///
 /// # Errors
-/// Nothing in the profile fits, or more than one kind of path or workload does.
+/// Nothing in the profile is near enough to what was asked.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
-    let mut fit: Vec<&Entry> = profile.entries.iter().collect();
-    let narrow =
-        |fit: &mut Vec<&Entry>, asked: String, keep: &dyn Fn(&Entry) -> bool, name: &dyn Fn(&Entry) -> String| {
-            let has = Profile::list(fit, name);
-            fit.retain(|entry| keep(entry));
-            if fit.is_empty() { Err(ProfileError::NothingFits { asked, has }) } else { Ok(()) }
-        };
-    let conditions = |entry: &Entry| entry.path.describe();
-    if let Some(rate) = query.rate {
-        let near = |entry: &Entry| entry.path.rate_bps.is_some_and(|bps| (bps - rate.0 as f64).abs() <= 0.01 * bps);
-        narrow(&mut fit, format!("rate={rate}"), &near, &conditions)?;
-    }
-    if let Some(loss) = query.loss {
-        let same = |entry: &Entry| {
-            let had = entry.path.loss.map_or(0.0, |p| p.get());
-            (had - loss).abs() <= 0.01 * loss
-        };
-        narrow(&mut fit, format!("loss={loss}"), &same, &conditions)?;
-    }
-    if let Some(mtu) = query.mtu {
-        narrow(&mut fit, format!("mtu={mtu}"), &|entry| entry.path.mtu == Some(mtu), &conditions)?;
-    }
-    if let Some((bytes, bdp)) = query.queue {
-        let same = |entry: &Entry| {
-            let as_bdp = entry.path.queue_bdp.map(|had| (had - bdp).abs() <= 0.01 * had);
-            as_bdp.or_else(|| entry.path.queue.map(|had| had.0 == bytes)).unwrap_or(true)
-        };
-        let asked = format!("a queue of {} ({bdp:.3} BDP)", Size(bytes));
-        narrow(&mut fit, asked, &same, &conditions)?;
-    }
-    if let Some(workload) = query.workload {
-        let name = |entry: &Entry| entry.workload.to_string();
-        narrow(&mut fit, format!("a workload of {workload}"), &|entry| entry.workload == workload, &name)?;
-    }
-    let Some(first) = fit.first().copied() else {
-        return Err(ProfileError::NothingFits { asked: "anything".into(), has: "no entries".into() });
-    };
-    if fit.iter().any(|entry| entry.path != first.path) {
-        let has = Profile::list(&fit, conditions);
-        return Err(ProfileError::Ambiguous { what: "kinds of path", has, flag: "a lab: path, or --rate" });
-    }
-    if fit.iter().any(|entry| entry.workload != first.workload) {
-        let has = Profile::list(&fit, |entry| entry.workload.to_string());
-        return Err(ProfileError::Ambiguous { what: "workloads", has, flag: "--size or --duration" });
-    }
+    let kind = kind::choose(profile, query)?;
+    let fit: Vec<&Entry> =
+        profile.entries.iter().filter(|entry| entry.path == kind.path && entry.workload == kind.workload).collect();
+    let level = query.level.unwrap_or(profile.confidence);
+    let mut estimator = Estimator::new(level, &fit);
     let mut ranking: Vec<Choice> = fit
         .iter()
         .filter_map(|entry| {
-            let expected = estimate(&entry.points, query.rtt_ms)?;
-            Some(Choice { transport: entry.transport.clone(), expected })
+            let expected = estimator.estimate(entry, query.rtt_ms)?;
+            Some(Choice { transport: entry.transport.clone(), expected, tied: false })
         })
         .collect();
-    ranking.sort_by(|a, b| {
-        b.expected
-            .mean_bps
-            .total_cmp(&a.expected.mean_bps)
-            .then(a.transport.streams.cmp(&b.transport.streams))
-            .then(a.transport.buffer.cmp(&b.transport.buffer))
-    });
+    ranking.sort_by(|a, b| b.expected.mean_bps.total_cmp(&a.expected.mean_bps).then(disruption(a, b)));
+    let Some(top) = ranking.first().map(|choice| choice.expected.clone()) else {
+        return Err(ProfileError::NothingFits { asked: format!("{} ms", query.rtt_ms), has: "no entries".into() });
+    };
+    // Each of the others is compared with the highest: Bonferroni keeps the whole at the level.
+    let alpha = (1.0 - level) / (ranking.len() - 1).max(1) as f64;
+    for choice in &mut ranking {
+        let difference = top.mean_bps - choice.expected.mean_bps;
+        choice.tied = match (top.spread, choice.expected.spread) {
+            (Some(a), Some(b)) => could_be_nothing(difference, a.difference(b), alpha),
+            _ => true,
+        };
+    }
+    let enough = top.mean_bps * (1.0 - query.within);
+    let equals = || ranking.iter().filter(|choice| choice.tied && choice.expected.mean_bps >= enough);
+    let highest = &ranking[0];
+    let least = equals().min_by(|a, b| disruption(a, b)).unwrap_or(highest);
+    // Where the least disruptive of equals is not certain, the highest may be.
+    let mut choice = least.clone();
+    let mut needed = runs_needed(least, &ranking, query, alpha);
+    if !needed.is_empty() {
+        let other = runs_needed(highest, &ranking, query, alpha);
+        if other.is_empty() && query.level.is_some() {
+            choice = highest.clone();
+        }
+        needed = other;
+    }
     Ok(Selection {
-        confidence: profile.confidence,
-        conditions: first.path.describe(),
-        workload: first.workload,
+        certain: needed.is_empty(),
+        choice,
+        needed,
+        level,
+        within: query.within,
+        conditions: profile.paths[kind.path].describe(),
+        assumed: kind.assumed,
+        notes: kind.notes,
+        workload: profile.workloads[kind.workload],
         ranking,
     })
 }
 
-/// A path of this round-trip time, of which nothing else is known.
-impl From<Time> for Query {
-    fn from(rtt: Time) -> Query {
-        Query { rtt_ms: rtt.0 as f64 * 1e-6, ..Query::default() }
+/// Most runs that it makes sense to ask for at once.
+const MOST: f64 = 1000.0;
+
+/// What is missing until `choice` is certainly within the margin of every other. At an RTT that was not
+/// measured only the neighbours bound what a decreasing profile can be; outside them nothing does.
+fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, alpha: f64) -> Vec<Needed> {
+    let need = |choice: &Choice, runs: u32| Needed { transport: choice.transport.clone(), rtt_ms: query.rtt_ms, runs };
+    let margin = query.within * choice.expected.mean_bps;
+    let lower = choice.expected.sides.1;
+    let mut needed: Vec<Needed> = Vec::new();
+    let mut of_choice = 0;
+    for other in ranking.iter().filter(|other| other.transport != choice.transport) {
+        let upper = other.expected.sides.0;
+        let unmeasured = |c: &Choice| c.expected.outside || c.expected.from_rtt_ms.len() > 1;
+        // How much better than the margin the choice is, if the other is as good as it can be.
+        let room = lower.bps + margin - upper.bps;
+        let certain = !choice.expected.outside
+            && !other.expected.outside
+            && matches!((lower.spread, upper.spread), (Some(a), Some(b))
+                if room > 0.0 && !could_be_nothing(room, a.difference(b), alpha));
+        if certain {
+            continue;
+        }
+        if unmeasured(choice) || unmeasured(other) {
+            // Nothing was measured there: begin with what a spread takes.
+            of_choice = of_choice.max(3);
+            needed.push(need(other, 3));
+        } else {
+            let runs = more_runs(lower, upper, room, alpha);
+            of_choice = of_choice.max(runs.0);
+            needed.push(need(other, runs.1));
+        }
     }
+    if of_choice > 0 {
+        needed.insert(0, need(choice, of_choice));
+    }
+    needed.retain(|needed| needed.runs > 0);
+    needed
+}
+
+/// More runs of each until a difference of `room` is significant, if the spreads stay what they are.
+fn more_runs(a: Mean, b: Mean, room: f64, alpha: f64) -> (u32, u32) {
+    let (Some(x), Some(y)) = (a.spread, b.spread) else { return (3, 3) };
+    let single = x.variance * f64::from(a.n) + y.variance * f64::from(b.n);
+    let mut n = 2.0f64;
+    // The quantile depends on n in turn; it settles in a few steps.
+    for _ in 0..20 {
+        let next =
+            (quantile(1.0 - alpha, 2.0 * n - 2.0).powi(2) * single / room.max(1e-9).powi(2)).ceil().clamp(2.0, MOST);
+        if next == n {
+            break;
+        }
+        n = next;
+    }
+    let more = |have: u32| (n as u32).saturating_sub(have).max(1);
+    (more(a.n), more(b.n))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    fn point(rtt_ms: f64, gbps: f64) -> Point {
-        Point { rtt_ms, n: 3, mean_bps: gbps * 1e9, low_bps: Some(gbps * 0.9e9), high_bps: Some(gbps * 1.1e9) }
+    struct Spec(&'static str, u16, &'static str, u32, f64, Option<f64>);
+
+    /// A profile of one point each at 10 ms, on the first of the paths.
+    fn profile(paths: &[&str], entries: &[(usize, Spec)]) -> Profile {
+        let entries: Vec<String> = entries
+            .iter()
+            .map(|(path, Spec(cc, streams, buffer, n, gbps, sd))| {
+                let sd = sd.map_or("null".into(), |sd| (sd * 1e9).to_string());
+                format!(
+                    r#"{{"path":{path},"workload":0,"transport":{{"cc":"{cc}","streams":{streams},"buffer":"{buffer}"}},
+                        "rtt_ms":[10,20],"n":[{n},{n}],"mean_bps":[{},{}],"sd_bps":[{sd},{sd}]}}"#,
+                    gbps * 1e9,
+                    gbps * 0.9e9
+                )
+            })
+            .collect();
+        let text = format!(
+            r#"{{"kind":"profile","version":2,"confidence":0.95,"paths":[{}],"workloads":[{{"size":"1GB"}}],"entries":[{}]}}"#,
+            paths.join(","),
+            entries.join(",")
+        );
+        Profile::parse(text.as_bytes(), Path::new("test")).unwrap()
+    }
+
+    const TEN: &str = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":0.0}"#;
+
+    fn query() -> Query {
+        Query::from(Time(10_000_000))
+    }
+
+    fn name(choice: &Choice) -> String {
+        format!("{}-{}", choice.transport.cc, choice.transport.streams)
     }
 
     #[test]
-    fn linear_between_measured_rtts() {
-        let points = [point(45.6, 9.0), point(91.6, 5.0)];
-        let middle = estimate(&points, 68.6).unwrap();
-        assert!((middle.mean_bps - 7e9).abs() < 1.0);
-        assert!((middle.low_bps.unwrap() - 6.3e9).abs() < 1.0);
-        assert!(!middle.outside);
-        assert_eq!(estimate(&points, 91.6).unwrap().mean_bps, 5e9);
-        assert!(estimate(&points, 200.0).unwrap().outside);
-        assert!(estimate(&points, 1.0).unwrap().outside);
-        assert!(estimate(&[], 1.0).is_none());
-    }
-
-    fn profile(json: &str) -> Profile {
-        let dir = std::env::temp_dir().join(format!(
-            "fullpipe-profile-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        ));
-        std::fs::write(&dir, json).unwrap();
-        let profile = Profile::read(&dir).unwrap();
-        std::fs::remove_file(dir).unwrap();
-        profile
-    }
-
-    fn entry(cc: &str, streams: u32, rate: f64, size: &str, gbps: f64) -> String {
-        format!(
-            r#"{{"path":{{"rate_bps":{rate},"queue":null,"queue_bdp":1.0,"mtu":9000,"loss":0.0,"loss_back":0.0,"modality":null,"kernel":null,"cross":null,"host":null}},
-               "transport":{{"cc":"{cc}","streams":{streams},"buffer":"1GB","pacing":null}},"workload":{{"size":"{size}"}},
-               "points":[{{"rtt_ms":10.0,"n":1,"mean_bps":{gbps}e9,"sd_bps":null,"low_bps":null,"high_bps":null}}]}}"#
-        )
-    }
-
-    #[test]
-    fn the_best_and_among_equals_the_least_disruptive() {
-        let entries = [
-            entry("cubic", 10, 1e10, "1GB", 9.0),
-            entry("htcp", 1, 1e10, "1GB", 9.0),
-            entry("reno", 1, 1e10, "1GB", 3.0),
-        ];
-        let json = format!(r#"{{"kind":"profile","version":1,"confidence":0.95,"entries":[{}]}}"#, entries.join(","));
-        let got = select(&profile(&json), &Query { rtt_ms: 10.0, ..Query::default() }).unwrap();
-        let names: Vec<_> = got.ranking.iter().map(|c| c.transport.cc.as_str()).collect();
-        assert_eq!(names, ["htcp", "cubic", "reno"]);
+    fn the_highest_and_what_cannot_be_told_from_it() {
+        let p = profile(
+            &[TEN],
+            &[
+                (0, Spec("cubic", 10, "1GB", 10, 9.0, Some(0.3))),
+                (0, Spec("htcp", 4, "1GB", 10, 8.8, Some(0.3))),
+                (0, Spec("reno", 1, "1GB", 10, 3.0, Some(0.3))),
+            ],
+        );
+        let got = select(&p, &query()).unwrap();
+        assert_eq!(got.ranking.iter().map(name).collect::<Vec<_>>(), ["cubic-10", "htcp-4", "reno-1"]);
+        assert_eq!(got.ranking.iter().map(|c| c.tied).collect::<Vec<_>>(), [true, true, false]);
+        // htcp is 2% below: not as good as the best unless 5% do not matter.
+        assert_eq!(name(&got.choice), "cubic-10");
+        assert_eq!(name(&select(&p, &Query { within: 0.05, ..query() }).unwrap().choice), "htcp-4");
         assert_eq!(got.conditions, "rate=10gbit,queue=1BDP,mtu=9000");
-        let ask = |bdp: f64| {
-            let queue = Some((1_000_000, bdp));
-            select(&profile(&json), &Query { rtt_ms: 10.0, queue, ..Query::default() })
-        };
-        assert!(ask(1.0).is_ok());
-        assert!(matches!(ask(0.08), Err(ProfileError::NothingFits { .. })), "another queue");
+        assert!(got.assumed.is_empty() && got.notes.is_empty());
     }
 
     #[test]
-    fn what_is_ambiguous_or_missing_says_so() {
-        let entries = [
-            entry("cubic", 1, 1e10, "1GB", 9.0),
-            entry("cubic", 1, 1e9, "1GB", 0.9),
-            entry("cubic", 1, 1e9, "2GB", 0.9),
-        ];
-        let json = format!(r#"{{"kind":"profile","version":1,"confidence":0.95,"entries":[{}]}}"#, entries.join(","));
-        let profile = profile(&json);
-        let ask =
-            |rate: Option<u64>| select(&profile, &Query { rtt_ms: 10.0, rate: rate.map(Rate), ..Query::default() });
-        assert!(matches!(ask(None), Err(ProfileError::Ambiguous { what: "kinds of path", .. })));
-        assert!(ask(Some(10_000_000_000)).is_ok());
-        assert!(matches!(ask(Some(1_000_000_000)), Err(ProfileError::Ambiguous { what: "workloads", .. })));
-        assert!(matches!(ask(Some(40_000_000_000)), Err(ProfileError::NothingFits { .. })));
+    fn certain_only_if_it_can_be() {
+        let p = profile(
+            &[TEN],
+            &[(0, Spec("cubic", 10, "1GB", 5, 9.0, Some(0.3))), (0, Spec("htcp", 4, "1GB", 5, 8.8, Some(0.3)))],
+        );
+        let got = select(&p, &query()).unwrap();
+        assert!(!got.certain);
+        assert_eq!(got.needed.iter().map(|n| n.transport.cc.as_str()).collect::<Vec<_>>(), ["cubic", "htcp"]);
+        // 2 × 0.3² × 1.7² / (0.2 + 0.09)²: about six runs of each are enough to tell, one or two more.
+        assert!(got.needed.iter().all(|n| (1..=5).contains(&n.runs)), "{:?}", got.needed);
+        let clear = profile(
+            &[TEN],
+            &[(0, Spec("cubic", 10, "1GB", 5, 9.0, Some(0.1))), (0, Spec("htcp", 4, "1GB", 5, 5.0, Some(0.1)))],
+        );
+        assert!(select(&clear, &query()).unwrap().certain);
+        // Between measured RTTs only the neighbours bound it.
+        let between = select(&clear, &Query { rtt_ms: 15.0, ..query() }).unwrap();
+        assert!(between.certain, "9.0 to 8.1 against 5.0 to 4.5");
+        assert!(!select(&clear, &Query { rtt_ms: 30.0, ..query() }).unwrap().certain, "outside");
+    }
+
+    #[test]
+    fn single_runs_tell_nothing_apart() {
+        let p =
+            profile(&[TEN], &[(0, Spec("cubic", 10, "1GB", 1, 9.0, None)), (0, Spec("reno", 1, "1GB", 1, 3.0, None))]);
+        let got = select(&p, &query()).unwrap();
+        assert!(got.ranking.iter().all(|c| c.tied) && !got.certain);
+        assert_eq!(name(&got.choice), "cubic-10", "a third of the rate is no equal");
+    }
+
+    #[test]
+    fn kinds_of_path() {
+        let one = r#"{"rate_bps":1e9,"queue_bdp":1.0,"mtu":9000,"loss":0.0}"#;
+        let lossy = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":1e-5}"#;
+        let p = profile(
+            &[TEN, one, lossy],
+            &[
+                (0, Spec("cubic", 1, "1GB", 3, 9.0, Some(0.1))),
+                (1, Spec("reno", 1, "1GB", 3, 0.9, Some(0.01))),
+                (2, Spec("bbr", 1, "1GB", 3, 8.0, Some(0.1))),
+            ],
+        );
+        let ask = |query: Query| select(&p, &query);
+        let plain = ask(query()).unwrap();
+        assert_eq!(
+            (plain.choice.transport.cc.as_str(), plain.assumed),
+            ("cubic", vec!["rate=10gbit".to_owned(), "loss=0".into()])
+        );
+        let slow = ask(Query { rate: Some(Rate(1_000_000_000)), ..query() }).unwrap();
+        assert_eq!(slow.choice.transport.cc, "reno");
+        let far = ask(Query { rate: Some(Rate(40_000_000_000)), ..query() });
+        assert!(matches!(far, Err(ProfileError::NothingFits { .. })));
+        let near = ask(Query { rate: Some(Rate(9_600_000_000)), loss: Some(3e-5), ..query() }).unwrap();
+        assert_eq!(near.choice.transport.cc, "bbr");
+        assert_eq!(near.notes, ["measured with rate=10gbit, not 9.6gbit", "measured with loss=1e-5, not 0.00003"]);
+        let queue = ask(Query { queue: Some((1_000_000, 0.08)), ..query() });
+        assert!(matches!(queue, Err(ProfileError::NothingFits { .. })), "another queue");
+    }
+
+    #[test]
+    fn damaged_profiles_are_told() {
+        let says = |text: &str, part: &str| {
+            let error = Profile::parse(text.as_bytes(), Path::new("p.json")).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        };
+        says("{", "not a profile");
+        says(r#"{"kind":"profile","version":1,"entries":[]}"#, "version 1");
+        let with = |entry: &str| {
+            format!(
+                r#"{{"kind":"profile","version":2,"confidence":0.95,"paths":[{TEN}],"workloads":[{{"size":"1GB"}}],"entries":[{entry}]}}"#
+            )
+        };
+        says(&with(""), "no entries");
+        let entry = |path: u32, n: &str, mean: &str| {
+            format!(
+                r#"{{"path":{path},"workload":0,"transport":{{"cc":"cubic","streams":1,"buffer":"auto"}},"rtt_ms":[10],"n":{n},"mean_bps":{mean},"sd_bps":[null]}}"#
+            )
+        };
+        says(&with(&entry(1, "[1]", "[1]")), "not there");
+        says(&with(&entry(0, "[1,2]", "[1]")), "different lengths");
+        says(&with(&entry(0, "[1]", "[-1]")), "cannot be");
+        says(&with(&entry(0, "[0]", "[1]")), "without runs");
     }
 }

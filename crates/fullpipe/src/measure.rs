@@ -1,6 +1,7 @@
 //! `fullpipe measure`.
 
 use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -83,7 +84,16 @@ pub fn run(args: Args) -> Result {
     let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
     let target = args.out.as_deref().map(|out| target(out, &run)).transpose()?;
     let (text, outcome) = match &run.path {
-        Path::Host(host) => on_host(host, &run, &args)?,
+        Path::Host(host) => {
+            let (described, measured) = on_host(host, &run, &args)?;
+            if args.json && target.is_none() {
+                // Straight out: a long record, held whole, is much for a guest.
+                return render(&described, &measured, &mut BufWriter::new(io::stdout().lock()));
+            }
+            let mut text = Vec::new();
+            render(&described, &measured, &mut text)?;
+            (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
+        }
         Path::Lab(lab) => in_lab(lab, &run, &args)?,
     };
     if let Some(target) = &target {
@@ -120,7 +130,7 @@ fn target(out: &FilePath, run: &Run) -> Result<PathBuf> {
     Ok(if is_file { out.to_owned() } else { out.join(format!("{}.ndjson", run.id())) })
 }
 
-fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
     // In the guest, the description is the testbed's, not the guest's own view of it.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
@@ -159,7 +169,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     if args.guest.is_none() {
         warn_of_limits(run, &measured);
     }
-    Ok((render(&described, &measured)?, measured.outcome))
+    Ok((described, measured))
 }
 
 /// What the kernel gave less of than was asked for.
@@ -180,8 +190,8 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
     }
 }
 
-/// The record's text.
-fn render(run: &Run, measured: &Measured) -> Result<String> {
+/// Writes the record.
+fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Result {
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(started.as_secs()));
@@ -200,19 +210,16 @@ fn render(run: &Run, measured: &Measured) -> Result<String> {
         receiver: measured.receiver.clone(),
         real,
     };
-    let failed = |e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}"));
-    let mut text = Vec::with_capacity(measured.samples.len() * 1_000 + 8_000);
-    let mut line = |value: serde_json::Result<Vec<u8>>| -> Result {
-        text.extend_from_slice(&value.map_err(failed)?);
-        text.push(b'\n');
-        Ok(())
+    let mut line = |value: &dyn Fn(&mut dyn Write) -> serde_json::Result<()>| {
+        let written = value(to).map_err(io::Error::from).and_then(|()| to.write_all(b"\n"));
+        written.map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
     };
-    line(serde_json::to_vec(&header))?;
+    line(&|to| serde_json::to_writer(to, &header))?;
     for sample in &measured.samples {
-        line(serde_json::to_vec(sample))?;
+        line(&|to| serde_json::to_writer(to, sample))?;
     }
-    line(serde_json::to_vec(&measured.outcome))?;
-    String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))
+    line(&|to| serde_json::to_writer(to, &measured.outcome))?;
+    to.flush().map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
 }
 
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {

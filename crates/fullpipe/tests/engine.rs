@@ -197,14 +197,14 @@ fn select_measures_a_hosts_round_trip_time() {
     let server = Server::start("");
     let dir = tempfile::tempdir().unwrap();
     let profile = dir.path().join("profile.json");
-    let text = r#"{"kind":"profile","version":1,"confidence":0.95,"entries":[{"path":{"rate_bps":1e10,"loss":0.0},
-        "transport":{"cc":"htcp","streams":2,"buffer":"1GB"},"workload":{"size":"1GB"},
-        "points":[{"rtt_ms":0.0001,"n":2,"mean_bps":9e9,"low_bps":8.9e9,"high_bps":9.1e9},
-                  {"rtt_ms":100,"n":2,"mean_bps":5e9,"low_bps":4e9,"high_bps":6e9}]}]}"#;
+    let text = r#"{"kind":"profile","version":2,"confidence":0.95,"paths":[{"rate_bps":1e10,"loss":0.0}],
+        "workloads":[{"size":"1GB"}],"entries":[{"path":0,"workload":0,
+        "transport":{"cc":"htcp","streams":2,"buffer":"1GB"},"rtt_ms":[0.0001,100],"n":[2,2],
+        "mean_bps":[9e9,5e9],"sd_bps":[1e8,1e9]}]}"#;
     std::fs::write(&profile, text).unwrap();
     let words = format!("select {} --json --profile {}", server.address, profile.display());
     let answer = json_lines(&fullpipe(&words)).remove(0);
-    let best = &answer["ranking"][0];
+    let best = &answer["choice"];
     assert_eq!(best["transport"]["cc"], "htcp");
     assert_eq!(best["expected"]["outside"], false, "between the two RTTs: {best}");
     assert!((5e9..9e9).contains(&best["expected"]["mean_bps"].as_f64().unwrap()));

@@ -1,0 +1,238 @@
+//! Throughput of one transport at one RTT, and how sure that is.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::profile::{Entry, Point};
+
+/// From this many runs on, a point's own spread is enough.
+const OWN: u32 = 5;
+/// Least degrees of freedom of a pooled spread.
+const LEAST: f64 = 3.0;
+
+/// Throughput to expect.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Estimate {
+    /// Mean, bit/s.
+    pub mean_bps: f64,
+    /// Its interval, where the profile has repeats to tell from.
+    pub low_bps: Option<f64>,
+    /// Upper end.
+    pub high_bps: Option<f64>,
+    /// Fewest runs behind any of the points that it comes from.
+    pub n: u32,
+    /// The measured RTTs that it comes from, milliseconds.
+    pub from_rtt_ms: Vec<f64>,
+    /// Whether the RTT lies outside what was measured; then the nearest measured one stands for it.
+    pub outside: bool,
+    /// Spread of the mean.
+    #[serde(skip)]
+    pub(crate) spread: Option<Spread>,
+    /// The measured points on both sides, which bound a decreasing profile.
+    #[serde(skip)]
+    pub(crate) sides: (Mean, Mean),
+}
+
+/// A mean over runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Mean {
+    pub bps: f64,
+    pub n: u32,
+    pub spread: Option<Spread>,
+}
+
+/// Variance of a mean, (bit/s)², and its degrees of freedom.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Spread {
+    pub variance: f64,
+    pub freedom: f64,
+}
+
+impl Spread {
+    /// Of the difference of two independent means (Welch 1947, Satterthwaite 1946).
+    pub fn difference(self, other: Spread) -> Spread {
+        let variance = self.variance + other.variance;
+        let denominator = self.variance.powi(2) / self.freedom + other.variance.powi(2) / other.freedom;
+        let freedom = if denominator > 0.0 { variance.powi(2) / denominator } else { self.freedom.min(other.freedom) };
+        Spread { variance, freedom }
+    }
+}
+
+/// Variance of single runs relative to the square of their mean, pooled over points.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pool {
+    squares: f64,
+    freedom: f64,
+}
+
+impl Pool {
+    fn add(&mut self, point: &Point) {
+        if let Some(sd) = point.sd_bps.filter(|_| point.n > 1 && point.mean_bps > 0.0) {
+            let freedom = f64::from(point.n - 1);
+            self.squares += freedom * (sd / point.mean_bps).powi(2);
+            self.freedom += freedom;
+        }
+    }
+}
+
+/// Turns points into estimates. Few repeats make a poor variance: where a point has fewer than five
+/// runs, the larger counts of its own variance and that of all the transport's points together,
+/// relative to their means; a transport without repeats borrows from all the others.
+pub(crate) struct Estimator {
+    level: f64,
+    all: Pool,
+    quantiles: HashMap<u64, f64>,
+}
+
+impl Estimator {
+    /// For intervals of a level, from the entries that are compared.
+    pub fn new(level: f64, entries: &[&Entry]) -> Estimator {
+        let mut all = Pool::default();
+        entries.iter().flat_map(|entry| &entry.points).for_each(|point| all.add(point));
+        Estimator { level, all, quantiles: HashMap::new() }
+    }
+
+    fn mean(&self, point: &Point, pool: Pool) -> Mean {
+        let n = f64::from(point.n);
+        let own = point.sd_bps.filter(|_| point.n > 1).map(|sd| Spread { variance: sd * sd / n, freedom: n - 1.0 });
+        let pool = if pool.freedom >= LEAST { pool } else { self.all };
+        let pooled = (pool.freedom >= LEAST).then(|| Spread {
+            variance: pool.squares / pool.freedom * point.mean_bps.powi(2) / n,
+            freedom: pool.freedom,
+        });
+        let spread = match (own, pooled) {
+            (Some(own), _) if point.n >= OWN => Some(own),
+            (Some(own), Some(pooled)) => {
+                Some(Spread { variance: own.variance.max(pooled.variance), freedom: pooled.freedom })
+            }
+            (own, pooled) => pooled.or(own),
+        };
+        Mean { bps: point.mean_bps, n: point.n, spread }
+    }
+
+    /// Of one transport at an RTT, linear between the measured ones.
+    pub fn estimate(&mut self, entry: &Entry, rtt_ms: f64) -> Option<Estimate> {
+        let points = &entry.points;
+        let mut pool = Pool::default();
+        points.iter().for_each(|point| pool.add(point));
+        let (first, last) = (points.first()?, points.last()?);
+        let same = points.iter().find(|p| (p.rtt_ms - rtt_ms).abs() <= 1e-6 * rtt_ms);
+        let end = if rtt_ms < first.rtt_ms { Some(first) } else { (rtt_ms > last.rtt_ms).then_some(last) };
+        let (a, b) = match same.or(end) {
+            Some(point) => (point, point),
+            None => {
+                let right = points.iter().position(|p| p.rtt_ms > rtt_ms)?;
+                (&points[right.checked_sub(1)?], &points[right])
+            }
+        };
+        let (left, right) = (self.mean(a, pool), self.mean(b, pool));
+        if a == b {
+            return Some(self.finish(left.bps, left.spread, (left, left), vec![a.rtt_ms], same.is_none()));
+        }
+        let weight = (rtt_ms - a.rtt_ms) / (b.rtt_ms - a.rtt_ms);
+        let spread = left.spread.zip(right.spread).map(|(x, y)| Spread {
+            variance: (1.0 - weight).powi(2) * x.variance + weight.powi(2) * y.variance,
+            freedom: x.freedom.min(y.freedom),
+        });
+        let mean = left.bps + weight * (right.bps - left.bps);
+        Some(self.finish(mean, spread, (left, right), vec![a.rtt_ms, b.rtt_ms], false))
+    }
+
+    fn finish(
+        &mut self,
+        mean_bps: f64,
+        spread: Option<Spread>,
+        sides: (Mean, Mean),
+        from_rtt_ms: Vec<f64>,
+        outside: bool,
+    ) -> Estimate {
+        let half = spread.map(|s| self.quantile(s.freedom) * s.variance.sqrt());
+        Estimate {
+            mean_bps,
+            low_bps: half.map(|half| (mean_bps - half).max(0.0)),
+            high_bps: half.map(|half| mean_bps + half),
+            n: sides.0.n.min(sides.1.n),
+            from_rtt_ms,
+            outside,
+            spread,
+            sides,
+        }
+    }
+
+    /// Student's quantile for a two-sided interval. Few different degrees of freedom occur, and each
+    /// takes a search.
+    fn quantile(&mut self, freedom: f64) -> f64 {
+        let p = 0.5 + self.level / 2.0;
+        *self.quantiles.entry(freedom.to_bits()).or_insert_with(|| quantile(p, freedom))
+    }
+}
+
+/// Student's quantile.
+pub(crate) fn quantile(p: f64, freedom: f64) -> f64 {
+    StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
+}
+
+/// Whether `difference`, with this spread, could be zero or less at an error of `alpha`, one-sided.
+pub(crate) fn could_be_nothing(difference: f64, spread: Spread, alpha: f64) -> bool {
+    if spread.variance <= 0.0 {
+        return difference <= 0.0;
+    }
+    let t = difference / spread.variance.sqrt();
+    t <= 0.0 || StudentsT::new(0.0, 1.0, spread.freedom).map_or(true, |student| student.sf(t) > alpha)
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_path::{Buffer, Transport};
+
+    use super::*;
+
+    fn entry(points: &[(f64, u32, f64, Option<f64>)]) -> Entry {
+        Entry {
+            path: 0,
+            workload: 0,
+            transport: Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+            points: points
+                .iter()
+                .map(|&(rtt_ms, n, gbps, sd)| Point { rtt_ms, n, mean_bps: gbps * 1e9, sd_bps: sd.map(|s| s * 1e9) })
+                .collect(),
+        }
+    }
+
+    fn at(entry: &Entry, rtt_ms: f64) -> Estimate {
+        Estimator::new(0.95, &[entry]).estimate(entry, rtt_ms).unwrap()
+    }
+
+    #[test]
+    fn linear_between_measured_rtts() {
+        let e = entry(&[(45.6, 3, 9.0, Some(0.1)), (91.6, 3, 5.0, Some(0.1))]);
+        let middle = at(&e, 68.6);
+        assert!((middle.mean_bps - 7e9).abs() < 1.0);
+        assert!(!middle.outside && middle.low_bps.unwrap() < 7e9);
+        assert_eq!(at(&e, 91.6).mean_bps, 5e9);
+        assert!(at(&e, 200.0).outside && at(&e, 1.0).outside);
+        assert_eq!(at(&e, 200.0).mean_bps, 5e9);
+    }
+
+    #[test]
+    fn students_interval_of_enough_runs() {
+        // t(0.975, 9) = 2.2622.
+        let e = entry(&[(10.0, 10, 5.0, Some(1.0))]);
+        let half = at(&e, 10.0).high_bps.unwrap() - 5e9;
+        assert!((half - 2.2622 * 1e9 / 10f64.sqrt()).abs() < 1e5, "{half}");
+    }
+
+    #[test]
+    fn few_runs_borrow_spread() {
+        // Two runs that happen to agree are not exact: the other points say what runs vary by.
+        let e = entry(&[(10.0, 2, 5.0, Some(0.0)), (20.0, 3, 4.0, Some(0.4)), (30.0, 3, 2.0, Some(0.2))]);
+        let got = at(&e, 10.0);
+        let relative = (2.0 * 0.1f64.powi(2) + 2.0 * 0.1f64.powi(2)) / 5.0;
+        let half = quantile(0.975, 5.0) * (relative / 2.0).sqrt() * 5e9;
+        assert!((got.high_bps.unwrap() - 5e9 - half).abs() < 1.0, "{got:?}");
+        // A single run with nobody to borrow from has no interval.
+        assert_eq!(at(&entry(&[(10.0, 1, 5.0, None)]), 10.0).low_bps, None);
+    }
+}

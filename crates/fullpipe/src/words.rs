@@ -1,0 +1,78 @@
+//! Numbers as a person reads them.
+
+/// `1 run`, `2 runs`.
+pub fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", thousands(n), if n == 1 { one } else { many })
+}
+
+/// `1,000,000`.
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `9.412 Gb/s`, `93.51 Mb/s`: four digits.
+pub fn rate(bps: f64) -> String {
+    let (value, unit) = match bps {
+        b if b >= 1e9 => (b * 1e-9, "Gb/s"),
+        b if b >= 1e6 => (b * 1e-6, "Mb/s"),
+        b if b >= 1e3 => (b * 1e-3, "kb/s"),
+        b => (b, "b/s"),
+    };
+    format!("{} {unit}", four(value))
+}
+
+/// `1.307 s`, `52.1 us`: four digits.
+pub fn seconds(s: f64) -> String {
+    let (value, unit) = match s {
+        s if s >= 1.0 || s <= 0.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "us"),
+    };
+    format!("{} {unit}", four(value))
+}
+
+/// A time in ms without needless zeros: `91.6`.
+pub fn ms(ms: f64) -> String {
+    let text = format!("{ms:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A fraction as a percentage without needless zeros: `95%`, `99.9%`.
+pub fn percent(fraction: f64) -> String {
+    let text = format!("{:.4}", fraction * 100.0);
+    format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+fn four(value: f64) -> String {
+    let whole = if value < 1.0 { 1 } else { value.log10() as usize + 1 };
+    format!("{value:.*}", 4usize.saturating_sub(whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_people_read_them() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(1_234_567), "1,234,567");
+        assert_eq!(count(1, "run", "runs"), "1 run");
+        assert_eq!(rate(9.4123e9), "9.412 Gb/s");
+        assert_eq!(rate(93.514e6), "93.51 Mb/s");
+        assert_eq!(rate(0.0), "0.000 b/s");
+        assert_eq!(seconds(100.0), "100.0 s");
+        assert_eq!(seconds(0.00052134), "521.3 us");
+        assert_eq!(percent(0.95), "95%");
+        assert_eq!(percent(0.999), "99.9%");
+        assert_eq!(ms(120.0), "120");
+        assert_eq!(ms(45.6), "45.6");
+    }
+}
