@@ -5,7 +5,7 @@ over runs: the samples inside a run are not independent, runs with different see
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,15 +163,14 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-_COLUMNS = ("rtt_ms", "n", "mean_bps", "sd_bps", "min_bps", "q1_bps", "median_bps", "q3_bps", "max_bps")
-
-
-def pack(content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> dict[str, Any]:
+def pack(content: dict[str, Any]) -> dict[str, Any]:
     """A profile as `profile.json` keeps it: paths and workloads once, points by column, whole bit/s.
+
+    What a selection needs, no more: it should be read in milliseconds. Quartiles and the rest come from
+    the runs, which are kept as Parquet.
 
     Args:
         content: As :func:`profile` gives it.
-        columns: Those of the points to keep; the first four are what a selection needs.
     """
     paths: dict[str, int] = {}
     workloads: dict[str, int] = {}
@@ -186,7 +185,7 @@ def pack(content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> dict[str
             "workload": index(workloads, entry["workload"]),
             "transport": {k: v for k, v in entry["transport"].items() if v is not None},
         }
-        for name in columns:
+        for name in ("rtt_ms", "n", "mean_bps", "sd_bps"):
             values = [point[name] for point in entry["points"]]
             whole = name.endswith("_bps")
             packed[name] = [round(v) if whole and v is not None else v for v in values]
@@ -199,13 +198,13 @@ def pack(content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> dict[str
     }
 
 
-def write_profile(path: Path, content: dict[str, Any], columns: Sequence[str] = _COLUMNS) -> None:
+def write_profile(path: Path, content: dict[str, Any]) -> None:
     """Writes `profile.json` atomically, a line for each path, workload and entry.
 
     Raises:
         RecordError: The file system says no.
     """
-    packed = pack(content, columns)
+    packed = pack(content)
     lists = ("paths", "workloads", "entries")
     head = json.dumps({k: v for k, v in packed.items() if k not in lists})[:-1]
     parts = []

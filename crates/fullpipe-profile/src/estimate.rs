@@ -68,18 +68,23 @@ struct Pool {
 }
 
 impl Pool {
-    fn add(&mut self, point: &Point) {
-        if let Some(sd) = point.sd_bps.filter(|_| point.n > 1 && point.mean_bps > 0.0) {
-            let freedom = f64::from(point.n - 1);
-            self.squares += freedom * (sd / point.mean_bps).powi(2);
-            self.freedom += freedom;
+    fn of<'a>(points: impl IntoIterator<Item = &'a Point>) -> Pool {
+        let mut pool = Pool::default();
+        for point in points {
+            if let Some(sd) = point.sd_bps.filter(|_| point.n > 1 && point.mean_bps > 0.0) {
+                let freedom = f64::from(point.n - 1);
+                pool.squares += freedom * (sd / point.mean_bps).powi(2);
+                pool.freedom += freedom;
+            }
         }
+        pool
     }
 }
 
 /// Turns points into estimates. Few repeats make a poor variance: where a point has fewer than five
 /// runs, the larger counts of its own variance and that of all the transport's points together,
-/// relative to their means; a transport without repeats borrows from all the others.
+/// relative to their means; a transport without repeats borrows from those it is compared with, or else
+/// from the whole profile.
 pub(crate) struct Estimator {
     level: f64,
     all: Pool,
@@ -87,10 +92,10 @@ pub(crate) struct Estimator {
 }
 
 impl Estimator {
-    /// For intervals of a level, from the entries that are compared.
-    pub fn new(level: f64, entries: &[&Entry]) -> Estimator {
-        let mut all = Pool::default();
-        entries.iter().flat_map(|entry| &entry.points).for_each(|point| all.add(point));
+    /// For intervals of a level, from the entries that are compared, and all that there are.
+    pub fn new(level: f64, compared: &[&Entry], all: &[Entry]) -> Estimator {
+        let compared = Pool::of(compared.iter().flat_map(|entry| &entry.points));
+        let all = if compared.freedom >= LEAST { compared } else { Pool::of(all.iter().flat_map(|e| &e.points)) };
         Estimator { level, all, quantiles: HashMap::new() }
     }
 
@@ -115,8 +120,7 @@ impl Estimator {
     /// Of one transport at an RTT, linear between the measured ones.
     pub fn estimate(&mut self, entry: &Entry, rtt_ms: f64) -> Option<Estimate> {
         let points = &entry.points;
-        let mut pool = Pool::default();
-        points.iter().for_each(|point| pool.add(point));
+        let pool = Pool::of(points);
         let (first, last) = (points.first()?, points.last()?);
         let same = points.iter().find(|p| (p.rtt_ms - rtt_ms).abs() <= 1e-6 * rtt_ms);
         let end = if rtt_ms < first.rtt_ms { Some(first) } else { (rtt_ms > last.rtt_ms).then_some(last) };
@@ -174,13 +178,37 @@ pub(crate) fn quantile(p: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
 }
 
-/// Whether `difference`, with this spread, could be zero or less at an error of `alpha`, one-sided.
-pub(crate) fn could_be_nothing(difference: f64, spread: Spread, alpha: f64) -> bool {
-    if spread.variance <= 0.0 {
-        return difference <= 0.0;
+/// Whether differences could be zero or less, one-sided, at an error of `alpha`. Critical values are
+/// kept for whole degrees of freedom: the two around a difference's own nearly always decide.
+pub(crate) struct Comparison {
+    alpha: f64,
+    critical: HashMap<u64, f64>,
+}
+
+impl Comparison {
+    pub fn new(alpha: f64) -> Comparison {
+        Comparison { alpha, critical: HashMap::new() }
     }
-    let t = difference / spread.variance.sqrt();
-    t <= 0.0 || StudentsT::new(0.0, 1.0, spread.freedom).map_or(true, |student| student.sf(t) > alpha)
+
+    /// The least t that is significant.
+    pub fn critical(&mut self, freedom: f64) -> f64 {
+        let alpha = self.alpha;
+        *self.critical.entry(freedom.to_bits()).or_insert_with(|| quantile(1.0 - alpha, freedom))
+    }
+
+    pub fn could_be_nothing(&mut self, difference: f64, spread: Spread) -> bool {
+        if spread.variance <= 0.0 || difference <= 0.0 {
+            return difference <= 0.0;
+        }
+        let t = difference / spread.variance.sqrt();
+        // The critical value falls as the freedom grows; beyond a thousand it hardly does.
+        let (low, high) = (spread.freedom.clamp(1.0, 1000.0).floor(), spread.freedom.clamp(1.0, 1000.0).ceil());
+        if t > self.critical(low) {
+            return false;
+        }
+        t <= self.critical(high)
+            || StudentsT::new(0.0, 1.0, spread.freedom).map_or(true, |student| student.sf(t) > self.alpha)
+    }
 }
 
 #[cfg(test)]
@@ -202,7 +230,7 @@ mod tests {
     }
 
     fn at(entry: &Entry, rtt_ms: f64) -> Estimate {
-        Estimator::new(0.95, &[entry]).estimate(entry, rtt_ms).unwrap()
+        Estimator::new(0.95, &[entry], &[]).estimate(entry, rtt_ms).unwrap()
     }
 
     #[test]
@@ -222,6 +250,19 @@ mod tests {
         let e = entry(&[(10.0, 10, 5.0, Some(1.0))]);
         let half = at(&e, 10.0).high_bps.unwrap() - 5e9;
         assert!((half - 2.2622 * 1e9 / 10f64.sqrt()).abs() < 1e5, "{half}");
+    }
+
+    #[test]
+    fn comparisons_agree_with_the_distribution() {
+        let mut comparison = Comparison::new(0.01);
+        for freedom in [1.0, 1.3, 2.9, 7.5, 250.0] {
+            let critical = quantile(0.99, freedom);
+            let spread = Spread { variance: 4.0, freedom };
+            assert!(comparison.could_be_nothing(critical * 2.0 - 1e-6, spread), "{freedom}");
+            assert!(!comparison.could_be_nothing(critical * 2.0 + 1e-6, spread), "{freedom}");
+        }
+        let exact = Spread { variance: 0.0, freedom: 3.0 };
+        assert!(comparison.could_be_nothing(0.0, exact) && !comparison.could_be_nothing(1.0, exact));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use fullpipe_path::{Buffer, Rate, Time, Transport, Workload};
 use serde::Serialize;
 
-use crate::estimate::{Estimate, Estimator, Mean, could_be_nothing, quantile};
+use crate::estimate::{Comparison, Estimate, Estimator, Mean};
 use crate::kind;
 use crate::profile::{Entry, Profile, ProfileError};
 
@@ -117,7 +117,7 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     let fit: Vec<&Entry> =
         profile.entries.iter().filter(|entry| entry.path == kind.path && entry.workload == kind.workload).collect();
     let level = query.level.unwrap_or(profile.confidence);
-    let mut estimator = Estimator::new(level, &fit);
+    let mut estimator = Estimator::new(level, &fit, &profile.entries);
     let mut ranking: Vec<Choice> = fit
         .iter()
         .filter_map(|entry| {
@@ -131,10 +131,11 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     };
     // Each of the others is compared with the highest: Bonferroni keeps the whole at the level.
     let alpha = (1.0 - level) / (ranking.len() - 1).max(1) as f64;
+    let mut comparison = Comparison::new(alpha);
     for choice in &mut ranking {
         let difference = top.mean_bps - choice.expected.mean_bps;
         choice.tied = match (top.spread, choice.expected.spread) {
-            (Some(a), Some(b)) => could_be_nothing(difference, a.difference(b), alpha),
+            (Some(a), Some(b)) => comparison.could_be_nothing(difference, a.difference(b)),
             _ => true,
         };
     }
@@ -144,9 +145,9 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     let least = equals().min_by(|a, b| disruption(a, b)).unwrap_or(highest);
     // Where the least disruptive of equals is not certain, the highest may be.
     let mut choice = least.clone();
-    let mut needed = runs_needed(least, &ranking, query, alpha);
+    let mut needed = runs_needed(least, &ranking, query, &mut comparison);
     if !needed.is_empty() {
-        let other = runs_needed(highest, &ranking, query, alpha);
+        let other = runs_needed(highest, &ranking, query, &mut comparison);
         if other.is_empty() && query.level.is_some() {
             choice = highest.clone();
         }
@@ -171,7 +172,7 @@ const MOST: f64 = 1000.0;
 
 /// What is missing until `choice` is certainly within the margin of every other. At an RTT that was not
 /// measured only the neighbours bound what a decreasing profile can be; outside them nothing does.
-fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, alpha: f64) -> Vec<Needed> {
+fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, comparison: &mut Comparison) -> Vec<Needed> {
     let need = |choice: &Choice, runs: u32| Needed { transport: choice.transport.clone(), rtt_ms: query.rtt_ms, runs };
     let margin = query.within * choice.expected.mean_bps;
     let lower = choice.expected.sides.1;
@@ -185,7 +186,7 @@ fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, alpha: f64) -
         let certain = !choice.expected.outside
             && !other.expected.outside
             && matches!((lower.spread, upper.spread), (Some(a), Some(b))
-                if room > 0.0 && !could_be_nothing(room, a.difference(b), alpha));
+                if room > 0.0 && !comparison.could_be_nothing(room, a.difference(b)));
         if certain {
             continue;
         }
@@ -194,7 +195,7 @@ fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, alpha: f64) -
             of_choice = of_choice.max(3);
             needed.push(need(other, 3));
         } else {
-            let runs = more_runs(lower, upper, room, alpha);
+            let runs = more_runs(lower, upper, room, comparison);
             of_choice = of_choice.max(runs.0);
             needed.push(need(other, runs.1));
         }
@@ -207,14 +208,14 @@ fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, alpha: f64) -
 }
 
 /// More runs of each until a difference of `room` is significant, if the spreads stay what they are.
-fn more_runs(a: Mean, b: Mean, room: f64, alpha: f64) -> (u32, u32) {
+fn more_runs(a: Mean, b: Mean, room: f64, comparison: &mut Comparison) -> (u32, u32) {
     let (Some(x), Some(y)) = (a.spread, b.spread) else { return (3, 3) };
     let single = x.variance * f64::from(a.n) + y.variance * f64::from(b.n);
     let mut n = 2.0f64;
     // The quantile depends on n in turn; it settles in a few steps.
     for _ in 0..20 {
         let next =
-            (quantile(1.0 - alpha, 2.0 * n - 2.0).powi(2) * single / room.max(1e-9).powi(2)).ceil().clamp(2.0, MOST);
+            (comparison.critical(2.0 * n - 2.0).powi(2) * single / room.max(1e-9).powi(2)).ceil().clamp(2.0, MOST);
         if next == n {
             break;
         }
