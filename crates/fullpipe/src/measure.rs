@@ -62,6 +62,9 @@ pub struct Args {
     /// Testbed: give up after so much real time
     #[arg(long, default_value = "1h", value_name = "TIME")]
     limit: Time,
+    /// Testbed: memory of the guest, if what the path needs is not enough
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Runs in the testbed's guest on behalf of this path
     #[arg(long, hide = true)]
     guest: Option<String>,
@@ -224,7 +227,7 @@ fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Result {
 
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
-    let lab = Lab::open(path.kernel.as_deref())?;
+    let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
     let measured = lab.measure(run, path, args.limit.duration(), args.stall, &|fraction, words| {
         bar.set_position((fraction * 1_000.0) as u64);

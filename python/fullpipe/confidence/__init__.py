@@ -1,0 +1,26 @@
+"""How sure a profile is: intervals over runs, bounds between RTTs, and ties between transports.
+
+Everything here counts *runs*. The samples inside one run depend on each other, and no formula here
+holds for them.
+"""
+
+from fullpipe.confidence.choice import RunsNeeded, Tied, probability_best, runs_needed, tied
+from fullpipe.confidence.intervals import Interval, Method, interval
+from fullpipe.confidence.monotone import Envelope, envelope
+from fullpipe.confidence.vc import vc_bound, vc_bound_as_printed, vc_runs_needed
+
+__all__ = [
+    "Envelope",
+    "Interval",
+    "Method",
+    "RunsNeeded",
+    "Tied",
+    "envelope",
+    "interval",
+    "probability_best",
+    "runs_needed",
+    "tied",
+    "vc_bound",
+    "vc_bound_as_printed",
+    "vc_runs_needed",
+]

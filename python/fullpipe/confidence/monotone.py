@@ -1,0 +1,82 @@
+"""Bounds between the measured RTTs: throughput does not rise with RTT."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fullpipe.confidence.checks import FloatArray, vector
+from fullpipe.errors import UsageError
+
+
+class Envelope(NamedTuple):
+    """Bounds of throughput, arrays of one entry per RTT that was asked for."""
+
+    low: FloatArray
+    high: FloatArray
+
+
+def _check(rtt: FloatArray, low: FloatArray, high: FloatArray, capacity: float | None) -> None:
+    if not len(rtt) == len(low) == len(high):
+        lengths = f"{len(rtt)}, {len(low)} and {len(high)}"
+        raise UsageError(f"rtt_ms, low and high have {lengths} entries: give one of each per RTT")
+    if (low > high).any():
+        at = int(np.flatnonzero(low > high)[0])
+        bounds = f"the lower bound {low[at]:g} is above the upper bound {high[at]:g}"
+        raise UsageError(f"at {rtt[at]:g} ms {bounds}: give each interval as low and high")
+    if high.min() < 0:
+        raise UsageError(f"an upper bound of {high.min():g} is negative: throughput is not")
+    if capacity is not None and not capacity > 0:
+        raise UsageError(f"a capacity of {capacity:g} is not positive: give it in the unit of the bounds")
+    if capacity is not None and low.max() > capacity:
+        raise UsageError(f"a lower bound of {low.max():g} is above the capacity {capacity:g}: use one unit")
+    floor = np.array([low[rtt >= r].max() for r in rtt])
+    if (floor > high).any():
+        at = int(np.flatnonzero(floor > high)[0])
+        later = int(np.argmax(np.where(rtt >= rtt[at], low, -np.inf)))
+        raise UsageError(
+            f"throughput rises with RTT: at most {high[at]:g} at {rtt[at]:g} ms but at least {low[later]:g}"
+            f" at {rtt[later]:g} ms; widen the intervals (a higher level), or do without the envelope"
+        )
+
+
+def envelope(
+    rtt_ms: ArrayLike, low: ArrayLike, high: ArrayLike, at_ms: ArrayLike, *, capacity: float | None = None
+) -> Envelope:
+    """Bounds at any RTT from intervals at the measured ones, if throughput does not rise with RTT.
+
+    The upper bound at τ is the least of those measured at RTTs up to τ, the lower bound the greatest of
+    those measured at τ or beyond. So the envelope is a pair of stairs, never wider than the intervals at
+    the measured RTTs themselves. No shape is assumed but the fall with RTT, which the papers argue for
+    (Rao et al., HPDC 2017, section 3.3) and mostly see. Left of the grid nothing but `capacity` bounds
+    from above (infinity without it); right of it nothing but zero bounds from below.
+
+    It holds at all RTTs at once with the confidence with which all intervals hold at once: for that to
+    be 95% with K measured RTTs, give intervals of level 1 - 0.05/K.
+
+    Args:
+        rtt_ms: Measured RTTs, ms, of shape (K,), in any order; the bounds of equal ones are intersected.
+        low: Lower bounds of throughput there, of shape (K,); below zero counts as zero.
+        high: Upper bounds there, of shape (K,).
+        at_ms: RTTs to bound, ms, of shape (M,), or one number.
+        capacity: What throughput cannot pass, in the unit of the bounds.
+
+    Returns:
+        Lower and upper bounds, of shape (M,), or of shape () for one number.
+
+    Raises:
+        UsageError: Lengths that differ, values that are not finite, RTTs that are not positive, bounds
+            that cross at one RTT or pass `capacity`, or bounds that contradict the fall with RTT: a lower
+            bound above an upper bound at a shorter RTT.
+    """
+    rtt, lows, highs = vector("rtt_ms", rtt_ms), vector("low", low), vector("high", high)
+    at = vector("at_ms", np.atleast_1d(np.asarray(at_ms)))
+    shortest = min(rtt.min(), at.min())
+    if shortest <= 0:
+        raise UsageError(f"an RTT of {shortest:g} ms is not positive: give RTTs in ms, greater than zero")
+    _check(rtt, lows, highs, capacity)
+    top = np.inf if capacity is None else float(capacity)
+    upper = np.where(rtt <= at[:, None], highs, np.inf).min(axis=1)
+    lower = np.where(rtt >= at[:, None], lows, 0.0).max(axis=1)
+    shape = np.shape(at_ms)
+    return Envelope(np.maximum(lower, 0.0).reshape(shape), np.minimum(upper, top).reshape(shape))
