@@ -7,19 +7,27 @@ mod common;
 
 use common::{error, fullpipe, fullpipe_args};
 
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../lab/scenarios/ping.toml");
+
 #[test]
 fn wrong_words_name_the_thing() {
     let lab = "lab:rtt=1ms,rate=1gbit";
     for (words, code, part) in [
         (format!("measure {lab} --cc cubicc --size 1MB"), 2, "'cubicc' is not in the testbed's kernel"),
         (format!("measure {lab} --cc ../../x --size 1MB"), 2, "not the name of a congestion control"),
-        ("measure lab:rtt=45.6,rate=10gbit".into(), 2, "unit '' is unknown; use one of ns, us, ms"),
+        ("measure lab:rtt=45.6,rate=10gbit".into(), 2, "unit is missing; use one of ns, us, ms"),
+        ("measure rtt=45.6ms,rate=10gbit".into(), 2, "did you mean lab:rtt=45.6ms,rate=10gbit?"),
+        (format!("measure {SCENARIO}"), 2, "is a scenario, not a path"),
+        ("measure lab:rtt=1ms,rate=1gbit,kernel=5.15".into(), 2, "give 6.1 or later"),
+        ("select".into(), 2, "or --rtt 91.6ms"),
+        ("select --rtt 1ms --certain 0.3".into(), 2, "over 0.5 and under 1"),
+        (format!("measure {lab} --size 1MB --out {SCENARIO}"), 5, "is a file, not a folder"),
         ("measure lab:rtt=45.6ms,rate=10gigabit".into(), 2, "unit 'gigabit' is unknown"),
         ("measure lab:rtt=45.6ms".into(), 2, "rate: is missing"),
         ("measure lab:rtt=1ms,rate=1gbit,queue=8KB".into(), 2, "smaller than one packet"),
         ("measure lab:rtt=1ms,rate=1gbit,colour=red".into(), 2, "unknown key 'colour'; known keys: rtt"),
         (format!("measure {lab} --streams 65"), 2, "65 streams: give from 1 to 64"),
-        (format!("measure {lab} --buffer 1TB"), 2, "buffer of 1000GB cannot be set"),
+        (format!("measure {lab} --buffer 1TB"), 2, "buffer of 1TB cannot be set"),
         (format!("measure {lab} --size 0B"), 2, "moves nothing"),
         (format!("measure {lab} --sample 1ms"), 2, "the least is 10ms"),
         (format!("measure {lab} --size 1MB --out /proc/nowhere"), 5, "/proc/nowhere"),
