@@ -1,0 +1,1 @@
+"""The papers' findings beside ours, from the testbed: `python -m lab.papers`."""

@@ -1,0 +1,65 @@
+# ruff: noqa: E501 (prose)
+"""`python -m lab.papers`: writes docs/papers.md and its figures from the papers' campaigns."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fullpipe.errors import FullpipeError
+
+from lab.papers.claims import CLAIMS, Claim
+from lab.papers.data import Data
+from lab.papers.figures import FIGURES, write_all
+
+INTRODUCTION = """# The papers, side by side
+
+What Rao et al. found on dedicated connections (HPDC 2017; ICCCN 2017; the abstract of SC Workshops 2023), and what
+the testbed shows: Linux 6.12's TCP over the same RTTs, with a drop-tail queue of one BDP and 9,000-byte packets, on
+hosts that cost nothing. Intervals are 95% (Student's t) over runs, which differ by their seed.
+
+`make papers` made this page: it runs `campaigns/papers-*.toml` and `campaigns/shipped.toml` (about two hours on two
+cores) and writes the table and the figures from the records. `campaigns/hpdc17.toml` is the papers' whole grid.
+
+Where the papers and these runs cannot agree for a reason known beforehand: their kernels were 2.6 and 3.10, before
+today's HyStart, pacing and SACK; their queues are unknown; and their hosts had limits of their own.
+
+"""
+
+
+def table(claims: list[Claim]) -> str:
+    """The Markdown table."""
+    lines = ["| | the papers | here | verdict | why |", "|---|---|---|---|---|"]
+    for claim in claims:
+        lines.append(f"| {claim.name} | {claim.paper} | {claim.ours} | **{claim.verdict}** | {claim.why} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Reads, compares, writes."""
+    parser = argparse.ArgumentParser(prog="python -m lab.papers", description=__doc__)
+    parser.add_argument(
+        "runs", type=Path, help="folder with papers-profiles, papers-traces, papers-sizes and shipped"
+    )
+    parser.add_argument(
+        "--write", type=Path, default=Path("docs/papers.md"), help="the page; figures beside it"
+    )
+    arguments = parser.parse_args()
+    try:
+        data = Data.read(arguments.runs)
+    except FullpipeError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    claims = [claim(data) for claim in CLAIMS]
+    folder = arguments.write.with_suffix("")
+    write_all(data, folder)
+    figures = "".join(
+        f"\n### {title}\n\n![{title}]({folder.name}/{name}.svg)\n" for name, (title, _) in FIGURES.items()
+    )
+    arguments.write.write_text(f"{INTRODUCTION}{table(claims)}\n\n## Figures, redrawn\n{figures}")
+    for claim in claims:
+        print(f"{claim.name}: {claim.verdict}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,309 @@
+"""Closed forms for one flow in steady state: what a transport can sustain over a path.
+
+All are vectorised: arguments broadcast against each other, results are float64 arrays of that shape.
+
+Units: RTTs in seconds without queueing, rates in bit/s, sizes in bytes. Packets are what the window counts.
+`rate_bps`, `packet_bytes` and `queue_bytes` must speak of the same layer: with the payload's rate
+(:func:`payload_rate`) and the payload of a packet, results are goodput; with the link's, they are link rates.
+
+The drop-tail forms take one loss per epoch, when the window reaches W_m = C τ + Q, seen at once; the RTT is τ
+while the window is below C τ, and W / C above. So q = Q / (C τ) is all that the path contributes to the
+utilisation of CUBIC, Reno and Scalable TCP; H-TCP's depends on the RTT and the rate as well.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fullpipe.errors import UsageError
+
+Floats = NDArray[np.float64]
+
+PACKET_BYTES = 8948
+"""Payload of a 9,000-byte packet: less IPv4 and TCP headers with timestamps."""
+
+CUBIC_BETA, CUBIC_C = 0.7, 0.4
+"""RFC 9438, section 4.6 and 5; `C` in packets per second cubed."""
+SCALABLE_BETA, SCALABLE_PER_ACK = 0.875, 0.01
+"""Kelly 2003; the kernel's `tcp_scalable.c`, above windows of 100 packets."""
+RENO_BETA = 0.5
+HTCP_BETA_LOW, HTCP_BETA_HIGH = 0.5, 0.8
+"""Bounds of H-TCP's adaptive backoff; the kernel's `tcp_htcp.c`."""
+
+_HEADERS_BYTES, _FRAME_BYTES = 52, 14
+_HTCP_ADAPTS_ABOVE_S = 0.010
+_HTCP_REFERENCE_RTT_S = 0.1
+_NEWTON_STEPS = 40
+
+
+def _checked(what: str, value: ArrayLike, zero: bool = False) -> Floats:
+    array = np.asarray(value, dtype=np.float64)
+    good = np.isfinite(array) & ((array >= 0) if zero else (array > 0))
+    if not good.all():
+        least = "zero or more" if zero else "above zero"
+        raise UsageError(f"{what} must be finite numbers {least}; {array[~good].flat[0]:g} is not")
+    return array
+
+
+def _queue_bdp(queue_bdp: ArrayLike) -> Floats:
+    array = np.asarray(queue_bdp, dtype=np.float64)
+    if np.isnan(array).any() or (array < 0).any():
+        raise UsageError("queue_bdp must be zero or more: the queue's size over the path's BDP")
+    return array
+
+
+def payload_rate(rate_bps: ArrayLike, mtu_bytes: ArrayLike = 9000) -> Floats:
+    """The payload that full packets carry over Ethernet, bit/s.
+
+    Counts 14 bytes of frame, as the emulated path does, and 52 of IPv4 and TCP headers with timestamps.
+
+    Raises:
+        UsageError: Not positive, or an MTU that is smaller than the headers.
+    """
+    rate, mtu = _checked("rates", rate_bps), _checked("MTUs", mtu_bytes)
+    if (mtu <= _HEADERS_BYTES).any():
+        raise UsageError(f"MTUs must be above the {_HEADERS_BYTES} bytes of headers")
+    return rate * (mtu - _HEADERS_BYTES) / (mtu + _FRAME_BYTES)
+
+
+def bdp_packets(rtt_s: ArrayLike, rate_bps: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES) -> Floats:
+    """The path's bandwidth-delay product C τ, packets.
+
+    Raises:
+        UsageError: A value is not a positive number.
+    """
+    rtt, rate = _checked("RTTs", rtt_s), _checked("rates", rate_bps)
+    return rtt * rate / 8 / _checked("packet sizes", packet_bytes)
+
+
+def window_limited(rtt_s: ArrayLike, rate_bps: ArrayLike, window_bytes: ArrayLike) -> Floats:
+    """Throughput of a flow whose window is limited, min(C, B / τ), bit/s.
+
+    Args:
+        rtt_s: Round-trip times, seconds.
+        rate_bps: Capacity C, bit/s.
+        window_bytes: The limit B: for n streams, n times a stream's. A socket buffer grants less than its
+            size: half of what the kernel reports (`sndbuf`, `rcvbuf`) at its default settings.
+
+    Raises:
+        UsageError: A value is not a positive number.
+    """
+    rtt, rate = _checked("RTTs", rtt_s), _checked("rates", rate_bps)
+    return np.minimum(rate, 8 * _checked("windows", window_bytes) / rtt)
+
+
+def cubic_epoch_s(
+    rtt_s: ArrayLike, rate_bps: ArrayLike, queue_bytes: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES
+) -> Floats:
+    """CUBIC's time between losses on a drop-tail path, K = ∛(0.3 W_m / c), seconds (RFC 9438, section 4.2).
+
+    Raises:
+        UsageError: A value is not a number, or not positive (a queue may be zero).
+    """
+    bdp = bdp_packets(rtt_s, rate_bps, packet_bytes)
+    queue = _checked("queues", queue_bytes, zero=True) / np.asarray(packet_bytes, dtype=np.float64)
+    return np.cbrt((1 - CUBIC_BETA) * (bdp + queue) / CUBIC_C)
+
+
+def cubic_utilisation(queue_bdp: ArrayLike) -> Floats:
+    """Share of the capacity that CUBIC sustains over a drop-tail queue of q BDP.
+
+    With u the time left to the loss over K, the window is W_m (1 − 0.3 u³), and the rate C min(1, W / (C τ)).
+    The integral over u from 0 to 1, with v = ∛(q / (0.3 (1 + q))) where the window crosses C τ, is
+    v + (1 + q) ((1 − v) − 0.075 (1 − v⁴)), and 1 for q ≥ 3/7; 0.925 for q = 0. Left out: the TCP-friendly
+    region, which only helps small BDPs, and the round trip until a loss is seen.
+
+    Raises:
+        UsageError: A queue below zero or NaN.
+    """
+    q = _queue_bdp(queue_bdp)
+    drop = 1 - CUBIC_BETA
+    # Infinite queues are the limit of an RTT of zero.
+    w = 1 + np.minimum(q, 1.0)
+    v = np.cbrt(np.clip((w - 1) / (drop * w), 0, 1))
+    share = v + w * ((1 - v) - drop / 4 * (1 - v**4))
+    return np.where(CUBIC_BETA * w >= 1, 1.0, share)
+
+
+def reno_utilisation(queue_bdp: ArrayLike) -> Floats:
+    """Share of the capacity that Reno sustains over a drop-tail queue of q BDP.
+
+    The window grows by a constant per RTT from W_m / 2. In units of C τ and τ, with w = 1 + q, an epoch sends
+    3 w² / 8 in (1 − w/2) + (w² − 1) / 2: 0.75 for q = 0, and 1 for q ≥ 1.
+
+    Raises:
+        UsageError: A queue below zero or NaN.
+    """
+    w = 1 + np.minimum(_queue_bdp(queue_bdp), 1.0)
+    sent = w**2 * (1 - RENO_BETA**2) / 2
+    took = (1 - RENO_BETA * w) + (w**2 - 1) / 2
+    return np.asarray(sent / took)
+
+
+def scalable_utilisation(queue_bdp: ArrayLike) -> Floats:
+    """Share of the capacity that Scalable TCP sustains over a drop-tail queue of q BDP.
+
+    The window grows by a hundredth per RTT. In units of C τ and τ, with w = 1 + q and b = 0.875, an epoch
+    sends (1 − b) w / 0.01 in (ln(1 / (b w)) + w − 1) / 0.01: 0.936 for q = 0, and 1 for q ≥ 1/7.
+
+    Raises:
+        UsageError: A queue below zero or NaN.
+    """
+    w = 1 + np.minimum(_queue_bdp(queue_bdp), 1 / SCALABLE_BETA - 1)
+    return np.asarray((1 - SCALABLE_BETA) * w / (w - 1 - np.log(SCALABLE_BETA * w)))
+
+
+def _htcp_grown(t: Floats) -> Floats:
+    """Integral of H-TCP's α over the time since the loss, per 2 (1 − β) and RTT scale."""
+    x = np.maximum(t - 1, 0)
+    return np.where(t <= 1, t, 1 + x + 5 * x**2 + x**3 / 12)
+
+
+def _htcp_time(grown: Floats) -> Floats:
+    """Inverse of `_htcp_grown`, seconds."""
+    y = np.maximum(grown - 1, 0)
+    x = np.minimum(np.minimum(y, np.sqrt(y / 5)), np.cbrt(12 * y))
+    # Newton from above, on a convex rising function, never leaves the right side of the root.
+    for _ in range(_NEWTON_STEPS):
+        x = x - (x**3 / 12 + 5 * x**2 + x - y) / (x**2 / 4 + 10 * x + 1)
+    return np.where(grown <= 1, grown, 1 + x)
+
+
+def htcp_beta(rtt_s: ArrayLike, queue_bdp: ArrayLike) -> Floats:
+    """H-TCP's backoff once it has adapted: RTT_min / RTT_max within 0.5 and 0.8, and 0.5 up to 10 ms.
+
+    The queue is full at a loss, so RTT_max = τ (1 + q), and a backoff of 1 / (1 + q) just drains it
+    (Shorten and Leith 2004; `tcp_htcp.c`, `htcp_beta_update`).
+
+    Raises:
+        UsageError: A value is not a positive number (a queue may be zero).
+    """
+    rtt, q = _checked("RTTs", rtt_s), _queue_bdp(queue_bdp)
+    return np.where(rtt > _HTCP_ADAPTS_ABOVE_S, np.clip(1 / (1 + q), HTCP_BETA_LOW, HTCP_BETA_HIGH), 0.5)
+
+
+def htcp_utilisation(
+    rtt_s: ArrayLike, rate_bps: ArrayLike, queue_bytes: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES
+) -> Floats:
+    """Share of the capacity that H-TCP sustains over a drop-tail queue.
+
+    A time Δ after a loss the window grows by 2 (1 − β) s (1 + 10 (Δ − 1) + ((Δ − 1) / 2)²) per RTT, the
+    bracket being 1 for Δ ≤ 1 s, and s = τ / 0.1 s within 0.1 and 2. β as in :func:`htcp_beta`: the path is
+    full for Q ≥ BDP/4 above 10 ms, and for Q ≥ BDP below. The epoch is integrated exactly; that the kernel
+    rounds the growth down to whole factors is left out.
+
+    Args:
+        rtt_s: Round-trip times, seconds.
+        rate_bps: Capacity, bit/s.
+        queue_bytes: Drop-tail queue, bytes.
+        packet_bytes: Bytes of a packet.
+
+    Raises:
+        UsageError: A value is not a positive number (a queue may be zero).
+    """
+    rtt, bdp = _checked("RTTs", rtt_s), bdp_packets(rtt_s, rate_bps, packet_bytes)
+    q = _checked("queues", queue_bytes, zero=True) / np.asarray(packet_bytes, dtype=np.float64) / bdp
+    beta = htcp_beta(rtt, q)
+    top, low = 1 + q, np.minimum(beta * (1 + q), 1.0)
+    # Packets per RTT, over the BDP: windows below are in units of the BDP, too.
+    pace = 2 * (1 - beta) * np.clip(rtt / _HTCP_REFERENCE_RTT_S, 0.1, 2) / bdp
+    below = _htcp_time((1 - low) * rtt / pace)
+    whole = _htcp_time((1 - low) * rtt / pace + (top**2 - 1) / 2 * rtt / pace)
+    x = np.maximum(below - 1, 0)
+    area = np.where(below <= 1, below**2 / 2, 0.5 + x + x**2 / 2 + 5 * x**3 / 3 + x**4 / 48)
+    sent = low * below + pace / rtt * area + (whole - below)
+    return np.where(beta * top >= 1, 1.0, sent / whole)
+
+
+_UTILISATION: dict[str, Callable[[ArrayLike], Floats]] = {
+    "cubic": cubic_utilisation,
+    "reno": reno_utilisation,
+    "scalable": scalable_utilisation,
+}
+
+
+def droptail_rate(
+    cc: str,
+    rtt_s: ArrayLike,
+    rate_bps: ArrayLike,
+    queue_bytes: ArrayLike,
+    packet_bytes: ArrayLike = PACKET_BYTES,
+) -> Floats:
+    """Mean rate of one flow in congestion avoidance on a drop-tail path without other loss, bit/s.
+
+    Args:
+        cc: `cubic`, `reno`, `scalable` or `htcp`.
+        rtt_s: Round-trip times, seconds.
+        rate_bps: Capacity, bit/s.
+        queue_bytes: Drop-tail queue, bytes.
+        packet_bytes: Bytes of a packet; matters for `htcp` only.
+
+    Raises:
+        UsageError: No closed form for that congestion control, or a value is not a positive number.
+    """
+    rtt, rate = _checked("RTTs", rtt_s), _checked("rates", rate_bps)
+    queue = _checked("queues", queue_bytes, zero=True)
+    if cc == "htcp":
+        return rate * htcp_utilisation(rtt, rate, queue, packet_bytes)
+    if cc not in _UTILISATION:
+        known = ", ".join([*_UTILISATION, "htcp"])
+        raise UsageError(
+            f"no closed form for congestion control '{cc}' on a drop-tail path; there is {known}"
+        )
+    return rate * _UTILISATION[cc](8 * queue / (rate * rtt))
+
+
+def _reno_loss(rtt: Floats, loss: Floats) -> Floats:
+    return 1.22 / (rtt * np.sqrt(loss))
+
+
+def _cubic_loss(rtt: Floats, loss: Floats) -> Floats:
+    return 1.054 * (rtt / loss) ** 0.75 / rtt
+
+
+def _scalable_loss(rtt: Floats, loss: Floats) -> Floats:
+    return SCALABLE_PER_ACK / (1 - SCALABLE_BETA) / (loss * rtt)
+
+
+_LOSS: dict[str, Callable[[Floats, Floats], Floats]] = {
+    "reno": _reno_loss,
+    "cubic": _cubic_loss,
+    "scalable": _scalable_loss,
+}
+
+
+def random_loss_rate(
+    cc: str,
+    rtt_s: ArrayLike,
+    loss: ArrayLike,
+    rate_bps: ArrayLike | None = None,
+    packet_bytes: ArrayLike = PACKET_BYTES,
+) -> Floats:
+    """Mean rate of one flow whose packets are lost independently with probability p, bit/s.
+
+    In packets/s: Reno 1.22 / (τ √p) (Mathis et al. 1997), CUBIC 1.054 (τ / p)^¾ / τ (RFC 9438, section 5.1,
+    without its Reno-friendly region, which is faster at small RTTs), Scalable TCP 0.08 / (p τ) (Kelly 2003).
+
+    Args:
+        cc: `reno`, `cubic` or `scalable`.
+        rtt_s: Round-trip times, seconds.
+        loss: p, in (0, 1]; zero only together with `rate_bps`.
+        rate_bps: Capacity that the result is cut at; None for none.
+        packet_bytes: Bytes of a packet.
+
+    Raises:
+        UsageError: No closed form for that congestion control, or a value out of range.
+    """
+    rtt, p = _checked("RTTs", rtt_s), _checked("loss probabilities", loss, zero=True)
+    size = _checked("packet sizes", packet_bytes)
+    if cc not in _LOSS:
+        known = ", ".join(_LOSS)
+        raise UsageError(f"no closed form for congestion control '{cc}' under random loss; there is {known}")
+    if (p > 1).any():
+        raise UsageError("loss probabilities must be at most 1")
+    if rate_bps is None and (p == 0).any():
+        raise UsageError("without loss the rate is the capacity's: give rate_bps")
+    with np.errstate(divide="ignore"):
+        limited = 8 * size * _LOSS[cc](rtt, p)
+    return limited if rate_bps is None else np.minimum(_checked("rates", rate_bps), limited)

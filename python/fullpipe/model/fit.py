@@ -1,0 +1,224 @@
+"""Fits of throughput profiles: the exponential ramp-up form and the conventional convex one.
+
+HPDC'17, section 3.2 and 3.4. Both come with AIC and BIC, so that they can be compared on the same points.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fullpipe.errors import UsageError
+from fullpipe.model.closed import PACKET_BYTES
+
+Floats = NDArray[np.float64]
+Curve = Callable[[Floats], Floats]
+
+_MOST_CONVEX = 10.0
+
+
+@dataclass(frozen=True, repr=False)
+class Fit:
+    """A fitted form.
+
+    Attributes:
+        form: Its name.
+        params: Its parameters; their units are in their names.
+        predicted: Throughput at the RTTs that were fitted, bit/s, shape (n,).
+        sse: Sum of squared errors, (bit/s)².
+        aic: Akaike's criterion for Gaussian errors of unknown variance, which counts as a parameter: smaller
+            is better, and only differences on the same points mean something.
+        bic: Schwarz's criterion, likewise.
+        predict: The fitted curve: RTTs in ms to bit/s.
+    """
+
+    form: str
+    params: dict[str, float]
+    predicted: Floats
+    sse: float
+    aic: float
+    bic: float
+    predict: Callable[[ArrayLike], Floats] = field(compare=False)
+
+    def __repr__(self) -> str:
+        """Form, parameters and quality in one line."""
+        params = ", ".join(f"{name} {value:.4g}" for name, value in self.params.items())
+        rmse = np.sqrt(self.sse / len(self.predicted))
+        return (
+            f"Fit({self.form}: {params}; rms error {rmse:.3g} bit/s, AIC {self.aic:.1f}, BIC {self.bic:.1f})"
+        )
+
+
+def _points(rtt_ms: ArrayLike, throughput: ArrayLike, params: int) -> tuple[Floats, Floats]:
+    x, y = np.asarray(rtt_ms, dtype=np.float64), np.asarray(throughput, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise UsageError(
+            f"RTTs and throughputs must be two arrays of one length, not of {x.shape} and {y.shape}"
+        )
+    if not (np.isfinite(x).all() and np.isfinite(y).all() and (x > 0).all() and (y >= 0).all()):
+        raise UsageError("RTTs must be positive, throughputs not negative, and none of them NaN or infinite")
+    distinct = len(np.unique(x))
+    if distinct < params + 2:
+        raise UsageError(
+            f"{distinct} different RTTs are too few for {params} parameters and their error; "
+            f"measure at {params + 2} or more"
+        )
+    if not y.any():
+        raise UsageError("throughput is zero at every RTT; there is nothing to fit")
+    return x, y
+
+
+def _least(
+    residuals: Callable[[Floats], Floats],
+    starts: Iterable[Sequence[float]],
+    bounds: tuple[Sequence[float], Sequence[float]],
+) -> Floats:
+    """The best of least squares from several starts."""
+    from scipy.optimize import least_squares
+
+    tried = [
+        least_squares(residuals, np.clip(start, *bounds), bounds=bounds, xtol=1e-12, ftol=1e-12)
+        for start in starts
+    ]
+    best: Floats = min(tried, key=lambda found: float(found.cost)).x
+    return best
+
+
+def _judged(form: str, params: dict[str, float], curve: Curve, points: tuple[Floats, Floats]) -> Fit:
+    x, y = points
+    predicted = curve(x)
+    sse = float(np.sum((predicted - y) ** 2))
+    n, k = len(y), len(params) + 1
+    # An exact fit would have an infinite likelihood.
+    deviance = n * np.log(max(sse / n, (1e-9 * float(y.max())) ** 2))
+    return Fit(
+        form=form,
+        params=params,
+        predicted=predicted,
+        sse=sse,
+        aic=float(deviance + 2 * k),
+        bic=float(deviance + k * np.log(n)),
+        predict=lambda rtt_ms: curve(np.asarray(rtt_ms, dtype=np.float64)),
+    )
+
+
+def _paper(rate: float, rtt_s: Floats, duration_s: float | None, packets: float | None) -> Floats:
+    """The paper's Θ_O in packets/s; C = `rate` likewise."""
+    excess = rtt_s * np.log2(rate) - 2
+    if duration_s is not None:
+        return np.asarray(np.maximum(rate * (1 - excess / duration_s), 0))
+    # T_O = S / Θ_O, solved for Θ_O; ramp-up sends 2C packets, even where the transfer has fewer.
+    return np.asarray(rate / np.maximum(1 + rate * excess / (packets or 1), 1e-6))
+
+
+def _mended(
+    rate: float, first: float, rtt_s: Floats, duration_s: float | None, packets: float | None
+) -> Floats:
+    """Θ_O in packets/s with T_R = τ log2(C τ / w0), also where the transfer ends within the ramp-up."""
+    bdp = rate * rtt_s
+    ramp_s = rtt_s * np.log2(np.maximum(bdp / first, 1))
+    ramp_packets = np.maximum(bdp - first, 0)
+    if duration_s is not None:
+        # Capped, since the branch that is not taken may overflow.
+        partial = first * np.expm1(np.minimum(duration_s, ramp_s) / rtt_s * np.log(2))
+        whole = ramp_packets + rate * (duration_s - ramp_s)
+        return np.where(duration_s < ramp_s, partial, whole) / duration_s
+    size = packets or 1
+    partial_s = rtt_s * np.log2(1 + size / first)
+    return size / np.where(size <= ramp_packets, partial_s, ramp_s + (size - ramp_packets) / rate)
+
+
+def fit_exponential_ramp(
+    rtt_ms: ArrayLike,
+    throughput: ArrayLike,
+    *,
+    duration_s: float | None = None,
+    size_bytes: float | None = None,
+    form: str = "mended",
+    packet_bytes: float = PACKET_BYTES,
+) -> Fit:
+    """Fits exponential ramp-up to C followed by throughput sustained at C (HPDC'17, section 3.4).
+
+    - `paper`: T_R = τ log2 C, Θ_O = 2C / T_O + C (1 − τ log2 C / T_O), C in packets/s, as printed, and so
+      linear in τ for a fixed duration. Its units do not agree: 2C is the data of ramp-up, hence two seconds'
+      worth, which is only small for long observations. One parameter: `rate_bps`.
+    - `mended`: T_R = τ log2(C τ / w0), in which C τ − w0 packets are sent: strictly concave in τ for a fixed
+      duration. Without ramp-up where C τ ≤ w0; within it where the transfer ends before. Two parameters:
+      `rate_bps` and `first_window_packets` (w0, of all streams together).
+
+    For a fixed size, T_O = S / Θ_O.
+
+    Args:
+        rtt_ms: Round-trip times, ms, shape (n,).
+        throughput: Mean throughput at each, bit/s, shape (n,).
+        duration_s: T_O, if transfers had a fixed duration.
+        size_bytes: S, if they had a fixed size. Exactly one of the two.
+        form: `paper` or `mended`.
+        packet_bytes: Payload of a packet.
+
+    Raises:
+        UsageError: Neither or both of duration and size, an unknown form, values that are no numbers, or too
+            few different RTTs (three for `paper`, four for `mended`).
+    """
+    if (duration_s is None) == (size_bytes is None):
+        raise UsageError("give either duration_s or size_bytes: what the transfers had in common")
+    extent = duration_s if duration_s is not None else size_bytes
+    if not (extent is not None and 0 < extent < np.inf and 0 < packet_bytes < np.inf):
+        raise UsageError("duration, size and packet size must be positive numbers")
+    if form not in ("paper", "mended"):
+        raise UsageError(f"form '{form}' is unknown; it is 'paper' or 'mended'")
+    x, y = _points(rtt_ms, throughput, 1 if form == "paper" else 2)
+    bits, most = 8 * packet_bytes, float(y.max())
+    packets = None if size_bytes is None else size_bytes / packet_bytes
+
+    def curve(p: Floats, rtt: Floats) -> Floats:
+        rate, rest = float(np.exp(p[0])) / bits, [float(value) for value in np.exp(p[1:])]
+        if form == "paper":
+            return bits * _paper(rate, rtt / 1e3, duration_s, packets)
+        return bits * _mended(rate, rest[0], rtt / 1e3, duration_s, packets)
+
+    # In logarithms: both parameters are positive, and known by their order of magnitude only.
+    rates = [float(np.log(most * factor)) for factor in (0.3, 1.0, 1.1, 3.0)]
+    low, high = [float(np.log(most / 100))], [float(np.log(most * 100))]
+    starts = [[rate] for rate in rates]
+    if form == "mended":
+        starts = [[rate, float(np.log(first))] for rate in rates for first in (1, 10, 100, 1000)]
+        low, high = [*low, float(np.log(1e-3))], [*high, float(np.log(1e8))]
+    best = _least(lambda p: np.asarray((curve(p, x) - y) / most), starts, (low, high))
+    names = ["rate_bps", "first_window_packets"]
+    params = {name: float(value) for name, value in zip(names, np.exp(best), strict=False)}
+    return _judged(f"exponential ramp-up, {form}", params, lambda rtt: curve(best, rtt), (x, y))
+
+
+def fit_convex(rtt_ms: ArrayLike, throughput: ArrayLike) -> Fit:
+    """Fits the conventional, entirely convex form a + b / τ^c with a, b ≥ 0 and c ≥ 1 (HPDC'17, section 3.2).
+
+    Parameters: `a_bps`, `b_bps` (at an RTT of 1 ms, which τ is counted in), and `c`, up to 10.
+
+    Args:
+        rtt_ms: Round-trip times, ms, shape (n,).
+        throughput: Mean throughput at each, bit/s, shape (n,).
+
+    Raises:
+        UsageError: Values that are no numbers, or fewer than five different RTTs.
+    """
+    from scipy.optimize import nnls
+
+    x, y = _points(rtt_ms, throughput, 3)
+    centre, most = float(np.exp(np.log(x).mean())), float(y.max())
+
+    def terms(c: float, rtt: Floats) -> Floats:
+        return np.column_stack([np.ones_like(rtt), (rtt / centre) ** -c])
+
+    def linear(c: float) -> Floats:
+        """The best a and b for a c."""
+        return np.asarray(nnls(terms(c, x), y / most)[0])
+
+    starts = [[1.01], [1.5], [2.0], [4.0]]
+    best = _least(
+        lambda p: np.asarray(terms(p[0], x) @ linear(p[0]) - y / most), starts, ([1.0], [_MOST_CONVEX])
+    )
+    c, (a, b) = float(best[0]), most * linear(float(best[0]))
+    params = {"a_bps": float(a), "b_bps": float(b * centre**c), "c": c}
+    return _judged("convex a + b / τ^c", params, lambda rtt: terms(c, rtt) @ np.array([a, b]), (x, y))

@@ -1,0 +1,351 @@
+"""Predicts the throughput of a transport over a path, a million times in seconds.
+
+The model is a deterministic sketch of what Linux's TCP does on a dedicated path with a drop-tail queue:
+slow start burst by burst with CUBIC's HyStart (`ramp`), then windows as a fluid with synchronised losses
+(`steady`). It knows window limits, the congestion controls `cubic`, `htcp`, `scalable`, `reno` and `bbr`,
+parallel streams with their shares of a transfer, and random loss by closed forms. How far it is from runs in
+the testbed, `python -m fullpipe.model.check` tells.
+
+Three of its numbers were measured rather than taken from the kernel's sources: `MEMORY_SHARE` and
+`AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (on one cell).
+
+Where it is rough:
+
+- A queue that overflows by a packet or two hits some streams only; here it hits all. That shows in H-TCP and
+  Reno, whose windows after slow start add up to just what the path and its queue hold.
+- BBR is reduced to its startup, a window of two BDPs, and PROBE_RTT. What its startup loses is not counted.
+- Random loss thins windows to their mean; the spread over runs, large where losses are few, is not modelled.
+- Queues of a few packets, in which the grouping of packets matters.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.errors import UsageError
+from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
+from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
+
+CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
+"""Those that the model knows."""
+
+HEADERS_BYTES, FRAME_BYTES = 52, 14
+FRAMING_BYTES = {"10gige": 24, "oc192": 12}
+"""What a modality's line adds to a frame."""
+WINDOW_UNIT, MOST_SHIFT = 65535, 14
+MEMORY_SHARE = 0.71
+"""Payload that a socket buffer holds, over the memory that the kernel counts for it (twice the buffer).
+Measured with a buffer of 300 KB and with autotuning, 9,000-byte packets, 91.6 ms."""
+AUTO_MEMORY_BYTES = 4_194_304
+"""Autotuning's limit: `tcp_wmem`'s default, the smaller of the two ends'."""
+MOST_STREAMS = 128
+_BLOCK = 16384
+
+
+@dataclass(frozen=True)
+class NetworkPath:
+    """A dedicated path. Fields are numbers, or arrays that broadcast."""
+
+    rtt_s: ArrayLike
+    """Round-trip time of the empty path, seconds."""
+    rate_bps: ArrayLike
+    """Of the bottleneck, bit/s, frames counted."""
+    queue_bytes: ArrayLike | None = None
+    """What the bottleneck's drop-tail queue holds, frames counted; none or NaN for one BDP."""
+    mtu: ArrayLike = 9000
+    """Largest IP packet, bytes."""
+    loss: ArrayLike = 0.0
+    """Probability that a packet is lost, each on its own."""
+    framing_bytes: ArrayLike = 0
+    """What the line adds to each Ethernet frame: 24 for `10gige`, 12 for `oc192`."""
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How data are sent."""
+
+    cc: str | ArrayLike = "cubic"
+    """One of :data:`CONGESTION_CONTROLS`, or an array of them."""
+    streams: ArrayLike = 1
+    """Parallel streams, 1 to 128."""
+    buffer_bytes: ArrayLike | None = None
+    """Socket buffer of each stream at both ends; none or NaN for the kernel's autotuning."""
+    pacing_bps: ArrayLike | None = None
+    """Most that all streams send together, in equal shares, bit/s of frames; none or NaN for no limit."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """How much is sent: a size or a duration. In arrays, NaN stands for "the other one"."""
+
+    size_bytes: ArrayLike | None = None
+    """Over all streams, which carry equal shares."""
+    duration_s: ArrayLike | None = None
+    """From the first byte's arrival."""
+
+
+def _of(kind: type, value: Any, what: str) -> Any:
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Mapping):
+        known = {field.name for field in fields(kind)}
+        unknown = sorted(set(value) - known)
+        if unknown:
+            raise UsageError(f"{what} has no '{unknown[0]}'; it has {', '.join(sorted(known))}")
+        try:
+            return kind(**value)
+        except TypeError as error:
+            raise UsageError(f"{what}: {error}") from None
+    raise UsageError(
+        f"{what} must be a {kind.__name__} or a mapping of its fields, not {type(value).__name__}"
+    )
+
+
+def lab_path(path: LabPath) -> NetworkPath:
+    """An emulated path as the model takes it."""
+    return NetworkPath(
+        rtt_s=path.rtt / 1e9,
+        rate_bps=path.rate,
+        queue_bytes=path.queue,
+        mtu=path.mtu,
+        loss=path.loss,
+        framing_bytes=FRAMING_BYTES.get(path.modality or "", 0),
+    )
+
+
+def granted_window(buffer_bytes: ArrayLike) -> Floats:
+    """Most that a stream may have in flight with a socket buffer, bytes.
+
+    The receive window's scale is fixed at the handshake, from the buffer's leading bit, so that the window is
+    at most 65535 · 2^s, s = ⌊log2 B⌋ - 15: between one and two buffers. What the kernel lets a socket hold,
+    twice the buffer with overhead, limits it too.
+
+    Args:
+        buffer_bytes: The buffer as asked for; NaN for autotuning.
+
+    Raises:
+        UsageError: Not positive.
+    """
+    buffer = np.asarray(buffer_bytes, dtype=np.float64)
+    auto = np.isnan(buffer)
+    if (buffer <= 0).any() or np.isinf(buffer).any():
+        raise UsageError("buffers must be numbers of bytes above zero, or NaN for autotuning")
+    known = np.where(auto, AUTO_MEMORY_BYTES / 2, buffer)
+    scale = np.clip(np.floor(np.log2(known)) - 15, 0, MOST_SHIFT)
+    held = 2 * MEMORY_SHARE * known
+    return np.where(auto, held, np.minimum(WINDOW_UNIT * 2.0**scale, held))
+
+
+def _numbers(value: Any, what: str, missing: bool = False, zero: bool = False) -> Floats:
+    """Finite and positive; NaN (or None) where a value may be missing."""
+    try:
+        array = np.asarray(np.nan if value is None else value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError(f"{what} must be a number or an array of numbers") from None
+    good = np.isfinite(array) & ((array >= 0) if zero else (array > 0))
+    if missing:
+        good |= np.isnan(array)
+    if not good.all():
+        least = "zero or more" if zero else "above zero"
+        raise UsageError(f"{what} must be a finite number {least}; {array[~good].flat[0]:g} is not")
+    return array
+
+
+def _choice(cc: Any) -> NDArray[Any]:
+    """Congestion controls as indices into :data:`CONGESTION_CONTROLS`."""
+    names = np.asarray(cc)
+    codes = np.full(names.shape, -1, dtype=np.int64)
+    for code, name in enumerate(CONGESTION_CONTROLS):
+        codes[names == name] = code
+    if (codes < 0).any():
+        raise UsageError(
+            f"congestion control '{names[codes < 0].flat[0]}' has no model; there is one for "
+            + ", ".join(CONGESTION_CONTROLS)
+        )
+    return codes
+
+
+BETA = {"cubic": 0.7, "htcp": 0.5, "scalable": 0.875, "reno": 0.5, "bbr": 1.0}
+"""What a loss leaves of the window; H-TCP's third and later ones leave more (`steady`)."""
+
+
+def _seeds(seed: Any) -> NDArray[np.uint64]:
+    if seed is None:
+        return np.zeros((), dtype=np.uint64)
+    array = np.asarray(seed)
+    if not np.issubdtype(array.dtype, np.integer) or (array < 0).any():
+        raise UsageError("seeds must be whole numbers, zero or more")
+    return array.astype(np.uint64)
+
+
+def _phases(n: int, seeds: NDArray[np.uint64] | None, cases: int) -> Floats:
+    if seeds is None:
+        return np.broadcast_to(even_starts(n), (cases, n))
+    distinct, which = np.unique(seeds, return_inverse=True)
+    return np.array([seeded_starts(n, int(each)) for each in distinct])[which]
+
+
+def _group(cc: str, n: int, c: Cases) -> tuple[Floats, Floats]:
+    """When the last packet left and what had left at the end: RTTs since the first arrival, packets."""
+    state = bbr_startup(c, n) if cc == "bbr" else slow_start(c, n, hystart=cc == "cubic")
+    state = sustain(cc, c, state)
+    return state.finish - c.phase[:, 0], state.sent
+
+
+def predict(
+    path: NetworkPath | LabPath | Mapping[str, Any],
+    transport: Transport | Mapping[str, Any],
+    workload: Workload | Mapping[str, Any],
+    seed: ArrayLike | None = None,
+) -> Floats:
+    """Goodput of transfers, bit/s: payload over the time from the first byte's arrival to the last.
+
+    All fields of the three arguments broadcast against each other.
+
+    Args:
+        path: RTT, rate, queue, MTU, loss.
+        transport: Congestion control, streams, socket buffer, pacing.
+        workload: Either a size or a duration.
+        seed: Of a run in the testbed, which decides when its streams start within the first RTT; none for
+            evenly spaced starts.
+
+    Returns:
+        Of the arguments' common shape; a float64 array of no dimension for single numbers.
+
+    Raises:
+        UsageError: A value that is no number or out of range, a congestion control without a model, neither
+            or both of size and duration, or shapes that do not broadcast.
+    """
+    line = lab_path(path) if isinstance(path, LabPath) else _of(NetworkPath, path, "path")
+    how, what = _of(Transport, transport, "transport"), _of(Workload, workload, "workload")
+    given = [
+        _numbers(line.rtt_s, "path rtt_s"),
+        _numbers(line.rate_bps, "path rate_bps"),
+        _numbers(line.queue_bytes, "path queue_bytes", missing=True),
+        _numbers(line.mtu, "path mtu"),
+        _numbers(line.loss, "path loss", zero=True),
+        _numbers(line.framing_bytes, "path framing_bytes", zero=True),
+        _choice(how.cc),
+        _numbers(how.streams, "transport streams"),
+        granted_window(_numbers(how.buffer_bytes, "transport buffer_bytes", missing=True)),
+        _numbers(how.pacing_bps, "transport pacing_bps", missing=True),
+        _numbers(what.size_bytes, "workload size_bytes", missing=True),
+        _numbers(what.duration_s, "workload duration_s", missing=True),
+        _seeds(seed),
+    ]
+    try:
+        whole = np.broadcast_arrays(*given)
+    except ValueError as error:
+        raise UsageError(f"fields of path, transport and workload do not broadcast: {error}") from None
+    shape = whole[0].shape
+    rtt, rate, queue, mtu, loss, framing, cc, streams, window, pacing, size, duration, seeds = (
+        array.reshape(-1) for array in whole
+    )
+    if (mtu <= HEADERS_BYTES + FRAME_BYTES).any():
+        raise UsageError(f"path mtu must be above {HEADERS_BYTES + FRAME_BYTES} bytes of headers")
+    if (loss >= 1).any():
+        raise UsageError("path loss must be below 1")
+    if (streams != np.floor(streams)).any() or (streams > MOST_STREAMS).any():
+        raise UsageError(f"transport streams must be whole numbers, 1 to {MOST_STREAMS}")
+    if (np.isnan(size) == np.isnan(duration)).any():
+        raise UsageError("workload: give either size_bytes or duration_s, and not both")
+    if (size < streams).any():
+        raise UsageError("workload size_bytes is less than a byte for each stream")
+
+    payload = mtu - HEADERS_BYTES
+    per_s = rate / 8 / (mtu + FRAME_BYTES + framing)  # packets
+    queue = np.where(np.isnan(queue), rate * rtt / 8, queue)
+    b = per_s * rtt
+    each = np.where(np.isnan(pacing), np.inf, pacing / streams / 8 / (mtu + FRAME_BYTES) * rtt)
+    cases = Cases(
+        rtt_s=rtt,
+        b=b,
+        queue=np.maximum(queue / (mtu + FRAME_BYTES), 1),
+        # Pacing below the path's rate is as good as a window limit, for nothing queues.
+        window=np.minimum(window / payload, np.where(each * streams <= b, each, np.inf)),
+        share=np.where(np.isnan(size), np.inf, size / streams / payload),
+        end=np.where(np.isnan(duration), np.inf, duration / rtt),
+        loss=loss,
+        pacing=each,
+        beta=np.ones_like(rtt),
+        phase=np.zeros((len(rtt), 0)),
+    )
+    finish, sent = np.empty(len(rtt)), np.empty(len(rtt))
+    # Blocks of cases alike, which take about as many steps.
+    key = cc * (MOST_STREAMS + 1) + streams.astype(np.int64)
+    order = np.lexsort((np.minimum(cases.b, cases.window), key))
+    bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
+    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+        name, n = CONGESTION_CONTROLS[cc[order[low]]], int(streams[order[low]])
+        blocks = math.ceil((high - low) / max(_BLOCK // n, 512))
+        for ids in np.array_split(order[low:high], blocks):
+            block = cases.take(ids)
+            block.beta = np.full_like(block.b, BETA[name])
+            block.phase = _phases(n, None if seed is None else seeds[ids], len(ids))
+            finish[ids], sent[ids] = _group(name, n, block)
+    took = finish * rtt
+    with np.errstate(invalid="ignore"):
+        goodput = 8 * np.where(np.isnan(size), sent * payload / duration, size / took)
+    if (bbr := cc == CONGESTION_CONTROLS.index("bbr")).any():
+        # Every ten seconds BBR empties its window to see the least RTT.
+        lasting = np.where(np.isnan(duration), took, duration)
+        pause = np.floor(lasting / BBR_PROBE_EVERY_S) * (BBR_PROBE_RTT_S + rtt) / lasting
+        goodput = np.where(
+            bbr, goodput * np.where(np.isnan(size), 1 - np.minimum(pause, 1), 1 / (1 + pause)), goodput
+        )
+    # Packets are lost behind the bottleneck, whose time they took.
+    return np.asarray(np.minimum(goodput, per_s * (1 - loss) * payload * 8).reshape(shape))
+
+
+def predict_spec(spec: RunSpec) -> float:
+    """Goodput of one described run, bit/s.
+
+    Raises:
+        UsageError: A real host's path, or one of :func:`predict`.
+    """
+    if not isinstance(spec.path, LabPath):
+        raise UsageError(
+            f"'{spec.path}' is a real host: its rate and queue are not known; give predict a path"
+        )
+    duration = None if spec.duration is None else spec.duration / 1e9
+    how = Transport(spec.cc, spec.streams, spec.buffer, spec.pacing)
+    return float(predict(spec.path, how, Workload(spec.size, duration), spec.seed))
+
+
+def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
+    """Goodput of each run of a frame, bit/s; NaN for real hosts and congestion controls without a model.
+
+    Jitter, reordering, cross traffic and whatever else a path may have are left out of account.
+
+    Args:
+        runs: As :func:`fullpipe.read_runs` gives them.
+        seeded: Whether streams start as the run's seed has it, or evenly spaced.
+    """
+    out = np.full(len(runs), np.nan)
+    known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS)
+    which = known.to_numpy()
+    lab = runs.filter(known)
+
+    def column(name: str) -> Floats:
+        return lab[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+
+    if len(lab):
+        framing = lab["modality"].replace_strict(FRAMING_BYTES, default=0).fill_null(0)
+        path = NetworkPath(
+            rtt_s=column("rtt_ms") / 1e3,
+            rate_bps=column("rate_bps"),
+            queue_bytes=column("queue_bytes"),
+            mtu=column("mtu"),
+            loss=lab["loss"].fill_null(0.0).to_numpy(),
+            framing_bytes=framing.cast(pl.Float64).to_numpy(),
+        )
+        how = Transport(lab["cc"].to_numpy(), column("streams"), column("buffer_bytes"), column("pacing_bps"))
+        seeds = lab["seed"].to_numpy() if seeded else None
+        out[which] = predict(path, how, Workload(column("size_bytes"), column("duration_s")), seeds)
+    return out
