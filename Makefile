@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
 export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
-.PHONY: demo test build kernel validate bench profile lint clean setup setup-test binary python python-test
+.PHONY: demo test build kernel validate bench profile papers lint clean setup setup-test binary python python-test
 
 setup:
 	@scripts/setup
@@ -68,6 +68,13 @@ bench: kernel
 profile: kernel
 	@$(FULLPIPE) campaign run campaigns/shipped.toml --out runs/shipped
 	@cp runs/shipped/profile.json crates/fullpipe/shipped.json
+
+# The papers' findings beside ours: docs/papers.md from its campaigns, about two hours on two cores.
+papers: kernel
+	@$(MAKE) --no-print-directory profile
+	@for name in profiles traces sizes; do \
+		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
+	@.venv/bin/python3 -m lab.papers runs
 
 clean:
 	rm -rf target .venv demo runs

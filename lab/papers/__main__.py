@@ -49,6 +49,12 @@ def main() -> int:
     except FullpipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
+    except FileNotFoundError as error:
+        print(
+            f"error: {error.filename} is missing; run its campaign first ('make papers' does)",
+            file=sys.stderr,
+        )
+        return 3
     claims = [claim(data) for claim in CLAIMS]
     folder = arguments.write.with_suffix("")
     write_all(data, folder)

@@ -32,10 +32,11 @@ class Data:
         """Reads the campaigns' folders under `folder`.
 
         Raises:
-            RecordError: One of them is missing.
+            RecordError: No traces.
+            FileNotFoundError: Another campaign is missing or not finished.
         """
         profiles, sizes, lossy = (
-            read_runs(folder / name, samples=False).runs
+            pl.read_parquet(folder / name / "runs.parquet")
             for name in ("papers-profiles", "papers-sizes", "shipped")
         )
         return cls(profiles, sizes, lossy, read_runs(folder / "papers-traces"))
