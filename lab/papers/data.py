@@ -32,8 +32,7 @@ class Data:
         """Reads the campaigns' folders under `folder`.
 
         Raises:
-            RecordError: No traces.
-            FileNotFoundError: Another campaign is missing or not finished.
+            RecordError: One of them is missing or not finished.
         """
         profiles, sizes, lossy = (
             pl.read_parquet(folder / name / "runs.parquet")

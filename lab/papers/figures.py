@@ -191,7 +191,9 @@ def maps(data: Data) -> Figure:
         for n, colour in ((1, "C0"), (4, "C1"), (10, "C2")):
             t, aggregate, each = data.trace("cubic", n, rtt)
             for one in each:
-                grid[2 * column].plot(one[:-1] / 1e9, one[1:] / 1e9, ".", ms=2, color=colour, alpha=0.5, rasterized=True)
+                grid[2 * column].plot(
+                    one[:-1] / 1e9, one[1:] / 1e9, ".", ms=2, color=colour, alpha=0.5, rasterized=True
+                )
             grid[2 * column + 1].plot(
                 aggregate[:-1] / 1e9, aggregate[1:] / 1e9, ".", ms=3, color=colour, label=f"n = {n}"
             )

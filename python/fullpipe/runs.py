@@ -137,21 +137,49 @@ def _some(path: Path, count: int, skipped: list[Skipped]) -> None:
         raise RecordError(f"{path}: no readable record in it{why or '; run a campaign first'}")
 
 
+def _read_parquet(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        why = str(error).splitlines()[0]
+        raise RecordError(
+            f"{path}: cannot be read ({why}); make it anew with 'fullpipe analyze DIR'"
+        ) from error
+    wrong = next((name for name, kind in schema.items() if frame.schema.get(name) != kind), None)
+    if wrong is not None:
+        raise RecordError(
+            f"{path}: is not of this version: its column '{wrong}' is missing or of another type; "
+            "make it anew with 'fullpipe analyze DIR'"
+        )
+    return frame
+
+
+def _from_parquet(path: Path, samples: bool) -> Runs:
+    runs = _read_parquet(path, RUNS_SCHEMA)
+    held = pl.DataFrame(schema=SAMPLES_SCHEMA)
+    if samples:
+        held = _read_parquet(path.with_name("samples.parquet"), SAMPLES_SCHEMA)
+    return Runs(runs, held, pl.DataFrame(schema=QUEUE_SCHEMA))
+
+
 def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
-    """Reads all records of a folder, or one record.
+    """Reads all records of a folder, or one record, or the Parquet files that were made of them.
 
     Truncated or damaged records, those of another version and repeated ones are left out with a
     warning, and listed in `skipped`. Everything is held in memory: for more than that,
     :func:`write_parquet` and `polars.scan_parquet`.
 
     Args:
-        path: A folder with `*.ndjson`, or one such file.
+        path: A folder with `*.ndjson`, or one such file; or `runs.parquet`, which is faster, has its samples
+            beside it in `samples.parquet`, and no `queue`.
         samples: Whether to keep the samples, which are checked in any case.
 
     Raises:
-        RecordError: Nothing readable there.
+        RecordError: Nothing readable there, or Parquet of another version.
     """
     path = Path(path)
+    if path.suffix == ".parquet":
+        return _from_parquet(path, samples)
     skipped: list[Skipped] = []
     parts: list[_Parsed] = []
     for part in _parsed(list_records(path), skipped):

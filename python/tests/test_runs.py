@@ -144,3 +144,26 @@ def test_analyze_writes_and_prints(tmp_path: Path, small: list[RunSpec], command
     assert json.loads(as_json.stdout) == json.loads((tmp_path / "elsewhere" / "profile.json").read_text())
     assert command("analyze", "none").returncode == 5
     assert command("analyze").returncode == 2
+
+
+def test_parquet_reads_back(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "records"
+    for run in small[:3]:
+        synthetic.write(folder, run, samples=2)
+    written(folder)
+    records, parquet = read_runs(folder), read_runs(folder / "runs.parquet")
+    assert parquet.runs.equals(records.runs)
+    assert parquet.samples.sort("id", "t").equals(records.samples.sort("id", "t"))
+    assert read_runs(folder / "runs.parquet", samples=False).samples.is_empty()
+
+
+def test_parquet_of_another_version_is_named(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "records"
+    synthetic.write(folder, small[0], samples=1)
+    file = written(folder) / "runs.parquet"
+    pl.read_parquet(file).drop("cc").write_parquet(file)
+    with pytest.raises(RecordError, match=r"runs\.parquet: is not of this version: its column 'cc'"):
+        read_runs(file)
+    file.write_bytes(b"PAR1 no")
+    with pytest.raises(RecordError, match="cannot be read"):
+        read_runs(file)
