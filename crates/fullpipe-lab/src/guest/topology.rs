@@ -121,9 +121,12 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
                 let many = 1_000_000_u32.to_ne_bytes();
                 // Without its slack of 10 us, which is several packets at 10 Gb/s.
                 let slack = attribute(13, &0_u32.to_ne_bytes());
-                // One packet at a time, from the first on.
-                let frame = (path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32).to_ne_bytes();
-                let quanta = [attribute(3, &frame), attribute(4, &frame)].concat();
+                // One packet at a time, from the first on; or as many as take 2 us, where the clock, whose
+                // timers are no finer than half of that, would fall behind.
+                let frame = path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32;
+                let together = (path.rate.0 / 8 * 2 / 1_000_000).div_ceil(u64::from(frame)).max(1);
+                let quantum = (frame * together as u32).to_ne_bytes();
+                let quanta = [attribute(3, &quantum), attribute(4, &quantum)].concat();
                 Qdisc { kind: "fq", options: [attribute(1, &many), attribute(2, &many), quanta, slack].concat() }
             }
             _ => delay(path.rtt.0 / 2),
