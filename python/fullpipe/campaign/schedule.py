@@ -60,7 +60,8 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
         cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
-            dashboard_address=None,
+            # Not the usual port: another campaign may have it.
+            dashboard_address="127.0.0.1:0",
             memory_limit=0,
             silence_logs=logging.CRITICAL,
         )

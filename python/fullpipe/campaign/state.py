@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,6 +23,8 @@ class State:
     done: list[RunSpec]
     missing: list[RunSpec]
     factor: float
+    goodput_bps: Mapping[RunSpec, float] = field(default_factory=dict)
+    """Of the runs that are done."""
 
 
 def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
@@ -30,16 +32,18 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
     done: list[RunSpec] = []
     missing: list[RunSpec] = []
     timed: list[tuple[RunSpec, float]] = []
+    goodput_bps: dict[RunSpec, float] = {}
     for run in runs:
         result = read_outcome(record_path(run, folder))
         if result is None:
             missing.append(run)
             continue
         done.append(run)
+        goodput_bps[run] = float(result.get("goodput_bps") or 0.0)
         wall_s = (result.get("real") or {}).get("wall_s")
         if isinstance(wall_s, int | float):
             timed.append((run, float(wall_s)))
-    return State(done, missing, calibration(timed))
+    return State(done, missing, calibration(timed), goodput_bps)
 
 
 def prepare(folder: Path, runs: Sequence[RunSpec], file: Path, title: str | None) -> None:

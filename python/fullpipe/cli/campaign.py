@@ -3,21 +3,31 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fullpipe.campaign import expand, read_campaign
-from fullpipe.campaign.cost import estimate, model_s
-from fullpipe.campaign.execute import Outcome, find_binary
+from fullpipe.campaign.cost import Estimate, estimate
+from fullpipe.campaign.execute import find_binary
 from fullpipe.campaign.progress import Eta, Teller, duration
 from fullpipe.campaign.spec import RunSpec
-from fullpipe.campaign.state import State, inspect, note_failure, prepare
+from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
+from fullpipe.record import FAILED
 from fullpipe.units import counted
+
+if TYPE_CHECKING:
+    from fullpipe.campaign.adaptive import Search
+    from fullpipe.campaign.session import Session
+
+BUDGET = "12%"
 
 
 @click.group()
@@ -29,15 +39,21 @@ def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
-def _plan(runs: list[RunSpec], state: State, workers: int, as_json: bool) -> None:
+def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | None", as_json: bool) -> None:
     whole = estimate(runs, workers, state.factor)
     missing = estimate(state.missing, workers, state.factor)
+    todo = len(state.missing)
+    if search is not None:
+        todo = min(max(search.budget - len(state.done), 0), todo)
+        share = todo / len(state.missing) if state.missing else 0.0
+        missing = Estimate(missing.core_s * share, missing.wall_s * share)
     if as_json:
         plan = {
             "event": "plan",
             "runs": len(runs),
             "done": len(state.done),
             "missing": len(state.missing),
+            **({} if search is None else {"budget": search.budget}),
             "workers": workers,
             "calibration": round(state.factor, 3),
             "core_hours": round(missing.core_s / 3600, 4),
@@ -46,8 +62,9 @@ def _plan(runs: list[RunSpec], state: State, workers: int, as_json: bool) -> Non
         }
         print(json.dumps(plan))
         return
-    print(f"{counted(len(runs), 'run')}, {len(state.done)} done, {len(state.missing)} to do")
-    if state.missing:
+    most = "" if search is None else "at most "
+    print(f"{counted(len(runs), 'run')}, {len(state.done)} done, {most}{todo} to do")
+    if todo:
         print(
             f"about {duration(missing.wall_s)} with {counted(workers, 'worker')} "
             f"(about {duration(missing.core_s)} of one core)"
@@ -63,9 +80,125 @@ def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
     return content
 
 
+def _search_of(runs: list[RunSpec], budget: str) -> "Search":
+    from fullpipe.campaign.adaptive import Search, parse_budget
+
+    return Search(runs, parse_budget(budget, len(runs)))
+
+
+def _search(session: "Session", search: "Search", state: State, workers: int) -> dict[RunSpec, float]:
+    """Runs what a search asks for until it has what it needs; the goodput of all runs that are done."""
+    observed, failed = dict(state.goodput_bps), set[RunSpec]()
+    while batch := search.next(observed, failed, workers):
+        session.run(batch)
+        for run in batch:
+            goodput = session.goodput_bps(run)
+            if goodput is None:
+                failed.add(run)
+            else:
+                observed[run] = goodput
+    return observed
+
+
+def _raise_failures(failures: Counter[str], runs: int, folder: Path) -> None:
+    reasons = "".join(f"\n  {count} × {reason}" for reason, count in failures.most_common(10))
+    raise FailedError(
+        f"{sum(failures.values())} of {counted(runs, 'run')} failed, as noted in {folder / FAILED}; "
+        f"mend the cause and run the same command again{reasons}"
+    )
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A campaign, and how to run it."""
+
+    runs: list[RunSpec]
+    state: State
+    folder: Path
+    scheduler: str | None
+    workers: int
+    limit_s: float | None
+    as_json: bool
+
+    @contextmanager
+    def session(self, todo: list[RunSpec], count: int) -> Iterator["Session"]:
+        """A session in which `count` runs are expected, of those to do."""
+        from fullpipe.campaign.schedule import connect
+        from fullpipe.campaign.session import Session
+
+        # Workers of another machine look for their own.
+        binary = find_binary() if self.scheduler is None else None
+        factor = self.state.factor
+        try:
+            with connect(self.scheduler, min(self.workers, max(count, 1))) as client:
+                slots = sum(client.nthreads().values()) or self.workers
+                total = estimate(todo, slots, factor).core_s * count / len(todo)
+                with Teller(count, Eta(total, slots), self.as_json) as teller:
+                    yield Session(client, self.folder, binary, self.limit_s, teller, factor)
+        except KeyboardInterrupt:
+            _say("stopped; the same command goes on with what is missing")
+            raise
+
+    def finish(self, ran: int, failures: Counter[str], **facts: int) -> None:
+        """Writes profile and Parquet, and says how it went.
+
+        Raises:
+            FailedError: Some runs failed.
+        """
+        failed = sum(failures.values())
+        if failed < ran or self.state.done:
+            _finish(self.folder, self.as_json)
+        if self.as_json:
+            about = {"event": "campaign", "runs": len(self.runs), **facts, "ran": ran, "failed": failed}
+            print(json.dumps(about))
+        if failed:
+            _raise_failures(failures, len(self.runs), self.folder)
+
+
+def _run_all(job: _Job) -> None:
+    missing, failures = job.state.missing, Counter[str]()
+    if missing:
+        _say(f"{len(missing)} of {counted(len(job.runs), 'run')} to do, records in {job.folder}")
+        with job.session(missing, len(missing)) as session:
+            session.run(missing)
+        failures = session.failures
+    job.finish(len(missing), failures)
+    _say("the run is done" if len(job.runs) == 1 else f"all {len(job.runs)} runs are done")
+
+
+def _run_best(job: _Job, search: "Search") -> None:
+    from fullpipe.cli.best import best_events, tell_best
+
+    observed, failures, ran = dict(job.state.goodput_bps), Counter[str](), 0
+    all_of_them = counted(len(job.runs), "run")
+    if search.next(observed):
+        left = search.budget - len(observed)
+        _say(f"at most {left} of {all_of_them} to do, {len(observed)} done, records in {job.folder}")
+        with job.session(job.state.missing, left) as session:
+            observed = _search(session, search, job.state, job.workers)
+        failures, ran = session.failures, session.ran
+    found = search.best(observed)
+    if job.as_json:
+        print("\n".join(best_events(found)))
+    else:
+        tell_best(found)
+        print(f"{len(observed)} of {all_of_them} done ({len(observed) / len(job.runs):.0%})")
+    job.finish(ran, failures, budget=search.budget, used=len(observed))
+
+
 @campaign.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=Folder(), help="Folder of the records; runs/NAME by default.")
+@click.option(
+    "--find-best",
+    is_flag=True,
+    help="Do only the runs that decide which transport is best at each RTT, and print it.",
+)
+@click.option(
+    "--budget",
+    metavar="SHARE",
+    help="With --find-best: most runs to do, as a share of all or as a number; 12% by default.",
+)
 @click.option(
     "--scheduler", metavar="ADDRESS", help="A Dask scheduler that exists; its workers see --out too."
 )
@@ -78,6 +211,8 @@ def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
 def run(
     file: Path,
     out: Path | None,
+    find_best: bool,
+    budget: str | None,
     scheduler: str | None,
     workers: int | None,
     limit: float | None,
@@ -90,53 +225,27 @@ def run(
     its reason and does not stop the rest. Exit codes: 0 all done, 1 some runs failed, 2 wrong usage or
     file, 3 something missing, 5 output cannot be written, 130 interrupted.
     """
-    from fullpipe.campaign.schedule import connect, cores, run_all
+    from fullpipe.campaign.schedule import cores
 
+    if budget is not None and not find_best:
+        raise click.UsageError("--budget goes with --find-best; add it, or leave out --budget")
     described = read_campaign(file)
     runs = expand(described)
     folder = out or Path("runs") / file.stem
+    search = _search_of(runs, budget or BUDGET) if find_best else None
     state = inspect(runs, folder)
     workers = workers or cores()
     if dry_run:
-        _plan(runs, state, workers, as_json)
+        _plan(runs, state, workers, search, as_json)
         return 0
-    # Workers of another machine look for their own.
-    binary = find_binary() if scheduler is None else None
+    if scheduler is None:
+        find_binary()
     prepare(folder, runs, file, described.title)
-    failures: Counter[str] = Counter()
-
-    def ended(run: RunSpec, outcome: Outcome) -> None:
-        if not outcome.ok:
-            failures[outcome.reason] += 1
-            note_failure(folder, run, outcome)
-        cost = model_s(run) * state.factor
-        teller.ended(outcome.name, cost, outcome.ok, outcome.reason, outcome.wall_s)
-
-    if state.missing:
-        _say(f"{len(state.missing)} of {counted(len(runs), 'run')} to do, records in {folder}")
-        try:
-            with connect(scheduler, min(workers, len(state.missing))) as client:
-                slots = sum(client.nthreads().values()) or workers
-                eta = Eta(estimate(state.missing, slots, state.factor).core_s, slots)
-                with Teller(len(state.missing), eta, as_json) as teller:
-                    run_all(client, state.missing, folder.absolute(), binary, limit, ended)
-        except KeyboardInterrupt:
-            _say("stopped; the same command goes on with what is missing")
-            raise
-    failed = sum(failures.values())
-    if failed < len(state.missing) or state.done:
-        _finish(folder, as_json)
-    if as_json:
-        print(
-            json.dumps({"event": "campaign", "runs": len(runs), "ran": len(state.missing), "failed": failed})
-        )
-    if failed:
-        reasons = "".join(f"\n  {count} × {reason}" for reason, count in failures.most_common(10))
-        raise FailedError(
-            f"{failed} of {counted(len(runs), 'run')} failed, as noted in {folder / 'failed.ndjson'}; "
-            f"mend the cause and run the same command again{reasons}"
-        )
-    _say("the run is done" if len(runs) == 1 else f"all {len(runs)} runs are done")
+    job = _Job(runs, state, folder, scheduler, workers, limit, as_json)
+    if search is None:
+        _run_all(job)
+    else:
+        _run_best(job, search)
     return 0
 
 

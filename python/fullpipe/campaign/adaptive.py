@@ -1,0 +1,312 @@
+"""Finds the best transport of each path condition with a part of a campaign's runs.
+
+Best-arm identification with a Gaussian process (:mod:`fullpipe.campaign.surrogate`) that learns across RTTs
+and across transports. Every condition first gets the run that promises most; from then on each run goes
+where a transport may still beat its condition's best by more than :data:`TOLERANCE`, weighed by how much
+(expected improvement; Jones, Schonlau and Welch 1998), and of the two to that which tells them apart
+(as in top-two sampling; Russo 2016, Qin, Klabjan and Russo 2017).
+
+Decides, and does nothing: what was observed comes as arguments, runs to do and choices go back.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr
+
+from fullpipe.campaign.cost import model_s
+from fullpipe.campaign.spec import RunSpec
+from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, log_ceilings, posterior
+from fullpipe.errors import UsageError
+
+TOLERANCE = 0.02
+"""Differences in rate below this share do not matter."""
+WITHIN = 0.03
+"""A transport counts as best if its rate is less than this share below the highest."""
+CERTAIN = 0.99
+"""No more runs once every condition's choice is that sure to be within :data:`WITHIN`."""
+_CAUTION = 0.35
+"""Of nearly equals the better known is chosen: by the mean less so many standard deviations."""
+_AS_GOOD = 0.9
+"""A run that promises this share of the most may be taken instead, for being cheaper."""
+_DRAWS = 1000
+_ROUNDS = 8
+"""Batches that a budget is spread over at least, whatever the number of workers: decisions need results."""
+
+
+def parse_budget(text: str, runs: int) -> int:
+    """Runs that a budget such as `12%` or `40` allows of so many.
+
+    Raises:
+        UsageError: Neither, or nothing at all, or more than all.
+    """
+    share = text.strip().removesuffix("%")
+    try:
+        allowed = math.floor(runs * Fraction(share) / 100) if text.strip().endswith("%") else int(share)
+    except (ValueError, ZeroDivisionError):
+        allowed = 0
+    if not 1 <= allowed <= runs:
+        raise UsageError(
+            f"'{text}' is not a budget: give a share of the {runs} runs, as in '12%', or a number of them"
+        )
+    return allowed
+
+
+@dataclass(frozen=True)
+class Best:
+    """The transport chosen for one path condition."""
+
+    run: RunSpec
+    """One run of it: path, workload and transport."""
+    mean_bps: float | None
+    """Of its runs; none where none succeeded."""
+    n: int
+    sure: float
+    """Probability, by the model, that no other transport is better by :data:`WITHIN`."""
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Cells whose paths differ in RTT and queue only: they are learned together."""
+
+    runs: list[list[RunSpec]]
+    """Of each cell, by seed."""
+    conditions: list[NDArray[np.int64]]
+    """The cells of each path condition."""
+
+
+@dataclass
+class _View:
+    """What is known of one kind: log bit/s."""
+
+    kind: _Kind
+    known: Posterior
+    base: Array
+    cap: Array
+    count: NDArray[np.int64]
+    """Runs of each cell, those under way too."""
+    left: list[list[RunSpec]]
+    """Runs of each cell that nobody has begun."""
+
+    @property
+    def mean(self) -> Array:
+        return np.minimum(self.known.mean + self.base, self.cap)
+
+
+def _condition(run: RunSpec) -> RunSpec:
+    return replace(run, cc="cubic", streams=1, buffer=None, pacing=None, seed=0, sample=0)
+
+
+def _transport(run: RunSpec) -> tuple[object, ...]:
+    return run.cc, run.streams, run.buffer, run.pacing
+
+
+def _kind(condition: RunSpec) -> RunSpec:
+    path = condition.path
+    return condition if isinstance(path, str) else replace(condition, path=replace(path, rtt=0, queue=2**31))
+
+
+_Key = tuple[RunSpec, tuple[object, ...]]
+"""Condition and transport."""
+
+
+def _ordered(cells: Mapping[_Key, list[RunSpec]], seed: int) -> _Kind:
+    # Equals are taken in the order of the cells: no transport shall be first for its name.
+    keys = list(cells)
+    shuffled = [keys[i] for i in np.random.default_rng(seed).permutation(len(keys))]
+    conditions = list(dict.fromkeys(condition for condition, _ in keys))
+    of_cell = np.array([conditions.index(condition) for condition, _ in shuffled])
+    return _Kind(
+        [cells[key] for key in shuffled], [np.flatnonzero(of_cell == i) for i in range(len(conditions))]
+    )
+
+
+def _kinds(runs: Sequence[RunSpec], seed: int) -> list[_Kind]:
+    found: dict[RunSpec, dict[_Key, list[RunSpec]]] = {}
+    for run in runs:
+        condition = _condition(run)
+        cells = found.setdefault(_kind(condition), {})
+        cells.setdefault((condition, _transport(run)), []).append(run)
+    return [_ordered(cells, seed) for cells in found.values()]
+
+
+def _improvement(margin: Array, sd: Array) -> Array:
+    """Mean of the positive part of normal variables with those means and standard deviations."""
+    sd = np.maximum(sd, 1e-9)
+    z = margin / sd
+    return np.asarray(sd * (z * ndtr(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)))
+
+
+def _promise(mean: Array, cap: Array, than: float, sd: Array) -> Array:
+    """By how much each cell may exceed a value by more than the tolerance, but its cap never."""
+    beyond = np.where(np.isinf(cap), 0.0, _improvement(np.where(np.isinf(cap), 0.0, mean - cap), sd))
+    return np.asarray(np.maximum(_improvement(mean - than - TOLERANCE, sd) - beyond, 0.0))
+
+
+class Search:
+    """Which runs to do next, and which transports are best, from what was observed so far."""
+
+    def __init__(self, runs: Sequence[RunSpec], budget: int, seed: int = 1) -> None:
+        """Finds the conditions and transports of a campaign.
+
+        Args:
+            runs: All runs of the campaign.
+            budget: Runs to do at most, those already observed included.
+            seed: Of the order in which equals are taken.
+
+        Raises:
+            UsageError: Fewer runs than path conditions.
+        """
+        self.budget = budget
+        self._kinds = _kinds(runs, seed)
+        self._seed = seed
+        self._known: dict[int, tuple[tuple[object, ...], Posterior]] = {}
+        conditions = sum(len(kind.conditions) for kind in self._kinds)
+        if budget < conditions:
+            share = math.ceil(100 * conditions / len(runs))
+            raise UsageError(
+                f"a budget of {budget} of {len(runs)} runs is less than one for each of {conditions} path "
+                f"conditions; give --budget {conditions} or more ({share}%)"
+            )
+
+    def batch(self, workers: int, used: int) -> int:
+        """Runs to do at once: as many as there are workers, fewer where few are left to decide with."""
+        fair = min(workers, math.ceil(self.budget / _ROUNDS))
+        return max(fair, (self.budget - used) // 20)
+
+    def next(
+        self, observed: Mapping[RunSpec, float], failed: Collection[RunSpec] = (), workers: int = 1
+    ) -> list[RunSpec]:
+        """Runs to do at once, or none where the budget is used up or all is certain.
+
+        Args:
+            observed: Goodput in bit/s of the runs that are done.
+            failed: Runs that are not to be tried again.
+            workers: Runs that can go at the same time.
+        """
+        used = len(observed) + len(failed)
+        count = min(self.batch(workers, used), self.budget - used)
+        views = [self._view(index, observed, failed) for index in range(len(self._kinds))]
+        if count <= 0 or all(self._sure(view) >= CERTAIN for view in views):
+            return []
+        chosen: list[RunSpec] = []
+        while len(chosen) < count:
+            run = _pick(views)
+            if run is None:
+                break
+            chosen.append(run)
+        return chosen
+
+    def best(self, observed: Mapping[RunSpec, float]) -> list[Best]:
+        """The transport to use for each path condition, in the order of the campaign."""
+        found = []
+        for index in range(len(self._kinds)):
+            view = self._view(index, observed, ())
+            for cells in view.kind.conditions:
+                cell = _leader(view, cells)
+                seen = [observed[run] for run in view.kind.runs[cell] if run in observed]
+                mean = sum(seen) / len(seen) if seen else None
+                found.append(Best(view.kind.runs[cell][0], mean, len(seen), self._sure_of(view, cells)))
+        return found
+
+    def _view(self, index: int, observed: Mapping[RunSpec, float], failed: Collection[RunSpec]) -> _View:
+        kind = self._kinds[index]
+        first = [runs[0] for runs in kind.runs]
+        values = [[observed[run] for run in runs if run in observed] for runs in kind.runs]
+        base, cap = log_ceilings(first, [bps for found in values for bps in found])
+        key = tuple(map(tuple, values))
+        if self._known.get(index, ((), None))[0] != key:
+            logs = {i: [math.log(max(bps, 1.0)) - base[i] for bps in found] for i, found in enumerate(values)}
+            self._known[index] = key, posterior(features(first), Seen.of(logs))
+        known = self._known[index][1]
+        return _View(
+            kind,
+            replace(known),
+            base,
+            cap,
+            np.array([len(found) for found in values]),
+            [[run for run in runs if run not in observed and run not in failed] for runs in kind.runs],
+        )
+
+    def _sure(self, view: _View) -> float:
+        return min(self._sure_of(view, cells) for cells in view.kind.conditions)
+
+    def _sure_of(self, view: _View, cells: NDArray[np.int64]) -> float:
+        """Probability that a condition's choice is within :data:`WITHIN` of its best; 0 without a run."""
+        if not view.count[cells].any():
+            return 0.0
+        chosen = int(np.flatnonzero(cells == _leader(view, cells))[0])
+        values, vectors = np.linalg.eigh(view.known.covariance[np.ix_(cells, cells)])
+        draws = np.random.default_rng(self._seed).standard_normal((len(cells), _DRAWS))
+        offsets = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * draws)
+        drawn = np.minimum((view.known.mean + view.base)[cells, None] + offsets, view.cap[cells, None])
+        return float(np.mean(drawn[chosen] >= drawn.max(axis=0) + math.log(1 - WITHIN)))
+
+
+def _leader(view: _View, cells: NDArray[np.int64]) -> int:
+    """The cell of one condition to choose: of those with a run, or of all where there is none."""
+    seen = cells[view.count[cells] > 0]
+    among = seen if len(seen) else cells
+    return int(among[np.argmax((view.mean - _CAUTION * view.known.sd)[among])])
+
+
+def _first(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+    """What each cell of a condition without any run promises."""
+    mean, sd = view.mean[cells], view.known.sd[cells]
+    return _promise(mean, view.cap[cells], float(mean.max()), math.sqrt(2) * sd), cells
+
+
+def _next(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+    """What a run of each cell of a condition or of its leader promises, and of the two that to run."""
+    leader = _leader(view, cells)
+    covariance, mean = view.known.covariance, view.mean
+    spread = np.sqrt(np.diag(covariance) + view.known.noise)
+    # How far a run of the one or of the other moves what is known of the difference between them.
+    moves = np.abs(np.diag(covariance)[cells] - covariance[cells, leader]) / spread[cells]
+    leader_moves = np.abs(covariance[cells, leader] - covariance[leader, leader]) / spread[leader]
+    can = np.array([bool(view.left[cell]) for cell in cells])
+    use_leader = bool(view.left[leader]) & (~can | (leader_moves > moves))
+    sd = np.where(use_leader, leader_moves, moves)
+    promise = _promise(mean[cells], view.cap[cells], float(mean[leader]), sd)
+    promise[cells == leader] = 0.0
+    return promise, np.where(use_leader, leader, cells)
+
+
+@dataclass(frozen=True)
+class _Offer:
+    """A run that could be next."""
+
+    promise: float
+    cost: float
+    view: _View
+    cell: int
+
+
+def _offers(views: Sequence[_View], first: bool) -> list[_Offer]:
+    """The runs that could be next, of the conditions without any run or of the others."""
+    offers = []
+    for view in views:
+        for cells in view.kind.conditions:
+            if first == view.count[cells].any():
+                continue
+            for promise, cell in zip(*(_first if first else _next)(view, cells), strict=True):
+                if view.left[cell]:
+                    offers.append(_Offer(float(promise), model_s(view.left[cell][0]), view, int(cell)))
+    return offers
+
+
+def _pick(views: Sequence[_View]) -> RunSpec | None:
+    """Takes the run that promises most, or one nearly as good that is cheaper, out of what is left."""
+    offers = _offers(views, True) or _offers(views, False)
+    if not offers:
+        return None
+    most = max(offer.promise for offer in offers)
+    offer = min((o for o in offers if o.promise >= _AS_GOOD * most), key=lambda o: o.cost)
+    run = offer.view.left[offer.cell].pop(0)
+    offer.view.count[offer.cell] += 1
+    offer.view.known.expect(offer.cell)
+    return run

@@ -1,0 +1,99 @@
+"""What a run can reach at most, known before it runs: line rate, windows, and slow start.
+
+Nothing here is measured. A window of W bytes moves at most W per round trip, and slow start at most
+doubles the window every round trip (RFC 5681, section 3.1), from the initial ten segments (RFC 6928).
+"""
+
+import math
+
+from fullpipe.campaign.spec import ETHERNET_HEADER, LabPath, RunSpec
+
+INITIAL_SEGMENTS = 10
+HEADERS = 52
+"""IP, TCP and its timestamps: what an MTU holds beside payload, bytes."""
+WINDOW_SLACK = 1.06
+"""The kernel's windows come out some percent above the socket buffer."""
+FASTER_START = frozenset({"hybla"})
+"""Congestion controls that on long paths grow faster than slow start does."""
+
+
+def window(run: RunSpec) -> float:
+    """Bytes that all streams' buffers let into flight; infinite where the kernel chooses."""
+    return math.inf if run.buffer is None else run.streams * run.buffer * WINDOW_SLACK
+
+
+def most_in_flight(path: LabPath) -> float:
+    """Bytes that the path and its queue hold together: with no more window than that, no queue overflows."""
+    return path.rate * path.rtt / 8e9 + path.queue
+
+
+def _start(run: RunSpec, path: LabPath) -> float:
+    """Bytes of all streams' first windows."""
+    return float(INITIAL_SEGMENTS * (path.mtu - HEADERS) * run.streams)
+
+
+def _ramp(run: RunSpec, start: float, most: float) -> tuple[int, float]:
+    """Round trips until slow start has reached `most` bytes of window, and bytes sent in them."""
+    if run.cc in FASTER_START or start >= most:
+        return 0, 0.0
+    rounds = math.ceil(math.log2(most / start))
+    return rounds, start * (2.0**rounds - 1)
+
+
+def _in_time(seconds: float, rtt_s: float, start: float, ramp: tuple[int, float], steady: float) -> float:
+    rounds, ramped = ramp
+    if rounds * rtt_s >= seconds:
+        return float(start * (2.0 ** (seconds / rtt_s) - 1) * 8 / seconds)
+    return (ramped * 8 + (seconds - rounds * rtt_s) * steady) / seconds
+
+
+def _of_size(size: float, rtt_s: float, start: float, ramp: tuple[int, float], steady: float) -> float:
+    rounds, ramped = ramp
+    if ramped < size:
+        return size * 8 / (rounds * rtt_s + (size - ramped) * 8 / steady)
+    # Goodput counts from the first byte's arrival, which is that of the first window.
+    seconds = (math.log2(size / start + 1) - 1) * rtt_s
+    return size * 8 / seconds if seconds > 0 else math.inf
+
+
+def ceiling_bps(run: RunSpec) -> float | None:
+    """Goodput in bit/s that a run exceeds by a percent or two at most; none on a real path."""
+    path = run.path
+    if not isinstance(path, LabPath):
+        return None
+    payload = (path.mtu - HEADERS) / (path.mtu + ETHERNET_HEADER)
+    rate = min(path.rate * payload, run.pacing or math.inf)
+    rtt_s = path.rtt * 1e-9
+    if rtt_s == 0:
+        return rate
+    start = _start(run, path)
+    most = min(window(run), rate * rtt_s / 8)
+    ramp, steady = _ramp(run, start, most), most * 8 / rtt_s
+    if run.duration is not None:
+        return min(rate, _in_time(run.duration * 1e-9, rtt_s, start, ramp, steady))
+    return min(rate, _of_size(float(run.size or 1), rtt_s, start, ramp, steady))
+
+
+def is_calm(run: RunSpec) -> bool:
+    """Whether nothing on the path happens at random, so that seeds hardly matter."""
+    path = run.path
+    return isinstance(path, LabPath) and not any(
+        (path.loss, path.loss_back, path.reorder, path.duplicate, path.corrupt, path.jitter, path.cross,
+         path.host_noise)
+    )  # fmt: skip
+
+
+def is_lossless(run: RunSpec) -> bool:
+    """Whether the windows are too small to fill the queue, so that nothing is ever lost."""
+    return isinstance(run.path, LabPath) and is_calm(run) and window(run) <= most_in_flight(run.path)
+
+
+def is_short(run: RunSpec) -> bool:
+    """Whether all is sent before slow start fills path and queue, so that nothing is ever lost."""
+    if not isinstance(run.path, LabPath) or not is_calm(run) or run.size is None or run.cc in FASTER_START:
+        return False
+    start = _start(run, run.path)
+    rounds = math.floor(math.log2(run.size / start + 1))
+    last_full = start * 2.0 ** (rounds - 1)
+    rest = run.size - start * (2.0**rounds - 1)
+    return max(last_full, rest) <= most_in_flight(run.path)

@@ -1,0 +1,249 @@
+"""What is known of all transports at all RTTs from the few that were measured: a Gaussian process.
+
+It describes the logarithm of goodput over its ceiling (:mod:`fullpipe.campaign.ceiling`), for paths that
+differ in RTT and queue only, as a sum of Gaussian processes: what all transports share at an RTT (Matérn
+3/2 over log RTT), what a transport has at every RTT, what it has at one RTT and near it, and what nobody
+could foresee. Transports are near each other by congestion control, log streams, and log of the window as
+far as the path can hold it. Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006),
+algorithm 2.1; the amplitudes and lengths are those most probable given what was seen and a prior.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.optimize import minimize
+
+from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, most_in_flight, window
+from fullpipe.campaign.spec import LabPath, RunSpec
+
+Array = NDArray[np.float64]
+
+CAP = math.log(1.01)
+"""How far above its ceiling a run may come: the first window's bytes count, the time before them doesn't."""
+CC_CORRELATION = 0.3
+AUTO_CORRELATION = 0.5
+
+# How far from its ceiling a run may end, and how much it varies with its seed, next to others.
+LOSSLESS = (0.2, 0.1)
+ALONE = (0.4, 0.1)
+SHORT = (0.4, 0.5)
+ANY = (1.0, 1.0)
+REAL = (4.0, 1.0)
+
+_MEAN, _MEAN_SD = -0.1, 0.15
+_WINDOW_LENGTH, _PACING_LENGTH, _QUEUE_LENGTH = 1.0, 0.5, 1.5
+_JITTER = 1e-10
+
+# Amplitudes are of log goodput, lengths of log RTT and log streams.
+_PRIOR = {
+    "shared": (0.10, 0.30),
+    "shared_length": (1.5, 0.25),
+    "transport": (0.10, 0.30),
+    "local": (0.12, 0.30),
+    "local_length": (1.0, 0.25),
+    "own": (0.015, 0.30),
+    "noise": (0.05, 0.35),
+    "streams_length": (1.0, 0.25),
+}
+"""Median, and standard deviation of the logarithm."""
+_MEDIAN = np.log([median for median, _ in _PRIOR.values()])
+_SD = np.array([sd for _, sd in _PRIOR.values()])
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the process knows of each cell (transport at an RTT), one array element each."""
+
+    rtt: Array
+    """Log of ms."""
+    queue: Array
+    """Log of BDPs."""
+    cc: NDArray[np.int64]
+    streams: Array
+    """Log."""
+    window: Array
+    """Log of the share of what the path holds."""
+    auto: NDArray[np.bool_]
+    pacing: Array
+    """Log of the share of the path's rate."""
+    doubt: Array
+    """How far below its ceiling the cell may be, relative to others."""
+    quiet: Array
+    """How much its runs vary, relative to others."""
+
+    def at(self, cells: NDArray[np.int64]) -> "Features":
+        """Those of some cells."""
+        return Features(**{name: values[cells] for name, values in vars(self).items()})
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, 1e-6))
+
+
+def _path_features(run: RunSpec) -> tuple[float, float, float, float]:
+    path = run.path
+    if not isinstance(path, LabPath):
+        return 0.0, 0.0, 0.0, 0.0
+    held = most_in_flight(path)
+    share = min(window(run) / held, 1.0)
+    pacing = 1.0 if run.pacing is None else min(run.pacing / path.rate, 1.0)
+    bdp = path.rate * path.rtt / 8e9
+    return _log(path.rtt / 1e6), _log(path.queue / bdp) if bdp else 0.0, _log(share), _log(pacing)
+
+
+def _doubt(run: RunSpec) -> tuple[float, float]:
+    if isinstance(run.path, str):
+        return REAL
+    if is_lossless(run):
+        return LOSSLESS
+    if run.streams == 1 and is_calm(run):
+        return ALONE
+    return SHORT if is_short(run) else ANY
+
+
+def features(runs: Sequence[RunSpec]) -> Features:
+    """Those of cells, of which one run each is given."""
+    ccs = sorted({run.cc for run in runs})
+    of_path = np.array([_path_features(run) for run in runs])
+    of_run = np.array([_doubt(run) for run in runs])
+    return Features(
+        rtt=of_path[:, 0],
+        queue=of_path[:, 1],
+        cc=np.array([ccs.index(run.cc) for run in runs]),
+        streams=np.log([float(run.streams) for run in runs]),
+        window=of_path[:, 2],
+        auto=np.array([run.buffer is None for run in runs]),
+        pacing=of_path[:, 3],
+        doubt=of_run[:, 0],
+        quiet=of_run[:, 1],
+    )
+
+
+def _gauss(x: Array, length: float) -> Array:
+    distance = (x[:, None] - x[None, :]) / length
+    return np.asarray(np.exp(-0.5 * distance * distance))
+
+
+def _matern(x: Array, length: float) -> Array:
+    distance = np.abs(x[:, None] - x[None, :]) * (math.sqrt(3) / length)
+    return np.asarray((1 + distance) * np.exp(-distance))
+
+
+def _same(x: NDArray[np.int64] | NDArray[np.bool_], otherwise: float) -> Array:
+    return np.where(x[:, None] == x[None, :], 1.0, otherwise)
+
+
+def _kernel(of: Features, logs: Array) -> Array:
+    p = dict(zip(_PRIOR, np.exp(logs), strict=True))
+    transport = _same(of.cc, CC_CORRELATION) * _same(of.auto, AUTO_CORRELATION)
+    transport *= _gauss(of.streams, p["streams_length"]) * _gauss(of.window, _WINDOW_LENGTH)
+    transport *= _gauss(of.pacing, _PACING_LENGTH)
+    queue = _gauss(of.queue, _QUEUE_LENGTH)
+    total = _MEAN_SD**2 + p["shared"] ** 2 * queue * _matern(of.rtt, p["shared_length"])
+    total += transport * (p["transport"] ** 2 + p["local"] ** 2 * queue * _matern(of.rtt, p["local_length"]))
+    total *= np.outer(of.doubt, of.doubt)
+    return np.asarray(total + np.diag((p["own"] * of.doubt) ** 2))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was measured of some cells: log goodput over the ceiling."""
+
+    cells: NDArray[np.int64]
+    count: Array
+    mean: Array
+    squares: Array
+    """Sum of squared differences from the mean."""
+
+    @classmethod
+    def of(cls, values: Mapping[int, Sequence[float]]) -> "Seen":
+        """Of the values of each cell's runs."""
+        cells = sorted(cells for cells, found in values.items() if found)
+        found = [np.asarray(values[cell]) for cell in cells]
+        return cls(
+            np.array(cells, dtype=np.int64),
+            np.array([float(len(x)) for x in found]),
+            np.array([float(x.mean()) for x in found]),
+            np.array([float(((x - x.mean()) ** 2).sum()) for x in found]),
+        )
+
+
+def _spread(of: Features, seen: Seen, logs: Array) -> Array:
+    """Variance of each seen cell's mean over its runs."""
+    noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")]))
+    return np.asarray(noise * of.quiet**2 / seen.count)
+
+
+def _improbability(logs: Array, of: Features, seen: Seen) -> float:
+    """Minus the logarithm of the posterior density of the hyperparameters, but for a constant."""
+    spread = _spread(of, seen, logs)
+    covariance = _kernel(of, logs) + np.diag(spread + _JITTER)
+    try:
+        root = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return 1e10
+    white = solve_triangular(root, seen.mean - _MEAN * of.doubt, lower=True)
+    each = spread * seen.count
+    repeats = 0.5 * float((seen.squares / each + (seen.count - 1) * np.log(each)).sum())
+    prior = 0.5 * float((((logs - _MEDIAN) / _SD) ** 2).sum())
+    return 0.5 * float(white @ white) + float(np.log(np.diag(root)).sum()) + repeats + prior
+
+
+def _fit(of: Features, seen: Seen) -> Array:
+    if len(seen.cells) < 3:
+        return _MEDIAN
+    bounds = list(zip(_MEDIAN - 3 * _SD, _MEDIAN + 3 * _SD, strict=True))
+    found = minimize(
+        _improbability, _MEDIAN, (of.at(seen.cells), seen), "L-BFGS-B", bounds=bounds, options={"maxiter": 40}
+    )
+    return np.asarray(found.x)
+
+
+@dataclass
+class Posterior:
+    """Log goodput over the ceiling of all cells, as known from what was seen."""
+
+    mean: Array
+    covariance: Array
+    noise: Array
+    """Variance of one more run of each cell."""
+
+    def expect(self, cell: int) -> None:
+        """Knows as much as after one more run of a cell that gives what is expected."""
+        along = self.covariance[:, cell]
+        self.covariance = self.covariance - np.outer(along, along) / (along[cell] + self.noise[cell])
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviation of each cell."""
+        return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
+
+
+def posterior(of: Features, seen: Seen) -> Posterior:
+    """What is known of all cells from those seen."""
+    logs = _fit(of, seen)
+    prior, mean = _kernel(of, logs), _MEAN * of.doubt
+    noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")])) * of.quiet**2
+    if len(seen.cells) == 0:
+        return Posterior(mean, prior, noise)
+    known = prior[np.ix_(seen.cells, seen.cells)] + np.diag(noise[seen.cells] / seen.count + _JITTER)
+    factor, along = cho_factor(known, lower=True), prior[:, seen.cells]
+    mean = mean + along @ cho_solve(factor, seen.mean - mean[seen.cells])
+    return Posterior(mean, prior - along @ cho_solve(factor, along.T), noise)
+
+
+def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
+    """Log bit/s that cells are measured by, and that they cannot exceed.
+
+    On a real path nothing is known beforehand: the median of what was seen serves, and nothing bounds it.
+    """
+    ceilings = [ceiling_bps(run) for run in runs]
+    if any(ceiling is None for ceiling in ceilings):
+        middle = float(np.median(np.log(seen_bps))) if seen_bps else math.log(1e9)
+        return np.full(len(runs), middle), np.full(len(runs), math.inf)
+    logs = np.log([ceiling or 1.0 for ceiling in ceilings])
+    return logs, logs + CAP
