@@ -16,7 +16,6 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 from common import machine, verdict  # noqa: E402
-
 from fullpipe.model.predict import (  # noqa: E402
     CONGESTION_CONTROLS,
     NetworkPath,

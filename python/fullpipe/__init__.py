@@ -1,12 +1,74 @@
-"""fullpipe's scientific half: records as data frames, profiles, campaigns, reports.
+"""fullpipe's scientific half: records as data frames, profiles, answers, campaigns, reports.
 
 >>> import fullpipe
->>> runs = fullpipe.read_runs("runs/demo")  # doctest: +SKIP
+>>> runs = fullpipe.read_runs("demo/runs")  # doctest: +SKIP
 >>> runs.runs.group_by("cc", "rtt_ms").mean()  # doctest: +SKIP
+>>> fullpipe.answers.answer(runs)["sections"][0]["decision"]  # doctest: +SKIP
+
+Modules are loaded when they are first used:
+
+- `answers`: everything below in one go, as `fullpipe analyze` stores it;
+- `profile`: mean throughput against RTT, with its spread over runs;
+- `transition`: where a profile turns from concave to convex;
+- `model`: ramp-up and sustainment, fits of profiles, closed forms;
+- `dynamics`: traces, Poincaré maps, Lyapunov exponents;
+- `confidence`: intervals, ties between transports, how many runs would tell;
+- `campaign`, `report`, `runs`, `units`, `errors`: running, drawing, reading; quantities; what goes wrong.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fullpipe import (
+        answers,
+        campaign,
+        confidence,
+        dynamics,
+        errors,
+        model,
+        profile,
+        report,
+        runs,
+        transition,
+        units,
+    )
+    from fullpipe.runs import Runs, read_runs, write_parquet
 
 __version__ = "0.1.0"
 
-from fullpipe.runs import Runs, read_runs, write_parquet
+__all__ = [
+    "Runs",
+    "__version__",
+    "answers",
+    "campaign",
+    "confidence",
+    "dynamics",
+    "errors",
+    "model",
+    "profile",
+    "read_runs",
+    "report",
+    "runs",
+    "transition",
+    "units",
+    "write_parquet",
+]
 
-__all__ = ["Runs", "__version__", "read_runs", "write_parquet"]
+_OF_RUNS = ("Runs", "read_runs", "write_parquet")
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a module, or what comes from `fullpipe.runs`, when it is first asked for."""
+    if name in _OF_RUNS:
+        value = getattr(import_module("fullpipe.runs"), name)
+        globals()[name] = value
+        return value
+    if name in __all__:
+        return import_module(f"fullpipe.{name}")
+    raise AttributeError(f"module 'fullpipe' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
-"""From a folder of records to Parquet and a profile, and the profile as a table."""
+"""From a folder of records to Parquet, a profile and answers; the profile as a table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,39 @@ def analyze(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
     content = profile(runs.runs)
     write_profile(out / "profile.json", content)
     return content, runs
+
+
+def analyze_whole(
+    folder: Path, out: Path, *, parts: Iterable[str] | None = None, quick: bool = False
+) -> tuple[dict[str, Any], Runs]:
+    """As :func:`analyze`, and answers: writes `analysis.json` as well.
+
+    Args:
+        folder: With records, or with the Parquet that was made of them and no record.
+        out: Where everything is written.
+        parts: Some of :data:`fullpipe.answers.PARTS`; None for all.
+        quick: Whether to leave out what takes resampling.
+
+    Returns:
+        The content of `analysis.json`, and the runs without their samples.
+
+    Raises:
+        UsageError: A part that there is not.
+        RecordError: Nothing readable there, or the output cannot be written.
+    """
+    from fullpipe.answers import PARTS, answer, check_parts, load, write_analysis
+    from fullpipe.answers.source import digest
+    from fullpipe.answers.store import FILE
+
+    chosen = check_parts(PARTS if parts is None else parts)
+    source = load(folder, out)
+    write_profile(out / "profile.json", profile(source.runs.runs))
+    content = answer(source.runs, source.samples, parts=chosen, quick=quick)
+    # What the answers are about stands before them.
+    content = {"records": digest(folder)} | content
+    content = {"kind": content["kind"], "version": content["version"]} | content
+    write_analysis(out / FILE, content)
+    return content, source.runs
 
 
 def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -1,14 +1,17 @@
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import synthetic
-from conftest import ROOT, Command
+from conftest import ROOT, Command, campaign_of
 from matplotlib.image import imread
 
+from fullpipe.answers import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.report import report
@@ -40,15 +43,92 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.parent / "report.html"
 
 
+LABELS = {
+    "profile": "Mean throughput against RTT",
+    "box": "Box plots of throughput at each RTT",
+    "transition": "Where profiles turn",
+    "phases": "Ramp-up and sustainment against RTT",
+    "traces": "Goodput over time",
+    "dynamics": "Poincaré maps after ramp-up",
+}
+
+
 def test_the_figures_show_in_a_browser(page: Path) -> None:
     dom = chromium("--dump-dom", page.as_uri())
-    for label in ("Mean throughput against RTT", "Box plots of throughput at each RTT", "Goodput over time"):
-        assert len(re.findall(f'<svg[^>]* aria-label="{label}', dom)) == 1
-    assert dom.count("<figure>") == 3
-    assert dom.count("fullpipe campaign run campaigns/demo.toml --out ") == 3
+    shown = [name for name, label in LABELS.items() if re.search(f'<svg[^>]* aria-label="{label}', dom)]
+    assert shown == ["profile", "box", "transition", "traces"]
+    assert dom.count("<figure>") == 4
+    for name in shown:
+        assert f"--figure {name} -o {name}.svg</pre>" in dom
+    assert dom.count("fullpipe campaign run campaigns/demo.toml --out ") == 1
     assert "10 Gb/s, 0.4 to 366 ms" in dom
     assert "scalable × 10, 1GB" in dom
     assert "fullpipe measure lab:rtt=366ms," in dom
+    assert "cannot be told from" in dom or "better than all others" in dom
+
+
+def test_what_has_no_data_is_left_out_with_a_word_why(page: Path) -> None:
+    html = page.read_text()
+    (words,) = re.findall("<h3>Not shown</h3>(.*?)</section>", html, re.DOTALL)
+    assert "Ramp-up and sustainment: " in words and "throughput still rises at the end" in words
+    assert "Poincaré maps: " in words
+    assert "Dynamics after ramp-up" not in html
+
+
+def made_steady(file: Path) -> None:
+    """Gives a record's streams a short ramp-up, and then rates that vary a little."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    random = Random(file.name)
+    read: dict[tuple[str, int], int] = {}
+    for line in lines:
+        if line["kind"] == "sample":
+            stream = line["end"], line["stream"]
+            level = min(line["t"] / 0.4, 1) * 1e6
+            read[stream] = read.get(stream, 0) + int(level * random.uniform(0.9, 1.1))
+            line["bytes"] = read[stream]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two capacities that ramp up and then vary a little, sampled often."""
+    folder = tmp_path_factory.mktemp("steady") / "r"
+    text = """
+    [[grid]]
+    seeds = 2
+    sample = "20ms"
+    path = { rtt = ["11.8ms", "45.6ms", "91.6ms"], rate = ["1gbit", "10gbit"] }
+    transport = { cc = "cubic", buffer = "1GB" }
+    workload = { duration = "4s" }
+    """
+    for run in expand(campaign_of(folder.parent, text)):
+        made_steady(synthetic.write(folder, run, samples=200))
+    return folder
+
+
+def test_dynamics_and_phases_are_drawn(steady: Path, command: Command, tmp_path: Path) -> None:
+    assert report(steady, tmp_path / "out.html") == 12
+    html = (tmp_path / "out.html").read_text()
+    for label in LABELS.values():
+        assert html.count(f'aria-label="{label}') == 2, label
+    assert "--figure dynamics --section 2 -o dynamics-2.svg" in html
+    for name, label in LABELS.items():
+        done = command("report", steady, "--figure", name, "--section", "2")
+        assert done.returncode == 0, done.stderr
+        svg = (tmp_path / f"{name}.svg").read_text()
+        assert svg.startswith("<svg") and f'aria-label="{label}' in svg
+    wrong = command("report", steady, "--figure", "box", "--section", "3")
+    assert wrong.returncode == 2
+    assert "there is no section 3" in wrong.stderr
+
+
+def test_a_stored_analysis_gives_the_same_page(steady: Path, command: Command, tmp_path: Path) -> None:
+    report(steady, tmp_path / "out.html")
+    first = (tmp_path / "out.html").read_bytes()
+    assert command("analyze", steady).returncode == 0
+    assert stored(steady) is not None
+    report(steady, tmp_path / "out.html")
+    assert (tmp_path / "out.html").read_bytes() == first
 
 
 def test_a_picture_of_it_is_not_blank(page: Path) -> None:

@@ -20,10 +20,17 @@ from fullpipe.units import counted
 )
 @click.option(
     "--figure",
-    type=click.Choice(["profile", "box"]),
-    help="Write only this figure, as SVG: mean throughput against RTT, or box plots of the runs.",
+    type=click.Choice(["profile", "box", "transition", "phases", "traces", "dynamics"]),
+    help="Write only this figure, as SVG.",
 )
-def report(folder: Path, out: Path | None, figure: str | None) -> int:
+@click.option(
+    "--section",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    help="Of which section of the page the figure is; 1 by default.",
+)
+def report(folder: Path, out: Path | None, figure: str | None, section: int) -> int:
     """Writes one self-contained HTML file about the records in DIR.
 
     Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be written.
@@ -33,7 +40,7 @@ def report(folder: Path, out: Path | None, figure: str | None) -> int:
 
     out = out or Path(f"{figure}.svg" if figure else "report.html")
     if figure:
-        write_figure(folder, figure, out)
+        write_figure(folder, figure, out, section)
         print(f"wrote {out}", file=sys.stderr)
         return 0
     count = write(folder, out)

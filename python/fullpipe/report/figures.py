@@ -57,7 +57,7 @@ def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
 
 
 @dataclass(frozen=True)
-class _Series:
+class Series:
     """How one transport's line looks: colour, marker and width by congestion control, the rest by streams."""
 
     colour: str
@@ -69,12 +69,13 @@ class _Series:
     """Where its points stand between those of the others, from -0.5 to 0.5."""
 
 
-def _looks(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int], _Series]:
+def looks_of(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int], Series]:
+    """How each congestion control with each number of streams is drawn."""
     palette = colours(list(ccs))
-    looks: dict[tuple[str, int], _Series] = {}
+    looks: dict[tuple[str, int], Series] = {}
     for number, (cc, streams) in enumerate(product(ccs, counts)):
         index, rank = ccs.index(cc), len(counts) - 1 - counts.index(streams)
-        looks[cc, streams] = _Series(
+        looks[cc, streams] = Series(
             colour=palette[cc],
             marker=MARKERS[index % len(MARKERS)],
             # Each narrower than those it is drawn over, so that lines that coincide all show.
@@ -86,7 +87,7 @@ def _looks(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int], _
     return looks
 
 
-def _set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
+def set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
     """Where each RTT's point of one series is drawn, so that equal means do not hide each other."""
     if min(every) <= 0 or len(every) < 2:
         return {rtt: rtt * 1.1**shift for rtt in every}
@@ -94,8 +95,8 @@ def _set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
     return {rtt: rtt * factor for rtt in every}
 
 
-def _line(axes: Axes, entry: Entry, look: _Series, every: Sequence[float]) -> None:
-    points, at = entry["points"], _set_apart(every, look.shift)
+def _line(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> None:
+    points, at = entry["points"], set_apart(every, look.shift)
     mean = np.array([p["mean_bps"] for p in points]) / 1e9
     half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
     axes.errorbar(
@@ -105,9 +106,9 @@ def _line(axes: Axes, entry: Entry, look: _Series, every: Sequence[float]) -> No
     )  # fmt: skip
 
 
-def _mark_what_leaves(axes: Axes, entry: Entry, look: _Series, every: Sequence[float]) -> None:
+def _mark_what_leaves(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> None:
     """A triangle where an interval goes on beyond the plotted range."""
-    (low, high), at = axes.get_ylim(), _set_apart(every, look.shift)
+    (low, high), at = axes.get_ylim(), set_apart(every, look.shift)
     for point in entry["points"]:
         if point["high_bps"] is None:
             continue
@@ -121,8 +122,9 @@ def _mark_what_leaves(axes: Axes, entry: Entry, look: _Series, every: Sequence[f
                 )  # fmt: skip
 
 
-def _profile_legend(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
-    looks = _looks(ccs, counts)
+def legend_of(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
+    """A legend of congestion controls, and of numbers of streams."""
+    looks = looks_of(ccs, counts)
     handles = []
     for cc in ccs:
         look = looks[cc, counts[-1]]
@@ -154,7 +156,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
     counts = chosen(stream_counts(entries))
     entries = [entry for entry in entries if entry["transport"]["streams"] in counts]
     ccs, every = _ccs(entries), rtts(entries)
-    looks = _looks(ccs, counts)
+    looks = looks_of(ccs, counts)
     with mpl.rc_context(RC):
         panels = buffers(entries)
         figure = new_figure(4.1 if len(panels) < 4 else 3.6)
@@ -173,7 +175,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
                 _mark_what_leaves(axes, entry, look, every)
             axes.set_title(_buffer_title(buffer), pad=9)
             axes.set_xlabel("RTT, ms (logarithmic)")
-        handles = _profile_legend(ccs, counts)
+        handles = legend_of(ccs, counts)
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
         return to_svg(figure, f"profile {title}", f"Mean throughput against RTT: {title}")
 

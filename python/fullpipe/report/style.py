@@ -60,8 +60,8 @@ def new_figure(height_in: float) -> Figure:
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
-def rtt_axis(axes: Axes, rtts: list[float]) -> None:
-    """A logarithmic axis that names the RTTs that were measured."""
+def rtt_axis(axes: Axes, rtts: list[float], apart: float = 0.06) -> None:
+    """A logarithmic axis that names the RTTs that were measured, if they are so far apart on it."""
     positive = [rtt for rtt in rtts if rtt > 0]
     axes.set_xscale("log" if positive == rtts else "linear")
     ticks: list[float] = []
@@ -69,7 +69,7 @@ def rtt_axis(axes: Axes, rtts: list[float]) -> None:
     span = max(max(positive, default=1) / min(positive, default=1), 2.0)
     for rtt in rtts:
         # Neighbours such as 11.6 and 11.8 would print over each other.
-        crowded = any(label and rtt < at * span**0.06 for at, label in zip(ticks, labels, strict=True))
+        crowded = any(label and rtt < at * span**apart for at, label in zip(ticks, labels, strict=True))
         ticks.append(rtt)
         labels.append("" if crowded else f"{rtt:g}")
     axes.xaxis.set_major_locator(FixedLocator(ticks))

@@ -1,0 +1,128 @@
+"""Answers about the dynamics of one run: exponents and Poincaré maps, of all streams and of each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullpipe.answers.phases import few_bins
+from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample
+from fullpipe.errors import UsageError
+
+Floats = NDArray[np.float64]
+
+LEAST_POINTS = 50
+MOST_STREAMS = 16
+_EVEN = 0.05
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """The part of a run's traces after ramp-up, at intervals of at least an RTT.
+
+    Attributes:
+        interval_s: How long the intervals are, all alike.
+        aggregate: Throughput of all streams, bit/s, shape (n,).
+        per_stream: Of each stream, bit/s, shape (streams, n).
+    """
+
+    interval_s: float
+    aggregate: Floats
+    per_stream: Floats
+
+
+def sustained(trace: Traces) -> Sustained:
+    """Cuts ramp-up and the tail in which streams have finished, and joins intervals shorter than an RTT.
+
+    Within an RTT a window may go in bursts: a map of shorter intervals would show those.
+
+    Args:
+        trace: As :func:`fullpipe.dynamics.traces` gives it.
+
+    Raises:
+        UsageError: One cannot say that ramp-up ended, or too few values are left.
+    """
+    t, _ = drop_ramp(trace.t_s, trace.aggregate, rtt_s=trace.rtt_s, start_s=trace.start_s)
+    first = int(np.searchsorted(trace.t_s, t[0]))
+    end = first + len(t)
+    # The interval in which a stream gets its last byte is a partial one for that stream.
+    active = [np.flatnonzero(rates)[-1] for rates in trace.per_stream if rates.any()]
+    end = min(end, int(min(active))) if len(trace.per_stream) > 1 else end
+    count, interval = end - first, trace.interval_s
+    joined = max(1, int(np.ceil(trace.rtt_s / interval - _EVEN)))
+    if count // joined < LEAST_POINTS:
+        raise UsageError(
+            f"fewer than {LEAST_POINTS} intervals of a sample or an RTT are left after ramp-up,"
+            " with every stream at work; a longer run would tell"
+        )
+    cut = slice(first, end)
+    start = float(trace.t_s[first - 1]) if first else trace.start_s
+    if joined == 1:
+        return Sustained(interval, trace.aggregate[cut], trace.per_stream[:, cut])
+
+    def join(rates: Floats) -> Floats:
+        return resample(trace.t_s[cut], rates[cut], interval * joined, start_s=start)[1]
+
+    return Sustained(interval * joined, join(trace.aggregate), np.stack([*map(join, trace.per_stream)]))
+
+
+def _exponent(rates: Floats) -> dict[str, Any]:
+    try:
+        found = lyapunov(rates)
+    except UsageError as error:
+        return {"cannot_say": str(error)}
+    ci = found.ci or (None, None)
+    return {
+        "exponent": found.exponent,
+        "low": ci[0],
+        "high": ci[1],
+        "unit": found.unit,
+        "surrogate_percentile": found.surrogate_percentile,
+        "verdict": found.verdict,
+        "bandwidth_bps": found.bandwidth,
+        "block_length": found.block_length,
+    }
+
+
+def _map(rates: Floats) -> dict[str, Any]:
+    try:
+        found = poincare(rates)
+    except UsageError as error:
+        return {"cannot_say": str(error)}
+    return {
+        "sd1_bps": found.sd1,
+        "sd2_bps": found.sd2,
+        "correlation": found.correlation,
+        "tilt_deg": found.tilt_deg,
+        "area_bps2": found.area,
+    }
+
+
+def _one(rates: Floats, quick: bool) -> dict[str, Any]:
+    exponent = None if quick else _exponent(rates)
+    return {"mean_bps": rates.mean(), "lyapunov": exponent, "poincare": _map(rates)}
+
+
+def dynamics(trace: Traces, quick: bool = False) -> dict[str, Any]:
+    """What :mod:`fullpipe.dynamics` finds in one run, in the sum of its streams and in each.
+
+    Args:
+        trace: As :func:`fullpipe.dynamics.traces` gives it.
+        quick: Whether to leave out the exponents, which take resampling.
+
+    Returns:
+        An entry of `dynamics` of analysis.json, without its id and RTT. Streams are listed if there are
+        several, up to 16.
+    """
+    try:
+        rest = sustained(trace)
+    except UsageError as error:
+        return {"cannot_say": few_bins(str(error).removeprefix("cannot drop the ramp-up: "))}
+    streams = rest.per_stream if len(rest.per_stream) > 1 else rest.per_stream[:0]
+    return {
+        "interval_s": rest.interval_s,
+        "points": len(rest.aggregate),
+        "aggregate": _one(rest.aggregate, quick),
+        "streams": [{"stream": i, **_one(x, quick)} for i, x in enumerate(streams[:MOST_STREAMS])],
+    }

@@ -1,0 +1,224 @@
+"""Answers in words, from what `analysis.json` holds. Where nothing can be said, they say so."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fullpipe.analyze import gbps
+from fullpipe.units import counted
+
+Content = Mapping[str, Any]
+
+_NAMED = 4
+_MANY = 1000
+_WINDOWS = {"rwnd", "sndbuf"}
+
+
+def cannot_say(content: Content) -> str:
+    """As `cannot say: ...`."""
+    return f"cannot say: {content['cannot_say']}"
+
+
+def _gap(between: Sequence[float]) -> str:
+    return f"between {between[0]:g} and {between[1]:g} ms"
+
+
+def _curve(shape: str, gaps: Sequence[Sequence[float]]) -> str:
+    if shape != "dual":
+        return f"entirely {shape}"
+    return f"concave up to a point {_gap((gaps[0][0], gaps[-1][1]))}, convex beyond"
+
+
+def shape(content: Content, level: float) -> str:
+    """What the runs say of a profile's shape with nothing else assumed."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    fit, sure = content["fit_shape"], f" ({100 * level:g}% sure)"
+    if fit["shape"] == "none":
+        off = f"the closest is off by up to {_rate(fit['off_bps'])}"
+        return f"none: no falling profile that is concave, then convex, fits the runs{sure}; {off}"
+    gaps: dict[str, list[Sequence[float]]] = {}
+    for split in fit["allowed"]:
+        gaps.setdefault(split["shape"], []).append(split["between_ms"])
+    if fit["p_fit"] is None:
+        best = _curve(fit["best"]["shape"], [fit["best"]["between_ms"]])
+        return f"cannot say: without repeats the noise is unknown; the closest is {best}"
+    curves = "; or ".join(_curve(name, gaps[name]) for name in fit["shapes"])
+    return f"{'cannot say: ' if len(fit['shapes']) > 1 else ''}{curves}{sure}"
+
+
+def dual_sigmoid(content: Content) -> str:
+    """What the papers' estimator says, and what it mostly is: where throughput falls to half its peak."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    fit = content["dual_sigmoid"]
+    if fit["between_ms"] is None:
+        return f"{fit['shape']}, no transition among these RTTs"
+    half = _half(content["rtt_ms"], content["fit_shape"]["fitted_bps"])
+    return f"turns {_gap(fit['between_ms'])}; throughput falls to half of its peak {half}"
+
+
+def _half(rtt_ms: Sequence[float], fitted: Sequence[float]) -> str:
+    below = [rtt for rtt, bps in zip(rtt_ms, fitted, strict=True) if bps < max(fitted) / 2]
+    if not below:
+        return f"beyond {rtt_ms[-1]:g} ms"
+    return _gap((max((rtt for rtt in rtt_ms if rtt < below[0]), default=rtt_ms[0]), below[0]))
+
+
+def second_differences(content: Content) -> str:
+    """The sign of the curvature at each RTT, and how many standard errors it is from none."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    found = content["second_differences"]
+    if found["z"] is None:
+        return "cannot say: without repeats the noise is unknown"
+    pairs = zip(found["rtt_ms"], found["z"], strict=True)
+    return "z " + ", ".join(f"{_errors(z)} at {rtt:g} ms" for rtt, z in pairs)
+
+
+def _errors(z: float) -> str:
+    return (f"{z:+.1f}" if abs(z) < 9.95 else f"{z:+,.0f}").replace("-", "−")
+
+
+def signed(number: float) -> str:
+    """Three digits and a sign."""
+    return f"{number:+.3g}".replace("-", "−")
+
+
+def _names(names: Sequence[str]) -> str:
+    shown, more = names[:_NAMED], len(names) - _NAMED
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def tied(entry: Content) -> str:
+    """Which transports cannot be told from the best at one RTT."""
+    if "cannot_say" in entry:
+        return cannot_say(entry)
+    return f"cannot be told from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+
+
+def more_runs(entry: Content) -> str:
+    """How many more runs would tell the best from the next; empty where none are needed, or none known."""
+    if "more_runs" not in entry:
+        return ""
+    needed = entry["more_runs"]
+    if "cannot_say" in needed:
+        return f"{cannot_say(needed)} ({needed['against']})"
+    if needed["more_of_each"] > _MANY:
+        return f"over {_MANY} of each: {needed['against']} is as good as equal"
+    return f"{needed['more_of_each']} of each, to tell it from {needed['against']}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s"
+
+
+def _rate(bps: float) -> str:
+    return f"{gbps(bps)[0]} Gb/s"
+
+
+def phases_at(point: Content) -> str:
+    """Ramp-up and sustainment at one RTT."""
+    if "cannot_say" in point:
+        return cannot_say(point)
+    some = "" if point["said"] == point["n"] else f" ({point['said']} of {counted(point['n'], 'run')})"
+    sustain = f"sustains {_rate(point['sustain_mean_bps'])}"
+    if point["ramp_mean_bps"] is None:
+        return f"no ramp-up longer than {_seconds(point['resolution_s'])}, {sustain}{some}"
+    share = f"{100 * point['f_r']:.0f}% of the time"
+    return f"ramps up for {_seconds(point['ramp_s'])}, {share}, {sustain}{some}"
+
+
+def reasons(points: Sequence[Content]) -> list[str]:
+    """Why nothing can be said of some RTTs, those of one reason together."""
+    silent: dict[str, list[str]] = {}
+    for point in points:
+        if "cannot_say" in point:
+            silent.setdefault(point["cannot_say"], []).append(f"{point['rtt_ms']:g}")
+    return [f"{', '.join(rtts)} ms: cannot say: {reason}" for reason, rtts in silent.items()]
+
+
+def fits(content: Content) -> str:
+    """Which of the model's forms is closest to a profile."""
+    found = content["fits"]
+    if "cannot_say" in found:
+        return cannot_say(found)
+    if found["ahead"] is None:
+        return "cannot say: too few RTTs to compare forms of so many parameters"
+    forms = sorted(found["forms"], key=lambda form: form["rmse_bps"])
+    errors = ", ".join(f"{gbps(form['rmse_bps'])[0]} {form['form']}" for form in forms)
+    if found["closest"] is None:
+        return (
+            f"cannot say: two are about as good (AICc {found['ahead']:.1f} apart); rms errors, Gb/s: {errors}"
+        )
+    return f"{found['closest']} (AICc {found['ahead']:.0f} below the next); rms errors, Gb/s: {errors}"
+
+
+def closest(content: Content) -> str:
+    """As :func:`fits`, without the errors."""
+    found = content["fits"]
+    if "cannot_say" in found or found["closest"] is None:
+        return "cannot say"
+    return str(found["closest"])
+
+
+def prediction(content: Content) -> str:
+    """How far the model's prediction, which has seen none of the runs, is off."""
+    if content["predicted_bps"] is None:
+        return "cannot say: there is no model for these runs"
+    columns = (content["rtt_ms"], content["measured_bps"], content["predicted_bps"])
+    off = [(rtt, predicted / mean - 1) for rtt, mean, predicted in zip(*columns, strict=True) if mean > 0]
+    if not off:
+        return "cannot say: nothing arrived"
+    middle = sorted(abs(share) for _, share in off)[len(off) // 2]
+    rtt, worst = max(off, key=lambda pair: abs(pair[1]))
+    return f"{100 * middle:.1f}% off (median), at most {100 * worst:+.1f}%, at {rtt:g} ms".replace("-", "−")
+
+
+def exponent(content: Content | None) -> str:
+    """A Lyapunov exponent with its interval, its percentile among surrogates, and the verdict."""
+    if content is None:
+        return "exponent left out (--quick)"
+    if "cannot_say" in content:
+        return cannot_say(content)
+    ends = " to ".join(signed(content[end]) for end in ("low", "high"))
+    among = f"above {content['surrogate_percentile']:.0f}% of surrogates"
+    return f"{content['verdict']}: exponent {signed(content['exponent'])} {content['unit']} ({ends}), {among}"
+
+
+def geometry(content: Content) -> str:
+    """A Poincaré map's shape; spreads as shares of the mean."""
+    found, mean = content["poincare"], content["mean_bps"]
+    if "cannot_say" in found:
+        return cannot_say(found)
+    if not mean:
+        return "cannot say: nothing arrived"
+    spreads = [f"{100 * found[name] / mean:.2g}%" for name in ("sd1_bps", "sd2_bps")]
+    correlation = "" if found["correlation"] is None else f", correlation {signed(found['correlation'])}"
+    tilt = "round" if found["tilt_deg"] is None else f"tilt {signed(round(found['tilt_deg']))}°"
+    return f"map {tilt}, {spreads[0]} across and {spreads[1]} along the diagonal{correlation}"
+
+
+def verdicts(streams: Sequence[Content]) -> str:
+    """How many streams have which verdict."""
+    known = [stream["lyapunov"] for stream in streams if stream["lyapunov"] is not None]
+    counts = Counter(found.get("verdict", "cannot say") for found in known)
+    return ", ".join(f"{counts[name]} {name}" for name in sorted(counts))
+
+
+def window_held(run: Content) -> bool:
+    """Whether a run sent a window per RTT, so that its map shows how bursts fall into intervals."""
+    return run["bottleneck"] in _WINDOWS
+
+
+def dynamics_at(run: Content) -> str:
+    """Dynamics of one run: of all streams, and how many streams are alike."""
+    if "cannot_say" in run:
+        return cannot_say(run)
+    whole = run["aggregate"]
+    words = f"{exponent(whole['lyapunov'])}; {geometry(whole)}"
+    if run["streams"] and (alone := verdicts(run["streams"])):
+        words += f"; streams alone: {alone}"
+    return words + (
+        "; held back by its window, so this is how bursts meet samples" if window_held(run) else ""
+    )

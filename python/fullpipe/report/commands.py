@@ -1,0 +1,51 @@
+"""The commands that make a report's figures and its runs again."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fullpipe.campaign.state import DESCRIPTION
+
+
+def campaign_of(folder: Path) -> dict[str, Any]:
+    """What a campaign left about itself beside its records; empty where none did."""
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
+    """Measures everything anew, if a campaign measured it, and reports it."""
+    if not {"file", "out"} <= about.keys():
+        return f"fullpipe report {shlex.quote(str(folder))} -o {shlex.quote(str(out))}"
+    default = Path("runs") / Path(about["file"]).stem
+    where = "" if Path(about["out"]) == default else f" --out {shlex.quote(about['out'])}"
+    return (
+        f"fullpipe campaign run {shlex.quote(about['file'])}{where} && "
+        f"fullpipe report {shlex.quote(about['out'])} -o {shlex.quote(str(out))}"
+    )
+
+
+def figure(folder: Path, about: dict[str, Any], name: str, section: int) -> str:
+    """Draws one figure; `section` counts from 1."""
+    place = about.get("out", str(folder))
+    which = "" if section == 1 else f" --section {section}"
+    suffix = "" if section == 1 else f"-{section}"
+    return f"fullpipe report {shlex.quote(place)} --figure {name}{which} -o {name}{suffix}.svg"
+
+
+def measure(header: dict[str, Any]) -> str:
+    """Measures one run again, from its record's first line."""
+    path, transport, workload = header["path"], header["transport"], header["workload"]
+    if not isinstance(path, str):
+        path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
+    words = ["fullpipe", "measure", path, "--cc", transport["cc"], "--streams", str(transport["streams"])]
+    words += ["--buffer", transport["buffer"]]
+    words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []
+    words += [word for key, value in workload.items() for word in (f"--{key}", value)]
+    words += ["--seed", str(header["seed"]), "--sample", header["sample"]]
+    words += ["--reverse"] if header["direction"] == "receive" else []
+    return shlex.join(words)

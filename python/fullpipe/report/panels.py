@@ -1,0 +1,237 @@
+"""The report's figures of answers: where profiles turn, ramp-up and sustainment, Poincaré maps."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fullpipe.answers import Sustained, words
+from fullpipe.report.figures import buffers, chosen, legend_of, looks_of, set_apart, stream_counts
+from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
+from fullpipe.transition import Sigmoid
+
+Content = Mapping[str, Any]
+MOST_PANELS = 12
+COLUMNS = 4
+NARROW = 0.1
+SHADE = "#dbe7f0"
+
+
+def shown(section: Content) -> list[dict[str, Any]]:
+    """The transports that the figures show: those with the largest buffer, and few numbers of streams."""
+    every = list(section["transports"])
+    largest, counts = buffers(every)[-1], chosen(stream_counts(every))
+    return [
+        entry
+        for entry in every
+        if entry["transport"]["buffer"] == largest and entry["transport"]["streams"] in counts
+    ]
+
+
+def _grid(count: int, across: int, row_in: float) -> tuple[Any, list[Axes]]:
+    """A figure with that many panels, and the panels."""
+    columns = min(count, across)
+    rows = -(-count // columns)
+    figure = new_figure(0.55 + row_in * rows)
+    layout = figure.get_layout_engine()
+    if layout is not None and rows > 1:
+        # Titles have a second line, which must not touch the axis above.
+        layout.set(h_pad=0.11)  # type: ignore[call-arg]
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for extra in axes[count:]:
+        extra.set_axis_off()
+    return figure, axes[:count]
+
+
+def _across(entries: Sequence[Content]) -> int:
+    """As many columns as congestion controls, so that a column is one, if that is readable."""
+    ccs = len({entry["transport"]["cc"] for entry in entries})
+    return ccs if 1 < ccs <= COLUMNS and len(entries) % ccs == 0 else COLUMNS
+
+
+def _by_streams(entries: Sequence[Any]) -> list[Any]:
+    return sorted(entries, key=lambda entry: (entry["transport"]["streams"], entry["transport"]["cc"]))
+
+
+def _turning(axes: Axes, entry: Content, colour: str) -> None:
+    content, points = entry["transition"], entry["profile"]
+    fit, sigmoid = content["fit_shape"], content["dual_sigmoid"]
+    for split in fit["allowed"] if fit["p_fit"] is not None else []:
+        if split["shape"] == "dual":
+            axes.axvspan(*split["between_ms"], color=SHADE, linewidth=0, zorder=0)
+    rtt = np.array(content["rtt_ms"])
+    dense = np.geomspace(rtt[0], rtt[-1], 200) if rtt[0] > 0 else np.linspace(rtt[0], rtt[-1], 200)
+    if sigmoid["papers_tau_t_ms"] is not None:
+        before = dense <= sigmoid["papers_tau_t_ms"]
+        for name, part in (("concave", before), ("convex", ~before)):
+            if (branch := sigmoid["branches"][name]) is not None and part.any():
+                curve = Sigmoid(branch["a_per_ms"], branch["tau_ms"])(dense[part]) * sigmoid["scale_bps"]
+                axes.plot(dense[part], curve / 1e9, color=GREY, linewidth=1.3, linestyle=(0, (4, 2)))
+    # Straight between the measured RTTs, which a logarithmic axis bends.
+    fitted = np.interp(dense, rtt, fit["fitted_bps"]) / 1e9
+    axes.plot(dense, fitted, color=colour, linewidth=1.6)
+    mean = np.array([point["mean_bps"] for point in points]) / 1e9
+    half = np.array([(p["high_bps"] or p["mean_bps"]) - p["mean_bps"] for p in points]) / 1e9
+    axes.errorbar(
+        [p["rtt_ms"] for p in points], mean, half,
+        color=colour, linestyle="none", elinewidth=1, capsize=2, marker="o", markersize=4,
+    )  # fmt: skip
+
+
+def _verdict(content: Content) -> str:
+    """A fit's shape in a few words."""
+    fit = content["fit_shape"]
+    if fit["p_fit"] is None:
+        return "noise unknown: cannot say"
+    if fit["shape"] == "none":
+        return "no falling concave-convex profile fits"
+    gaps = [split["between_ms"] for split in fit["allowed"] if split["shape"] == "dual"]
+    turn = f"turns between {gaps[0][0]:g} and {gaps[-1][1]:g} ms" if gaps else ""
+    named = [turn if name == "dual" else f"entirely {name}" for name in fit["shapes"]]
+    return " or ".join(named)
+
+
+def transition_figure(section: Content, title: str) -> str:
+    """Profiles with both fits, and the gaps in which each may turn shaded. SVG; empty if there is none."""
+    entries = [entry for entry in _by_streams(shown(section)) if "cannot_say" not in entry["transition"]]
+    entries = entries[:MOST_PANELS]
+    if not entries:
+        return ""
+    palette = colours([entry["transport"]["cc"] for entry in entries])
+    with mpl.rc_context(RC):
+        figure, panels = _grid(len(entries), _across(entries), 2.35)
+        for axes, entry in zip(panels, entries, strict=True):
+            _turning(axes, entry, palette[entry["transport"]["cc"]])
+            rtt_axis(axes, entry["transition"]["rtt_ms"], NARROW)
+            top = max(point["mean_bps"] for point in entry["profile"]) / 1e9
+            axes.set_ylim(0, top * 1.15 or 1)
+            transport = entry["transport"]
+            axes.set_title(f"{transport['cc']} × {transport['streams']}", pad=16)
+            axes.text(
+                0, 1.02, _verdict(entry["transition"]),
+                transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom",
+            )  # fmt: skip
+        across = min(len(panels), _across(entries))
+        for number, axes in enumerate(panels):
+            if number % across == 0:
+                axes.set_ylabel("Gb/s")
+            if number >= len(panels) - across:
+                axes.set_xlabel("RTT, ms (logarithmic)")
+        handles = [
+            Line2D([], [], color=INK, linestyle="none", marker="o", markersize=4, label="mean, 95% interval"),
+            Line2D([], [], color=INK, linewidth=1.6, label="concave, then convex: closest"),
+            Patch(color=SHADE, label="where it may turn, 95% sure"),
+            Line2D(
+                [], [], color=GREY, linewidth=1.3, linestyle=(0, (4, 2)), label="the papers' dual sigmoid"
+            ),
+        ]
+        figure.legend(handles=handles, loc="outside upper left", ncols=4, handlelength=2.4)
+        return to_svg(figure, f"transition {title}", f"Where profiles turn: {title}")
+
+
+def phases_figure(section: Content, title: str) -> str:
+    """Ramp-up time, its share of the run, and the rate after it against RTT. SVG; empty if there is none."""
+    entries = shown(section)
+    said = [[p for p in entry["model"]["points"] if "cannot_say" not in p] for entry in entries]
+    if not any(said):
+        return ""
+    ccs = sorted({entry["transport"]["cc"] for entry in entries})
+    counts, every = stream_counts(entries), section["rtt_ms"]
+    looks = looks_of(ccs, counts)
+    names = (
+        ("ramp_s", 1.0, "Ramp-up, s"),
+        ("f_r", 0.01, "Ramp-up, % of the run"),
+        ("sustain_mean_bps", 1e9, "Sustained after it, Gb/s"),
+    )
+    with mpl.rc_context(RC):
+        figure = new_figure(3.7)
+        grid = figure.subplots(1, 3)
+        for axes, (name, unit, label) in zip(grid, names, strict=True):
+            for entry, points in zip(entries, said, strict=True):
+                look = looks[entry["transport"]["cc"], entry["transport"]["streams"]]
+                at = set_apart(every, look.shift)
+                axes.plot(
+                    [at[p["rtt_ms"]] for p in points], [p[name] / unit for p in points],
+                    color=look.colour, linestyle=look.dashes, linewidth=look.width, marker=look.marker,
+                    markersize=4.8, markeredgewidth=1.1, markerfacecolor=look.fill,
+                )  # fmt: skip
+            rtt_axis(axes, every, NARROW)
+            axes.set_ylim(0, max(p[name] / unit for points in said for p in points) * 1.08 or 1)
+            axes.set_title(label, pad=9)
+            axes.set_xlabel("RTT, ms (logarithmic)")
+        handles = legend_of(ccs, counts)
+        figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 8), handlelength=2.6)
+        return to_svg(figure, f"phases {title}", f"Ramp-up and sustainment against RTT: {title}")
+
+
+Map = tuple[Content, Content, Sustained]
+"""A transport, its run as in `dynamics`, and the run's traces after ramp-up."""
+
+
+def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Transports and runs whose maps the figure shows: with most streams, at a short and a long RTT."""
+    told = [
+        (entry, run) for entry in shown(section) for run in entry["dynamics"] if "cannot_say" not in run
+    ] or [
+        (entry, run)
+        for entry in section["transports"]
+        for run in entry["dynamics"]
+        if "cannot_say" not in run
+    ]
+    if not told:
+        return []
+    most = max(entry["transport"]["streams"] for entry, _ in told)
+    told = [(entry, run) for entry, run in told if entry["transport"]["streams"] == most]
+    rtts = sorted({run["rtt_ms"] for _, run in told})
+    picks = sorted({rtts[0], rtts[-1]})
+    return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt][:MOST_PANELS]
+
+
+def dynamics_figure(maps: Sequence[Map], title: str) -> str:
+    """Poincaré maps of the sums of streams. SVG.
+
+    Args:
+        maps: What :func:`maps_shown` chose, with traces.
+        title: For the ear and for the figure's name.
+    """
+    palette = colours([entry["transport"]["cc"] for entry, _, _ in maps])
+    rows = len({run["rtt_ms"] for _, run, _ in maps})
+    across = -(-len(maps) // rows) if len(maps) % rows == 0 and len(maps) // rows <= COLUMNS + 1 else COLUMNS
+    with mpl.rc_context(RC):
+        figure, panels = _grid(len(maps), max(across, 3), 2.9)
+        for axes, (entry, run, rest) in zip(panels, maps, strict=True):
+            rates = rest.aggregate / 1e9
+            low, high = float(rates.min()), float(rates.max())
+            margin = 0.06 * (high - low) or 0.05 * high or 1
+            ends = (low - margin, high + margin)
+            axes.plot(ends, ends, color="#9aa4ab", linewidth=0.8)
+            colour = palette[entry["transport"]["cc"]]
+            size = float(np.clip(2000 / len(rates), 4, 20))
+            axes.scatter(rates[:-1], rates[1:], s=size, color=colour, alpha=0.5, linewidths=0)
+            axes.set(xlim=ends, ylim=ends, aspect="equal")
+            axes.locator_params(nbins=4)
+            axes.set_title(
+                f"{entry['transport']['cc']} × {entry['transport']['streams']}, {run['rtt_ms']:g} ms", pad=16
+            )
+            axes.text(
+                0, 1.02, _exponent(run), transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom"
+            )
+        for axes in panels[-min(len(panels), max(across, 3)) :]:
+            axes.set_xlabel("Gb/s in one interval")
+        for axes in panels[:: max(across, 3)]:
+            axes.set_ylabel("Gb/s in the next")
+        return to_svg(figure, f"dynamics {title}", f"Poincaré maps after ramp-up: {title}")
+
+
+def _exponent(run: Content) -> str:
+    found = run["aggregate"]["lyapunov"]
+    if found is None or "cannot_say" in found:
+        return f"intervals of {run['interval_s']:g} s"
+    star = "*" if words.window_held(run) else ""
+    return (
+        f"{found['verdict']}{star}: L {words.signed(found['exponent'])} per step of {run['interval_s']:g} s"
+    )

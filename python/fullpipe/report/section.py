@@ -1,0 +1,119 @@
+"""One section of the report: what was measured under one set of conditions, and its figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fullpipe.analyze import rtts
+from fullpipe.answers import Source, Sustained, sustained, tables
+from fullpipe.answers.source import read_traces
+from fullpipe.profile import Group
+from fullpipe.record import read_record
+from fullpipe.report import commands
+from fullpipe.report.figures import box_figure, buffers, profile_figure, stream_counts, trace_figure
+from fullpipe.report.panels import dynamics_figure, maps_shown, phases_figure, transition_figure
+from fullpipe.runs import read_runs
+
+MOST_TRACES = 18
+FIGURES = {
+    "profile": "mean throughput against RTT",
+    "box": "box plots of the runs",
+    "transition": "where profiles turn",
+    "phases": "ramp-up and sustainment",
+    "traces": "throughput over time",
+    "dynamics": "Poincaré maps",
+}
+"""Names of figures, and what each shows."""
+NEEDS = {"transition": ["profile", "transition"], "phases": ["model"], "dynamics": ["dynamics"]}
+"""Parts of an analysis that a figure is drawn from; the others are drawn from the runs themselves."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """What a section is made of.
+
+    Attributes:
+        folder: Of the records.
+        source: All runs.
+        members: The section's transports, each with its runs.
+        answers: The section as in `analysis.json`, with at least the parts that are drawn.
+    """
+
+    folder: Path
+    source: Source
+    members: list[Group]
+    answers: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """Conditions in words."""
+        return str(self.answers["conditions"])
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """The profile's entries."""
+        return [group.entry for group in self.members]
+
+    def draw(self, name: str) -> str:
+        """One of :data:`FIGURES` as SVG; empty where there is nothing to draw."""
+        if name == "profile":
+            return profile_figure(self.entries, self.title)
+        if name == "box":
+            return box_figure(self.entries, self.title)
+        if name == "transition":
+            return transition_figure(self.answers, self.title)
+        if name == "phases":
+            return phases_figure(self.answers, self.title)
+        if name == "traces":
+            files = self._files_of_traces()
+            traces = [(rtt, transport, read_runs(file).samples) for rtt, transport, file in files]
+            return trace_figure(traces, self.title) if traces else ""
+        maps = self._maps()
+        return dynamics_figure(maps, self.title) if maps else ""
+
+    def why_empty(self, name: str) -> str:
+        """Why there is nothing to draw."""
+        part = {"transition": "transition", "phases": "model", "dynamics": "dynamics"}.get(name)
+        if part is None:
+            return "no record has samples of it"
+        if part == "transition":
+            found = [entry["transition"] for entry in self.answers["transports"]]
+        else:
+            found = tables.points_of(self.answers, part)
+        return "; ".join(tables.reasons(found)) or "none of the transports that it would show has data"
+
+    def measure_commands(self) -> list[str]:
+        """A command for each run in the figure of traces."""
+        return [commands.measure(read_record(file).header) for _, _, file in self._files_of_traces()]
+
+    def _files_of_traces(self) -> list[tuple[float, dict[str, Any], Path]]:
+        """Runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
+        entries, runs = self.entries, self.source.runs.runs
+        buffer, streams, every = buffers(entries)[-1], stream_counts(entries)[-1], rtts(entries)
+        picks = sorted({every[len(every) // 4], every[len(every) * 4 // 7], every[-1]})
+        files = dict(runs.select("id", "file").iter_rows())
+        seeds = dict(runs.select("id", "seed").iter_rows())
+        found: list[tuple[float, dict[str, Any], Path]] = []
+        for rtt in picks:
+            for group in self.members:
+                transport = group.entry["transport"]
+                fits = (transport["buffer"], transport["streams"]) == (buffer, streams)
+                if not fits or rtt not in group.ids or len(found) == MOST_TRACES:
+                    continue
+                file = files[min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))]
+                found.append((rtt, transport, self.folder / file if self.folder.is_dir() else self.folder))
+        return found
+
+    def _maps(self) -> list[tuple[Any, Any, Sustained]]:
+        picked = maps_shown(self.answers)
+        runs: pl.DataFrame = self.source.runs.runs
+        ids: Sequence[str] = [run["id"] for _, run in picked]
+        found = {
+            id_: sustained(trace)
+            for id_, trace in read_traces(runs, self.source.samples, ids)
+            if not isinstance(trace, str)
+        }
+        return [(entry, run, found[run["id"]]) for entry, run in picked if run["id"] in found]
