@@ -98,9 +98,11 @@ pub struct Selection {
 }
 
 /// Fewer streams, then a smaller buffer (one that the kernel chooses is the smallest that serves), then
-/// without pacing, then the higher mean.
+/// without pacing, then Linux's default congestion control, which needs no module, then the higher mean.
 fn disruption(a: &Choice, b: &Choice) -> Ordering {
-    let key = |t: &Transport| (t.streams, if t.buffer == Buffer::Auto { 0 } else { 1 }, t.buffer, t.pacing.is_some());
+    let key = |t: &Transport| {
+        (t.streams, if t.buffer == Buffer::Auto { 0 } else { 1 }, t.buffer, t.pacing.is_some(), t.cc != "cubic")
+    };
     key(&a.transport)
         .cmp(&key(&b.transport))
         .then(b.expected.mean_bps.total_cmp(&a.expected.mean_bps))

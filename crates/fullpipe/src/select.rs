@@ -200,7 +200,7 @@ fn explain(selection: &Selection) {
         words::percent(selection.level),
         words::percent(selection.within)
     );
-    println!("  {} disturbs least: fewest streams, then the smallest buffer", selection.choice.transport);
+    println!("  {} disturbs least: fewest streams, then the smallest buffer, then CUBIC", selection.choice.transport);
     println!("\nranking (= where the data cannot tell it from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
         let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", words::ms(*r))).collect();
