@@ -85,7 +85,9 @@ def _of_runs(
             found.phases[id_] = none if isinstance(trace, str) else phases(trace)
         if id_ in first:
             about = {"id": id_, "seed": first[id_], "bottleneck": held[id_]}
-            found.dynamics[id_] = about | (none if isinstance(trace, str) else dynamics(trace, quick))
+            found.dynamics[id_] = about | (
+                none if isinstance(trace, str) else dynamics(trace, held[id_], quick)
+            )
     return found
 
 

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 
 LEAST_POINTS = 50
 MOST_STREAMS = 16
+WINDOWS = ("rwnd", "sndbuf")
+"""Bottlenecks that are a window of a fixed size."""
 _EVEN = 0.05
 
 
@@ -104,22 +106,25 @@ def _one(rates: Floats, quick: bool) -> dict[str, Any]:
     return {"mean_bps": rates.mean(), "lyapunov": exponent, "poincare": _map(rates)}
 
 
-def dynamics(trace: Traces, quick: bool = False) -> dict[str, Any]:
+def dynamics(trace: Traces, bottleneck: str = "", quick: bool = False) -> dict[str, Any]:
     """What :mod:`fullpipe.dynamics` finds in one run, in the sum of its streams and in each.
 
     Args:
         trace: As :func:`fullpipe.dynamics.traces` gives it.
+        bottleneck: As the run's record has it. Streams that their windows hold back send a window per RTT
+            each, whatever the others do, so that there is nothing to see in them alone.
         quick: Whether to leave out the exponents, which take resampling.
 
     Returns:
         An entry of `dynamics` of analysis.json, without its id and RTT. Streams are listed if there are
-        several, up to 16.
+        several, up to 16, and none is held back by its window.
     """
     try:
         rest = sustained(trace)
     except UsageError as error:
         return {"cannot_say": few_bins(str(error).removeprefix("cannot drop the ramp-up: "))}
-    streams = rest.per_stream if len(rest.per_stream) > 1 else rest.per_stream[:0]
+    alone = len(rest.per_stream) > 1 and bottleneck not in WINDOWS
+    streams = rest.per_stream if alone else rest.per_stream[:0]
     return {
         "interval_s": rest.interval_s,
         "points": len(rest.aggregate),

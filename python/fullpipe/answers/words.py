@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fullpipe.analyze import gbps
+from fullpipe.answers.motion import WINDOWS
 from fullpipe.units import counted
 
 Content = Mapping[str, Any]
 
 _NAMED = 4
 _MANY = 1000
-_WINDOWS = {"rwnd", "sndbuf"}
 
 
 def cannot_say(content: Content) -> str:
@@ -208,7 +208,7 @@ def verdicts(streams: Sequence[Content]) -> str:
 
 def window_held(run: Content) -> bool:
     """Whether a run sent a window per RTT, so that its map shows how bursts fall into intervals."""
-    return run["bottleneck"] in _WINDOWS
+    return run["bottleneck"] in WINDOWS
 
 
 def dynamics_at(run: Content) -> str:

@@ -47,6 +47,12 @@ def _grid(count: int, across: int, row_in: float) -> tuple[Any, list[Axes]]:
     return figure, axes[:count]
 
 
+def _subtitle(axes: Axes, text: str) -> None:
+    line = axes.text(0, 1.02, text, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom")
+    # Else a long one would push the panels apart.
+    line.set_in_layout(False)
+
+
 def _across(entries: Sequence[Content]) -> int:
     """As many columns as congestion controls, so that a column is one, if that is readable."""
     ccs = len({entry["transport"]["cc"] for entry in entries})
@@ -88,11 +94,10 @@ def _verdict(content: Content) -> str:
     if fit["p_fit"] is None:
         return "noise unknown: cannot say"
     if fit["shape"] == "none":
-        return "no falling concave-convex profile fits"
+        return "no falling one fits"
     gaps = [split["between_ms"] for split in fit["allowed"] if split["shape"] == "dual"]
-    turn = f"turns between {gaps[0][0]:g} and {gaps[-1][1]:g} ms" if gaps else ""
-    named = [turn if name == "dual" else f"entirely {name}" for name in fit["shapes"]]
-    return " or ".join(named)
+    turn = f"turns at {gaps[0][0]:g} to {gaps[-1][1]:g} ms" if gaps else ""
+    return ", or ".join(turn if name == "dual" else name for name in fit["shapes"])
 
 
 def transition_figure(section: Content, title: str) -> str:
@@ -111,10 +116,7 @@ def transition_figure(section: Content, title: str) -> str:
             axes.set_ylim(0, top * 1.15 or 1)
             transport = entry["transport"]
             axes.set_title(f"{transport['cc']} × {transport['streams']}", pad=16)
-            axes.text(
-                0, 1.02, _verdict(entry["transition"]),
-                transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom",
-            )  # fmt: skip
+            _subtitle(axes, _verdict(entry["transition"]))
         across = min(len(panels), _across(entries))
         for number, axes in enumerate(panels):
             if number % across == 0:
@@ -217,9 +219,7 @@ def dynamics_figure(maps: Sequence[Map], title: str) -> str:
             axes.set_title(
                 f"{entry['transport']['cc']} × {entry['transport']['streams']}, {run['rtt_ms']:g} ms", pad=16
             )
-            axes.text(
-                0, 1.02, _exponent(run), transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom"
-            )
+            _subtitle(axes, _exponent(run))
         for axes in panels[-min(len(panels), max(across, 3)) :]:
             axes.set_xlabel("Gb/s in one interval")
         for axes in panels[:: max(across, 3)]:

@@ -68,7 +68,8 @@ def phases_rows(section: Content) -> list[Row]:
             ramp = tables.phases_cell(point).partition(" ")[0]
             rate = gbps(point["sustain_mean_bps"])[0]
             some = "" if point["said"] == point["n"] else f", {point['said']} of {point['n']}"
-            cells.append(Cell(f"{ramp} s", f"{100 * point['f_r']:.0f}%, {rate} Gb/s{some}"))
+            share = "" if point["ramp_mean_bps"] is None else f"{100 * point['f_r']:.0f}%, "
+            cells.append(Cell(f"{ramp} s", f"{share}{rate} Gb/s{some}"))
         rows.append((entry["name"], cells))
     return rows
 
