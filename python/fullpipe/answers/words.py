@@ -163,7 +163,7 @@ def closest(content: Content) -> str:
 
 
 def prediction(content: Content) -> str:
-    """How far the model's prediction, which has seen none of the runs, is off."""
+    """How far the model's prediction, which is not fitted to the runs, is off."""
     if content["predicted_bps"] is None:
         return "cannot say: there is no model for these runs"
     columns = (content["rtt_ms"], content["measured_bps"], content["predicted_bps"])

@@ -17,7 +17,7 @@ from fullpipe.transition import Sigmoid
 Content = Mapping[str, Any]
 MOST_PANELS = 12
 COLUMNS = 4
-NARROW = 0.1
+NARROW, NARROWER = 0.1, 0.13
 SHADE = "#dbe7f0"
 
 
@@ -94,7 +94,9 @@ def _verdict(content: Content) -> str:
     if fit["p_fit"] is None:
         return "noise unknown: cannot say"
     if fit["shape"] == "none":
-        return "no falling one fits"
+        return "no such shape fits"
+    if len(fit["shapes"]) > 2:
+        return "any of the shapes"
     gaps = [split["between_ms"] for split in fit["allowed"] if split["shape"] == "dual"]
     turn = f"turns at {gaps[0][0]:g} to {gaps[-1][1]:g} ms" if gaps else ""
     return ", or ".join(turn if name == "dual" else name for name in fit["shapes"])
@@ -108,16 +110,16 @@ def transition_figure(section: Content, title: str) -> str:
         return ""
     palette = colours([entry["transport"]["cc"] for entry in entries])
     with mpl.rc_context(RC):
-        figure, panels = _grid(len(entries), _across(entries), 2.35)
+        across = min(len(entries), _across(entries))
+        figure, panels = _grid(len(entries), across, 2.35)
         for axes, entry in zip(panels, entries, strict=True):
             _turning(axes, entry, palette[entry["transport"]["cc"]])
-            rtt_axis(axes, entry["transition"]["rtt_ms"], NARROW)
+            rtt_axis(axes, entry["transition"]["rtt_ms"], NARROWER if across == COLUMNS else NARROW)
             top = max(point["mean_bps"] for point in entry["profile"]) / 1e9
             axes.set_ylim(0, top * 1.15 or 1)
             transport = entry["transport"]
             axes.set_title(f"{transport['cc']} × {transport['streams']}", pad=16)
             _subtitle(axes, _verdict(entry["transition"]))
-        across = min(len(panels), _across(entries))
         for number, axes in enumerate(panels):
             if number % across == 0:
                 axes.set_ylabel("Gb/s")
