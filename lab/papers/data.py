@@ -35,7 +35,7 @@ class Data:
             RecordError: One of them is missing or not finished.
         """
         profiles, sizes, lossy = (
-            pl.read_parquet(folder / name / "runs.parquet")
+            read_runs(folder / name / "runs.parquet", samples=False).runs
             for name in ("papers-profiles", "papers-sizes", "shipped")
         )
         return cls(profiles, sizes, lossy, read_runs(folder / "papers-traces"))

@@ -17,6 +17,7 @@ import polars as pl
 from fullpipe.errors import RecordError
 from fullpipe.files import whole
 from fullpipe.flatten import RUNS_SCHEMA, flatten
+from fullpipe.parquet import collect, scan
 from fullpipe.record import first_damaged_line, list_records, read_record
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
@@ -137,28 +138,14 @@ def _some(path: Path, count: int, skipped: list[Skipped]) -> None:
         raise RecordError(f"{path}: no readable record in it{why or '; run a campaign first'}")
 
 
-def _read_parquet(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
-    try:
-        frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        why = str(error).splitlines()[0]
-        raise RecordError(
-            f"{path}: cannot be read ({why}); make it anew with 'fullpipe analyze DIR'"
-        ) from error
-    wrong = next((name for name, kind in schema.items() if frame.schema.get(name) != kind), None)
-    if wrong is not None:
-        raise RecordError(
-            f"{path}: is not of this version: its column '{wrong}' is missing or of another type; "
-            "make it anew with 'fullpipe analyze DIR'"
-        )
-    return frame
-
-
 def _from_parquet(path: Path, samples: bool) -> Runs:
-    runs = _read_parquet(path, RUNS_SCHEMA)
+    runs = collect(scan(path, RUNS_SCHEMA).select(list(RUNS_SCHEMA)), path)
+    if runs.is_empty():
+        raise RecordError(f"{path}: has no runs; run a campaign first")
     held = pl.DataFrame(schema=SAMPLES_SCHEMA)
     if samples:
-        held = _read_parquet(path.with_name("samples.parquet"), SAMPLES_SCHEMA)
+        beside = path.with_name("samples.parquet")
+        held = collect(scan(beside, SAMPLES_SCHEMA), beside)
     return Runs(runs, held, pl.DataFrame(schema=QUEUE_SCHEMA))
 
 
@@ -175,7 +162,7 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
         samples: Whether to keep the samples, which are checked in any case.
 
     Raises:
-        RecordError: Nothing readable there, or Parquet of another version.
+        RecordError: Nothing readable there, or Parquet that is damaged or of another version.
     """
     path = Path(path)
     if path.suffix == ".parquet":

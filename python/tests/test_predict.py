@@ -10,6 +10,7 @@ import pytest
 
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
+from fullpipe.flatten import RUNS_SCHEMA
 from fullpipe.model.check import cells, error_table, main, markdown
 from fullpipe.model.closed import droptail_rate, payload_rate
 from fullpipe.model.predict import (
@@ -40,21 +41,18 @@ def grid_runs() -> pl.DataFrame:
                     "rtt_ms": GRID["rtt_ms"][i],
                     "rate_bps": GRID["rate_bps"][modality],
                     "queue_bytes": GRID["queue_bytes"][modality][i],
+                    "mtu": 9000,
+                    "loss": 0.0,
                     "modality": modality,
                     "cc": grid["cc"],
                     "streams": streams,
                     "buffer_bytes": grid["buffer_bytes"],
+                    "size_bytes": GRID["size_bytes"],
+                    "direction": "send",
                     "goodput_bps": mean * 1e6,
                 }
                 rows += [common | {"seed": seed} for seed in (1, 2, 3)]
-    none = dict.fromkeys(
-        ("jitter_ms", "reorder", "duplicate", "corrupt", "cross", "host_noise_ms", "loss_back", "host",
-         "pacing_bps", "duration_s")
-    )  # fmt: skip
-    columns = [pl.lit(value, dtype=pl.Float64).alias(name) for name, value in none.items()]
-    return pl.DataFrame(rows).with_columns(
-        *columns, mtu=9000, loss=0.0, size_bytes=GRID["size_bytes"], direction=pl.lit("send")
-    )
+    return pl.DataFrame(rows, schema=RUNS_SCHEMA)
 
 
 @pytest.fixture(scope="module")

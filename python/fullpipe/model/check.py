@@ -97,20 +97,14 @@ def markdown(table: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def _runs(path: Path) -> pl.DataFrame:
-    if path.suffix == ".parquet":
-        return pl.read_parquet(path)
-    return read_runs(path, samples=False).runs
-
-
 def main(arguments: Sequence[str]) -> int:
     """Prints the table of all runs in folders of records, or in Parquet files of runs."""
     try:
         if not arguments:
             raise UsageError("usage: python -m fullpipe.model.check DIR...")
-        frames = [_runs(Path(argument)) for argument in arguments]
+        frames = [read_runs(Path(argument), samples=False).runs for argument in arguments]
         with np.errstate(all="raise", under="ignore"):
-            print(markdown(error_table(pl.concat(frames, how="diagonal_relaxed"))))
+            print(markdown(error_table(pl.concat(frames))))
     except FullpipeError as error:
         print(error, file=sys.stderr)
         return error.exit_code
