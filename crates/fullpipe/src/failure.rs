@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use fullpipe_path::{Classified, ExitClass};
 
+use crate::output::errln;
+
 /// Why a command failed.
 pub struct Failure {
     class: ExitClass,
@@ -19,7 +21,7 @@ impl Failure {
 
     /// Says it on stderr.
     pub fn report(self) -> ExitCode {
-        eprintln!("error: {}", self.text);
+        errln!("error: {}", self.text);
         ExitCode::from(self.class as u8)
     }
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::failure::Failure;
+use crate::output::{self, errln, outln};
 use crate::progress;
 
 /// Command line.
@@ -67,7 +68,10 @@ enum Verb {
 pub fn run(args: Args) -> Result {
     match args.verb {
         Verb::Kernel { recipe: true, .. } => {
-            kernel::print_recipe(&mut std::io::stdout()).map_err(|e| Failure::new(ExitClass::Record, e))
+            let mut text = Vec::new();
+            kernel::print_recipe(&mut text).map_err(|e| Failure::new(ExitClass::Record, e))?;
+            output::out(format_args!("{}", String::from_utf8_lossy(&text)));
+            Ok(())
         }
         Verb::Kernel { version, source, json, quiet, .. } => {
             let source = Source { tarball: source.as_deref(), version: version.as_deref() };
@@ -78,14 +82,14 @@ pub fn run(args: Args) -> Result {
                 bar.set_message(doing.to_owned());
                 // Where nobody watches a bar, a log still shows what takes minutes.
                 if bar.is_hidden() && !quiet && said.replace(static_name(doing)) != static_name(doing) {
-                    eprintln!("kernel: {doing}");
+                    errln!("kernel: {doing}");
                 }
             })?;
             bar.finish_and_clear();
             if json {
-                println!("{}", json!({"kind": "kernel", "version": built.version, "executable": built.executable}));
+                outln!("{}", json!({"kind": "kernel", "version": built.version, "executable": built.executable}));
             } else {
-                println!("{} {}", built.version, built.executable.display());
+                outln!("{} {}", built.version, built.executable.display());
             }
             Ok(())
         }
@@ -134,12 +138,12 @@ fn scenario_run(
     let report = &done.report;
     if json {
         for result in &results {
-            println!("{}", with_kind("program", result));
+            outln!("{}", with_kind("program", result));
         }
         for sample in &report.queue {
-            println!("{}", with_kind("queue", sample));
+            outln!("{}", with_kind("queue", sample));
         }
-        println!(
+        outln!(
             "{}",
             json!({"kind": "path", "forward": report.forward, "back": report.back, "impaired": report.impaired,
                    "impaired_back": report.impaired_back, "deepest": report.deepest, "seconds": report.seconds,
@@ -147,7 +151,7 @@ fn scenario_run(
         );
     } else {
         results.iter().for_each(print);
-        println!(
+        outln!(
             "-- {:.3} s of virtual time; forward {} packets, {} bytes, {} dropped, deepest queue {} bytes; lost at random {}",
             report.seconds,
             report.forward.packets,
@@ -175,15 +179,15 @@ fn print(result: &ProgramResult) {
         Ended::NotStarted(why) => format!("not started: {why}"),
     };
     let stopped = if result.report.stopped { ", asked to end" } else { "" };
-    println!(
+    outln!(
         "-- {}: {} ({how}{stopped}; {:.3} s to {:.3} s)",
         result.end,
         result.run.join(" "),
         result.report.start_s,
         result.report.end_s
     );
-    print!("{}", result.stdout);
-    eprint!("{}", result.stderr);
+    output::out(format_args!("{}", result.stdout));
+    output::err(format_args!("{}", result.stderr));
 }
 
 /// A program that failed by itself makes the scenario fail.

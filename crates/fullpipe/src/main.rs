@@ -1,10 +1,14 @@
 //! The `fullpipe` command: one file per verb, thin. What it does not know it looks for on PATH as
 //! `fullpipe-VERB`, as git and cargo do.
 
+// They panic when nobody reads; crate::output does not.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod external;
 mod failure;
 mod lab;
 mod measure;
+mod output;
 mod progress;
 mod select;
 mod serve;
@@ -15,11 +19,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
+use fullpipe_path::ExitClass;
 
 const AFTER: &str = "\
 With its Python part installed:
   campaign  Run a grid of measurements, and only what is missing of it
-  analyze   From records to Parquet files and a profile
+  analyze   From records to Parquet files, a profile, and what the papers compute of them
   report    Records as one self-contained HTML page, or one figure
 Any other VERB runs the program fullpipe-VERB from PATH.
 
@@ -66,7 +71,9 @@ fn main() -> ExitCode {
         Verb::Select(args) => select::run(args),
         Verb::External(words) => return external::run(&words),
     };
-    match result {
+    let incomplete = output::failed()
+        .map_or(Ok(()), |e| Err(Failure::new(ExitClass::Record, format!("cannot write to standard output: {e}"))));
+    match result.and(incomplete) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

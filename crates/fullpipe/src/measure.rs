@@ -13,6 +13,7 @@ use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::output::{self, errln, outln};
 use crate::{Result, progress, words};
 
 /// Command line.
@@ -91,7 +92,8 @@ pub fn run(args: Args) -> Result {
             let (described, measured) = on_host(host, &run, &args)?;
             if args.json && target.is_none() {
                 // Straight out: a long record, held whole, is much for a guest.
-                return render(&described, &measured, &mut BufWriter::new(io::stdout().lock()));
+                let mut stdout = BufWriter::new(output::Stdout);
+                return render(&described, &measured, &mut stdout);
             }
             let mut text = Vec::new();
             render(&described, &measured, &mut text)?;
@@ -103,7 +105,7 @@ pub fn run(args: Args) -> Result {
         record::write_atomically(target, text.as_bytes())?;
     }
     if args.json {
-        print!("{text}");
+        output::out(format_args!("{text}"));
     } else if !args.quiet {
         print(&run, &outcome, target.as_deref());
     }
@@ -184,7 +186,7 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
     ] {
         // The kernel books twice of what is asked.
         if got < asked.0 * 2 {
-            eprintln!(
+            errln!(
                 "warning: the {end}'s kernel gave {what} {}, not {asked}; there, as root: sysctl -w {sysctl}={}",
                 Size(got / 2),
                 asked.0
@@ -238,24 +240,25 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
 }
 
 fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
-    println!("path        {}", run.path);
-    println!("transport   {}", run.transport);
-    println!(
+    outln!("path        {}", run.path);
+    outln!("transport   {}", run.transport);
+    outln!(
         "goodput     {} ({} bytes in {})",
         words::rate(outcome.goodput_bps),
         words::thousands(outcome.bytes),
         words::seconds(outcome.seconds)
     );
-    print!("loss        {}", words::count(outcome.retransmits, "segment sent again", "segments sent again"));
+    let again = words::count(outcome.retransmits, "segment sent again", "segments sent again");
     match outcome.queue_drops {
         Some(drops) => {
-            println!(", {} dropped at the bottleneck's queue", words::count(drops, "packet", "packets"));
+            let drops = words::count(drops, "packet", "packets");
+            outln!("loss        {again}, {drops} dropped at the bottleneck's queue");
         }
-        None => println!(),
+        None => outln!("loss        {again}"),
     }
-    println!("bottleneck  {}", bottleneck(outcome.bottleneck, run.transport.buffer));
+    outln!("bottleneck  {}", bottleneck(outcome.bottleneck, run.transport.buffer));
     if let Some(target) = target {
-        println!("record      {}", target.display());
+        outln!("record      {}", target.display());
     }
 }
 

@@ -7,6 +7,7 @@ use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
 use fullpipe_profile::{Choice, Profile, Query, Selection, select};
 
 use crate::failure::Failure;
+use crate::output::outln;
 use crate::{Result, words};
 
 /// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
@@ -64,7 +65,7 @@ pub fn run(args: Args) -> Result {
     let selection = select(&profile, &query)?;
     if args.json {
         let text = serde_json::to_string(&selection).map_err(|e| Failure::new(ExitClass::Record, e))?;
-        println!("{text}");
+        outln!("{text}");
     }
     if args.certain.is_some() && !selection.certain {
         return Err(Failure::new(ExitClass::Failed, uncertain(&selection)));
@@ -129,27 +130,22 @@ fn ask_path(path: &Path) -> Result<Query> {
 
 fn print(selection: &Selection, query: &Query, shipped: bool) {
     let choice = &selection.choice;
-    println!("transport   {}", choice.transport);
-    println!("expected    {}", expected(choice, selection.level));
+    outln!("transport   {}", choice.transport);
+    outln!("expected    {}", expected(choice, selection.level));
     let source = if shipped { "the shipped profile" } else { "the profile" };
-    println!(
-        "at          {} ms; {source} has {}, {}",
-        words::ms(query.rtt_ms),
-        selection.conditions,
-        selection.workload
-    );
+    outln!("at          {} ms; {source} has {}, {}", words::ms(query.rtt_ms), selection.conditions, selection.workload);
     if choice.expected.outside {
-        println!(
+        outln!(
             "note        {} ms is outside the measured range; this is the value at {} ms",
             words::ms(query.rtt_ms),
             words::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
         );
     }
     if !selection.assumed.is_empty() {
-        println!("assumed     {}; say --rate, --loss, --queue, --size for another", selection.assumed.join(", "));
+        outln!("assumed     {}; say --rate, --loss, --queue, --size for another", selection.assumed.join(", "));
     }
     for note in &selection.notes {
-        println!("note        {note}");
+        outln!("note        {note}");
     }
     let others: Vec<String> = selection
         .ranking
@@ -160,11 +156,11 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     if !others.is_empty() {
         let more = others.len().saturating_sub(3);
         let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        println!("or          {}{more}: the data cannot tell them apart", others[..others.len().min(3)].join("; "));
+        outln!("or          {}{more}: the data cannot tell them apart", others[..others.len().min(3)].join("; "));
     }
     let t = &choice.transport;
     let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
-    println!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
+    outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
 }
 
 /// A real host has what it has: what of the choice this end could not do.
@@ -178,13 +174,13 @@ fn say_what_lacks(selection: &Selection) {
         let best = best.map_or_else(String::new, |c| {
             format!("; of what it has, the best is {} ({})", c.transport, words::rate(c.expected.mean_bps))
         });
-        println!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
+        outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
     }
     if let fullpipe_path::Buffer::Bytes(size) = selection.choice.transport.buffer {
         for name in ["core/wmem_max", "core/rmem_max"] {
             if read(name).trim().parse::<u64>().is_ok_and(|limit| limit < size.0) {
                 let key = format!("net.{}", name.replace('/', "."));
-                println!("note        this kernel limits buffers; on both ends, as root: sysctl -w {key}={}", size.0);
+                outln!("note        this kernel limits buffers; on both ends, as root: sysctl -w {key}={}", size.0);
             }
         }
     }
@@ -192,19 +188,19 @@ fn say_what_lacks(selection: &Selection) {
 
 fn explain(selection: &Selection) {
     let tied = selection.ranking.iter().filter(|c| c.tied).count();
-    println!("\nwhy");
-    println!(
+    outln!("\nwhy");
+    outln!(
         "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni); of those within {} of it,",
         words::count(tied as u64, "transport", "transports"),
         selection.ranking.len(),
         words::percent(selection.level),
         words::percent(selection.within)
     );
-    println!("  {} disturbs least: fewest streams, then the smallest buffer, then CUBIC", selection.choice.transport);
-    println!("\nranking (= where the data cannot tell it from the highest)");
+    outln!("  {} disturbs least: fewest streams, then the smallest buffer, then CUBIC", selection.choice.transport);
+    outln!("\nranking (= where the data cannot tell it from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
         let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", words::ms(*r))).collect();
-        println!(
+        outln!(
             "{} {:<34} {}   from {}",
             if choice.tied { "=" } else { " " },
             choice.transport.to_string(),
@@ -214,7 +210,7 @@ fn explain(selection: &Selection) {
     }
     let more = selection.ranking.len().saturating_sub(SHOWN);
     if more > 0 {
-        println!("  and {more} more; all with --json");
+        outln!("  and {more} more; all with --json");
     }
 }
 

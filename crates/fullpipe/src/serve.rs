@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::Result;
 use crate::failure::Failure;
+use crate::output::{errln, outln};
 
 /// Command line.
 #[derive(clap::Args)]
@@ -74,9 +75,9 @@ pub fn run(args: Args) -> Result {
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let (json, quiet) = (args.json, args.quiet);
     if json {
-        println!("{}", json!({"kind": "listening", "address": address.to_string()}));
+        outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
     } else if !quiet {
-        eprintln!("listening on {address}");
+        errln!("listening on {address}");
     }
     server.run(move |event| log(event, json, quiet))?;
     Ok(())
@@ -85,15 +86,15 @@ pub fn run(args: Args) -> Result {
 fn log(event: &Event<'_>, json: bool, quiet: bool) {
     match event {
         Event::Begin { peer, request } if json => {
-            println!("{}", json!({"kind": "begin", "peer": peer, "request": request}));
+            outln!("{}", json!({"kind": "begin", "peer": peer, "request": request}));
         }
-        Event::Begin { peer, request } if !quiet => eprintln!("{peer}: {}, {}", request.transport, request.workload),
+        Event::Begin { peer, request } if !quiet => errln!("{peer}: {}, {}", request.transport, request.workload),
         Event::End { peer, result } if json => {
             let error = result.as_ref().err().map(ToString::to_string);
-            println!("{}", json!({"kind": "end", "peer": peer, "error": error}));
+            outln!("{}", json!({"kind": "end", "peer": peer, "error": error}));
         }
-        Event::End { peer, result: Err(error) } => eprintln!("{peer}: {error}"),
-        Event::End { peer, result: Ok(()) } if !quiet => eprintln!("{peer}: done"),
+        Event::End { peer, result: Err(error) } => errln!("{peer}: {error}"),
+        Event::End { peer, result: Ok(()) } if !quiet => errln!("{peer}: done"),
         _ => {}
     }
 }

@@ -92,3 +92,22 @@ fn a_failed_run_leaves_no_record() {
     assert_eq!(code, 4);
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn output_that_nobody_reads_is_no_failure() {
+    use std::process::{Command, Stdio};
+    let program = || Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    for words in ["select --rtt 91.6ms --explain", "select --rtt 91.6ms --json", "lab kernel --recipe"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = program().args(words.split(' ')).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success(), "{words}: {:?}", done.status);
+        assert_eq!(String::from_utf8_lossy(&done.stderr), "", "{words}");
+    }
+    // A full disk is one.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let done = program().args(["select", "--rtt", "91.6ms"]).stdout(full).output().unwrap();
+    assert_eq!(done.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&done.stderr).contains("cannot write to standard output"));
+}
