@@ -7,7 +7,8 @@ stay the same; only the RTTs together tell which.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-PACKET_HEADER = 14
+from fullpipe.tcp import ETHERNET_HEADER
+
 TOLERANCE = 0.01
 
 
@@ -34,7 +35,7 @@ def label_queues(
     left = sorted(set(seen), key=lambda pair: (pair[0], pair[1] or 0))
     if rate_bps is None or mtu is None:
         return dict.fromkeys(left, Queue())
-    packet = mtu + PACKET_HEADER
+    packet = mtu + ETHERNET_HEADER
 
     def bdp(rtt: float) -> float:
         return rate_bps * rtt / 8e3

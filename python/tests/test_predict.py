@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fullpipe.buffers import granted_window
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
 from fullpipe.flatten import RUNS_SCHEMA
@@ -18,7 +19,6 @@ from fullpipe.model.predict import (
     NetworkPath,
     Transport,
     Workload,
-    granted_window,
     predict,
     predict_runs,
     predict_spec,

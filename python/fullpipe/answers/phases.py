@@ -10,9 +10,9 @@ import numpy as np
 from fullpipe.dynamics import Traces
 from fullpipe.errors import UsageError
 from fullpipe.model import Fit, decompose, fit_convex, fit_exponential_ramp
+from fullpipe.tcp import TCP_HEADERS
 from fullpipe.units import parse_size, parse_time
 
-HEADERS_BYTES = 52
 DECIDES = 4.0
 """A difference of AICc from which the larger has "considerably less" support (Burnham and Anderson 2002)."""
 
@@ -86,7 +86,7 @@ def fitted(
         else {"duration_s": parse_time(workload["duration"]) / 1e9}
     )
     if mtu is not None:
-        extent["packet_bytes"] = mtu - HEADERS_BYTES
+        extent["packet_bytes"] = mtu - TCP_HEADERS
     return [
         fit_convex(rtt_ms, mean_bps),
         fit_exponential_ramp(rtt_ms, mean_bps, form="paper", **extent),

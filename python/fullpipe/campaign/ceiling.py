@@ -6,11 +6,9 @@ doubles the window every round trip (RFC 5681, section 3.1), from the initial te
 
 import math
 
-from fullpipe.campaign.spec import ETHERNET_HEADER, LabPath, RunSpec
+from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
-INITIAL_SEGMENTS = 10
-HEADERS = 52
-"""IP, TCP and its timestamps: what an MTU holds beside payload, bytes."""
 WINDOW_SLACK = 1.06
 """The kernel's windows come out some percent above the socket buffer."""
 FASTER_START = frozenset({"hybla"})
@@ -29,7 +27,7 @@ def most_in_flight(path: LabPath) -> float:
 
 def _start(run: RunSpec, path: LabPath) -> float:
     """Bytes of all streams' first windows."""
-    return float(INITIAL_SEGMENTS * (path.mtu - HEADERS) * run.streams)
+    return INITIAL_WINDOW * (path.mtu - TCP_HEADERS) * run.streams
 
 
 def _ramp(run: RunSpec, start: float, most: float) -> tuple[int, float]:
@@ -61,7 +59,7 @@ def ceiling_bps(run: RunSpec) -> float | None:
     path = run.path
     if not isinstance(path, LabPath):
         return None
-    payload = (path.mtu - HEADERS) / (path.mtu + ETHERNET_HEADER)
+    payload = (path.mtu - TCP_HEADERS) / (path.mtu + ETHERNET_HEADER)
     rate = min(path.rate * payload, run.pacing or math.inf)
     rtt_s = path.rtt * 1e-9
     if rtt_s == 0:

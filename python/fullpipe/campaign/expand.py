@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from itertools import product
 
 from fullpipe.campaign.file import Campaign, Grid, PathAxes
-from fullpipe.campaign.spec import ETHERNET_HEADER, LINE_RATES, LabPath, RunSpec, bdp
+from fullpipe.campaign.spec import LINE_RATES, LabPath, RunSpec, bdp
 from fullpipe.errors import UsageError
+from fullpipe.tcp import ETHERNET_HEADER
 
 
 def _queues(axes: PathAxes, rate: int, rtt: int, mtu: int) -> list[int]:

@@ -5,10 +5,8 @@ import hashlib
 from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
+from fullpipe.tcp import ETHERNET_HEADER
 from fullpipe.units import format_rate, format_size, format_time
-
-ETHERNET_HEADER = 14
-"""Bytes that Linux's queues count as part of a packet beyond its IP bytes."""
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
 """Rate in bit/s of each modality (HPDC'17, section 2.1)."""

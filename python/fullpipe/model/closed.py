@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.errors import UsageError
+from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 
 Floats = NDArray[np.float64]
 
-PACKET_BYTES = 8948
+PACKET_BYTES = 9000 - TCP_HEADERS
 """Payload of a 9,000-byte packet: less IPv4 and TCP headers with timestamps."""
 
 CUBIC_BETA, CUBIC_C = 0.7, 0.4
@@ -31,7 +32,6 @@ RENO_BETA = 0.5
 HTCP_BETA_LOW, HTCP_BETA_HIGH = 0.5, 0.8
 """Bounds of H-TCP's adaptive backoff; the kernel's `tcp_htcp.c`."""
 
-_HEADERS_BYTES, _FRAME_BYTES = 52, 14
 _HTCP_ADAPTS_ABOVE_S = 0.010
 _HTCP_REFERENCE_RTT_S = 0.1
 _NEWTON_STEPS = 40
@@ -62,9 +62,9 @@ def payload_rate(rate_bps: ArrayLike, mtu_bytes: ArrayLike = 9000) -> Floats:
         UsageError: Not positive, or an MTU that is smaller than the headers.
     """
     rate, mtu = _checked("rates", rate_bps), _checked("MTUs", mtu_bytes)
-    if (mtu <= _HEADERS_BYTES).any():
-        raise UsageError(f"MTUs must be above the {_HEADERS_BYTES} bytes of headers")
-    return rate * (mtu - _HEADERS_BYTES) / (mtu + _FRAME_BYTES)
+    if (mtu <= TCP_HEADERS).any():
+        raise UsageError(f"MTUs must be above the {TCP_HEADERS} bytes of headers")
+    return rate * (mtu - TCP_HEADERS) / (mtu + ETHERNET_HEADER)
 
 
 def bdp_packets(rtt_s: ArrayLike, rate_bps: ArrayLike, packet_bytes: ArrayLike = PACKET_BYTES) -> Floats:

@@ -6,8 +6,8 @@ slow start burst by burst with CUBIC's HyStart (`ramp`), then windows as a fluid
 parallel streams with their shares of a transfer, and random loss by closed forms. How far it is from runs in
 the testbed, `python -m fullpipe.model.check` tells.
 
-Three of its numbers were measured rather than taken from the kernel's sources: `MEMORY_SHARE` and
-`AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (on one cell).
+Three of its numbers were measured rather than taken from the kernel's sources: `buffers.MEMORY_SHARE` and
+`buffers.AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (on one cell).
 
 Where it is rough:
 
@@ -27,23 +27,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from fullpipe.buffers import granted_window
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
+from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 
 CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
 """Those that the model knows."""
 
-HEADERS_BYTES, FRAME_BYTES = 52, 14
 FRAMING_BYTES = {"10gige": 24, "oc192": 12}
 """What a modality's line adds to a frame."""
-WINDOW_UNIT, MOST_SHIFT = 65535, 14
-MEMORY_SHARE = 0.71
-"""Payload that a socket buffer holds, over the memory that the kernel counts for it (twice the buffer).
-Measured with a buffer of 300 KB and with autotuning, 9,000-byte packets, 91.6 ms."""
-AUTO_MEMORY_BYTES = 4_194_304
-"""Autotuning's limit: `tcp_wmem`'s default, the smaller of the two ends'."""
 MOST_STREAMS = 128
 _BLOCK = 16384
 
@@ -117,29 +112,6 @@ def lab_path(path: LabPath) -> NetworkPath:
         loss=path.loss,
         framing_bytes=FRAMING_BYTES.get(path.modality or "", 0),
     )
-
-
-def granted_window(buffer_bytes: ArrayLike) -> Floats:
-    """Most that a stream may have in flight with a socket buffer, bytes.
-
-    The receive window's scale is fixed at the handshake, from the buffer's leading bit, so that the window is
-    at most 65535 · 2^s, s = ⌊log2 B⌋ - 15: between one and two buffers. What the kernel lets a socket hold,
-    twice the buffer with overhead, limits it too.
-
-    Args:
-        buffer_bytes: The buffer as asked for; NaN for autotuning.
-
-    Raises:
-        UsageError: Not positive.
-    """
-    buffer = np.asarray(buffer_bytes, dtype=np.float64)
-    auto = np.isnan(buffer)
-    if (buffer <= 0).any() or np.isinf(buffer).any():
-        raise UsageError("buffers must be numbers of bytes above zero, or NaN for autotuning")
-    known = np.where(auto, AUTO_MEMORY_BYTES / 2, buffer)
-    scale = np.clip(np.floor(np.log2(known)) - 15, 0, MOST_SHIFT)
-    held = 2 * MEMORY_SHARE * known
-    return np.where(auto, held, np.minimum(WINDOW_UNIT * 2.0**scale, held))
 
 
 def _numbers(value: Any, what: str, missing: bool = False, zero: bool = False) -> Floats:
@@ -247,8 +219,8 @@ def predict(
     rtt, rate, queue, mtu, loss, framing, cc, streams, window, pacing, size, duration, seeds = (
         array.reshape(-1) for array in whole
     )
-    if (mtu <= HEADERS_BYTES + FRAME_BYTES).any():
-        raise UsageError(f"path mtu must be above {HEADERS_BYTES + FRAME_BYTES} bytes of headers")
+    if (mtu <= TCP_HEADERS + ETHERNET_HEADER).any():
+        raise UsageError(f"path mtu must be above {TCP_HEADERS + ETHERNET_HEADER} bytes of headers")
     if (loss >= 1).any():
         raise UsageError("path loss must be below 1")
     if (streams != np.floor(streams)).any() or (streams > MOST_STREAMS).any():
@@ -258,15 +230,15 @@ def predict(
     if (size < streams).any():
         raise UsageError("workload size_bytes is less than a byte for each stream")
 
-    payload = mtu - HEADERS_BYTES
-    per_s = rate / 8 / (mtu + FRAME_BYTES + framing)  # packets
+    payload = mtu - TCP_HEADERS
+    per_s = rate / 8 / (mtu + ETHERNET_HEADER + framing)  # packets
     queue = np.where(np.isnan(queue), rate * rtt / 8, queue)
     b = per_s * rtt
-    each = np.where(np.isnan(pacing), np.inf, pacing / streams / 8 / (mtu + FRAME_BYTES) * rtt)
+    each = np.where(np.isnan(pacing), np.inf, pacing / streams / 8 / (mtu + ETHERNET_HEADER) * rtt)
     cases = Cases(
         rtt_s=rtt,
         b=b,
-        queue=np.maximum(queue / (mtu + FRAME_BYTES), 1),
+        queue=np.maximum(queue / (mtu + ETHERNET_HEADER), 1),
         # Pacing below the path's rate is as good as a window limit, for nothing queues.
         window=np.minimum(window / payload, np.where(each * streams <= b, each, np.inf)),
         share=np.where(np.isnan(size), np.inf, size / streams / payload),

@@ -21,11 +21,11 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from fullpipe.tcp import INITIAL_WINDOW
+
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-INITIAL_WINDOW = 10.0
-"""Packets (RFC 6928)."""
 HYSTART_LEAST_WINDOW = 16.0
 HYSTART_SAMPLES = 8.0
 """Packets acknowledged before a round's delay counts (`HYSTART_MIN_SAMPLES`)."""
