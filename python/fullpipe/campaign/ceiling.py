@@ -6,18 +6,17 @@ doubles the window every round trip (RFC 5681, section 3.1), from the initial te
 
 import math
 
+from fullpipe.buffers import granted_window
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
-WINDOW_SLACK = 1.06
-"""The kernel's windows come out some percent above the socket buffer."""
 FASTER_START = frozenset({"hybla"})
 """Congestion controls that on long paths grow faster than slow start does."""
 
 
 def window(run: RunSpec) -> float:
     """Bytes that all streams' buffers let into flight; infinite where the kernel chooses."""
-    return math.inf if run.buffer is None else run.streams * run.buffer * WINDOW_SLACK
+    return math.inf if run.buffer is None else run.streams * float(granted_window(run.buffer))
 
 
 def most_in_flight(path: LabPath) -> float:
