@@ -14,27 +14,24 @@ utilisation of CUBIC, Reno and Scalable TCP; H-TCP's depends on the RTT and the 
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fullpipe.errors import UsageError
+from fullpipe.model.congestion import (
+    CUBIC_BETA,
+    CUBIC_C,
+    RENO_BETA,
+    SCALABLE_BETA,
+    SCALABLE_PER_ACK,
+    Floats,
+    htcp_backoff,
+    htcp_scale,
+    htcp_time,
+)
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
-
-Floats = NDArray[np.float64]
 
 PACKET_BYTES = 9000 - TCP_HEADERS
 """Payload of a 9,000-byte packet: less IPv4 and TCP headers with timestamps."""
-
-CUBIC_BETA, CUBIC_C = 0.7, 0.4
-"""RFC 9438, section 4.6 and 5; `C` in packets per second cubed."""
-SCALABLE_BETA, SCALABLE_PER_ACK = 0.875, 0.01
-"""Kelly 2003; the kernel's `tcp_scalable.c`, above windows of 100 packets."""
-RENO_BETA = 0.5
-HTCP_BETA_LOW, HTCP_BETA_HIGH = 0.5, 0.8
-"""Bounds of H-TCP's adaptive backoff; the kernel's `tcp_htcp.c`."""
-
-_HTCP_ADAPTS_ABOVE_S = 0.010
-_HTCP_REFERENCE_RTT_S = 0.1
-_NEWTON_STEPS = 40
 
 
 def _checked(what: str, value: ArrayLike, zero: bool = False) -> Floats:
@@ -154,22 +151,6 @@ def scalable_utilisation(queue_bdp: ArrayLike) -> Floats:
     return np.asarray((1 - SCALABLE_BETA) * w / (w - 1 - np.log(SCALABLE_BETA * w)))
 
 
-def _htcp_grown(t: Floats) -> Floats:
-    """Integral of H-TCP's α over the time since the loss, per 2 (1 − β) and RTT scale."""
-    x = np.maximum(t - 1, 0)
-    return np.where(t <= 1, t, 1 + x + 5 * x**2 + x**3 / 12)
-
-
-def _htcp_time(grown: Floats) -> Floats:
-    """Inverse of `_htcp_grown`, seconds."""
-    y = np.maximum(grown - 1, 0)
-    x = np.minimum(np.minimum(y, np.sqrt(y / 5)), np.cbrt(12 * y))
-    # Newton from above, on a convex rising function, never leaves the right side of the root.
-    for _ in range(_NEWTON_STEPS):
-        x = x - (x**3 / 12 + 5 * x**2 + x - y) / (x**2 / 4 + 10 * x + 1)
-    return np.where(grown <= 1, grown, 1 + x)
-
-
 def htcp_beta(rtt_s: ArrayLike, queue_bdp: ArrayLike) -> Floats:
     """H-TCP's backoff once it has adapted: RTT_min / RTT_max within 0.5 and 0.8, and 0.5 up to 10 ms.
 
@@ -180,7 +161,7 @@ def htcp_beta(rtt_s: ArrayLike, queue_bdp: ArrayLike) -> Floats:
         UsageError: A value is not a positive number (a queue may be zero).
     """
     rtt, q = _checked("RTTs", rtt_s), _queue_bdp(queue_bdp)
-    return np.where(rtt > _HTCP_ADAPTS_ABOVE_S, np.clip(1 / (1 + q), HTCP_BETA_LOW, HTCP_BETA_HIGH), 0.5)
+    return htcp_backoff(rtt, q)
 
 
 def htcp_utilisation(
@@ -207,9 +188,9 @@ def htcp_utilisation(
     beta = htcp_beta(rtt, q)
     top, low = 1 + q, np.minimum(beta * (1 + q), 1.0)
     # Packets per RTT, over the BDP: windows below are in units of the BDP, too.
-    pace = 2 * (1 - beta) * np.clip(rtt / _HTCP_REFERENCE_RTT_S, 0.1, 2) / bdp
-    below = _htcp_time((1 - low) * rtt / pace)
-    whole = _htcp_time((1 - low) * rtt / pace + (top**2 - 1) / 2 * rtt / pace)
+    pace = 2 * (1 - beta) * htcp_scale(rtt) / bdp
+    below = htcp_time((1 - low) * rtt / pace)
+    whole = htcp_time((1 - low) * rtt / pace + (top**2 - 1) / 2 * rtt / pace)
     x = np.maximum(below - 1, 0)
     area = np.where(below <= 1, below**2 / 2, 0.5 + x + x**2 / 2 + 5 * x**3 / 3 + x**4 / 48)
     sent = low * below + pace / rtt * area + (whole - below)

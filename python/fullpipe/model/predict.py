@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from fullpipe.buffers import granted_window
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
+from fullpipe.model.congestion import CUBIC_BETA, HTCP_BETA_LOW, RENO_BETA, SCALABLE_BETA
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
@@ -143,7 +144,13 @@ def _choice(cc: Any) -> NDArray[Any]:
     return codes
 
 
-BETA = {"cubic": 0.7, "htcp": 0.5, "scalable": 0.875, "reno": 0.5, "bbr": 1.0}
+BETA = {
+    "bbr": 1.0,
+    "cubic": CUBIC_BETA,
+    "htcp": HTCP_BETA_LOW,
+    "reno": RENO_BETA,
+    "scalable": SCALABLE_BETA,
+}
 """What a loss leaves of the window; H-TCP's third and later ones leave more (`steady`)."""
 
 

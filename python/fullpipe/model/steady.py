@@ -14,19 +14,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fullpipe.model.congestion import (
+    CUBIC_C,
+    HTCP_BETA_HIGH,
+    SCALABLE_PER_ACK,
+    htcp_backoff,
+    htcp_grown,
+    htcp_scale,
+    htcp_time,
+)
 from fullpipe.model.ramp import FIRST_GROWTH, Cases, Floats, State
 
-CUBIC_C = 0.4
 CUBIC_FIRST, CUBIC_MOST = FIRST_GROWTH, 1.5
 """Growth per RTT: at least, while there was no loss, and at most (`cnt` of 20 and 2)."""
 CUBIC_FRIENDLY = 0.53
 """Growth per RTT in packets of the Reno that CUBIC keeps up with: 3 (1 - β) / (1 + β)."""
-SCALABLE_GAIN = 0.01
 SCALABLE_LEAST = 100.0
 """Window, packets, below which Scalable TCP grows as Reno does (`TCP_SCALABLE_AI_CNT`)."""
 BBR_PROBE_GAIN, BBR_CYCLE = 1.25, 8.0
 BBR_PROBE_RTT_S, BBR_PROBE_EVERY_S = 0.2, 10.0
-HTCP_REFERENCE_RTT_S, HTCP_LOW_BETA, HTCP_HIGH_BETA, HTCP_ADAPTS_ABOVE_S = 0.1, 0.5, 0.8, 0.01
 RENO_LOSS, CUBIC_LOSS, SCALABLE_LOSS = 1.31, 1.054, 0.08
 """Reno with random losses and an acknowledgement per packet (Mathis et al. 1997), RFC 9438, Kelly 2003."""
 MOST_EXPONENT = 100.0
@@ -35,21 +41,6 @@ LEAST_ALIVE = 0.7
 MOST_STEPS = 16
 """After which the rest goes at the mean rate so far."""
 STEPS_PER_REST, STEPS_PER_CLIMB = 3.0, 3.0
-
-
-def _htcp_integral(t: Floats) -> Floats:
-    """Of H-TCP's α over the time since a loss, seconds, per 2 (1 - β)."""
-    x = np.maximum(t - 1, 0)
-    return np.asarray(np.minimum(t, 1) + x * (1 + x * (5 + x / 12)))
-
-
-def _htcp_time(grown: Floats) -> Floats:
-    """Inverse of `_htcp_integral`."""
-    y = np.maximum(grown - 1, 0)
-    x = np.minimum(np.minimum(y, np.sqrt(y / 5)), np.cbrt(12 * y))
-    for _ in range(5):  # from above, on a convex function
-        x -= (x * (1 + x * (5 + x / 12)) - y) / (1 + x * (10 + x / 4))
-    return np.asarray(np.minimum(grown, 1) + x)
 
 
 @dataclass
@@ -81,24 +72,24 @@ def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, boo
     if cc == "reno":
         return lambda dt: w + dt / rq, (brim - s.total) / s.streams * rq, True
     if cc == "htcp":
-        scale = np.clip(c.rtt_s / HTCP_REFERENCE_RTT_S, 0.1, 2)
-        grown = _htcp_integral(s.since)
+        scale = htcp_scale(c.rtt_s)
+        grown = htcp_grown(s.since)
         pace = 2 * (1 - s.beta) / (c.rtt_s * rq)
 
         def htcp(dt: Floats) -> Floats:
             t = dt * c.rtt_s
-            return np.asarray(w + pace * np.maximum(t, scale * (_htcp_integral(s.since + t) - grown)))
+            return np.asarray(w + pace * np.maximum(t, scale * (htcp_grown(s.since + t) - grown)))
 
         each = np.maximum(brim - s.total, 0) / s.streams / pace
-        return htcp, np.minimum(each, _htcp_time(grown + each / scale) - s.since) / c.rtt_s, True
+        return htcp, np.minimum(each, htcp_time(grown + each / scale) - s.since) / c.rtt_s, True
     if cc == "scalable":
         small = bool((w < SCALABLE_LEAST).any())
 
         def scalable(dt: Floats) -> Floats:
-            wide = w * np.exp(np.minimum(SCALABLE_GAIN * dt / rq, MOST_EXPONENT))
+            wide = w * np.exp(np.minimum(SCALABLE_PER_ACK * dt / rq, MOST_EXPONENT))
             return np.where(w < SCALABLE_LEAST, w + dt / rq, wide) if small else wide
 
-        wide_in = rq / SCALABLE_GAIN * np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1))
+        wide_in = rq / SCALABLE_PER_ACK * np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1))
         if small:
             wide_in = np.minimum(wide_in, (brim - s.total) / s.streams * rq)
         return scalable, wide_in, not small
@@ -137,13 +128,13 @@ def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, boo
 
 def _htcp_random_window(c: Cases, p: Floats) -> Floats:
     """Fixed point of an epoch of 1/p packets at the mean window that its growth gives, by bisection."""
-    scale = np.clip(c.rtt_s / HTCP_REFERENCE_RTT_S, 0.1, 2)
+    scale = htcp_scale(c.rtt_s)
     low, high = np.zeros_like(p), np.full_like(p, np.log(1e12))
     for _ in range(40):
         middle = (low + high) / 2
         w = np.exp(middle)
         t = c.rtt_s / (p * w)
-        more = (1 + HTCP_HIGH_BETA) / c.rtt_s * np.maximum(t, scale * _htcp_integral(t)) > w
+        more = (1 + HTCP_BETA_HIGH) / c.rtt_s * np.maximum(t, scale * htcp_grown(t)) > w
         low, high = np.where(more, middle, low), np.where(more, high, middle)
     return np.asarray(np.exp(low))
 
@@ -167,8 +158,7 @@ def _later_beta(cc: str, c: Cases) -> Floats:
     """What a loss in congestion avoidance leaves of H-TCP's window from the second on: RTT_min / RTT_max."""
     if cc != "htcp":
         return c.beta
-    ratio = np.clip(c.b / (c.b + c.queue), HTCP_LOW_BETA, HTCP_HIGH_BETA)
-    return np.where(c.rtt_s > HTCP_ADAPTS_ABOVE_S, ratio, HTCP_LOW_BETA)
+    return htcp_backoff(c.rtt_s, c.queue / c.b)
 
 
 def sustain(cc: str, c: Cases, s: State) -> State:
