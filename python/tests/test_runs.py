@@ -12,7 +12,6 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
-from fullpipe.report.figures import aggregate
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -116,17 +115,6 @@ def test_parquet_opens_in_polars_pandas_and_duckdb(tmp_path: Path, small: list[R
     query = f"select count(*), max(pacing_rate) from {samples} join {runs} using (id)"
     assert duckdb.connect().execute(query).fetchone() == (read.samples.height, 2**64 - 1)
     assert not list(folder.glob(".*"))
-
-
-def test_goodput_over_time_by_hand() -> None:
-    rows = [
-        (0.1, "receiver", 0, 100), (0.1, "receiver", 1, 50), (0.1, "sender", 0, 999),
-        (0.2, "receiver", 0, 300), (0.3, "receiver", 0, 400), (0.3, "receiver", 1, 250),
-    ]  # fmt: skip
-    samples = pl.DataFrame(rows, schema=["t", "end", "stream", "bytes"], orient="row")
-    edges, bps = aggregate(samples)
-    assert edges == [0.0, 0.1, 0.2, 0.3]
-    assert bps == pytest.approx([150 * 80, 200 * 80, 300 * 80])
 
 
 def test_analyze_writes_and_prints(tmp_path: Path, small: list[RunSpec], command: Command) -> None:

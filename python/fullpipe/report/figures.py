@@ -7,11 +7,11 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from fullpipe.analyze import rtts, transport_name
+from fullpipe.dynamics import Traces
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.units import counted, parse_size
 
@@ -221,30 +221,11 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
         return to_svg(figure, f"boxes {title}", f"Box plots of throughput at each RTT: {title}")
 
 
-def aggregate(samples: pl.DataFrame) -> tuple[list[float], list[float]]:
-    """Aggregate goodput of one run over time, from what the receiver had read at each sample.
-
-    Args:
-        samples: Of one run, as :func:`fullpipe.read_runs` gives them.
-
-    Returns:
-        The intervals' edges in seconds, the first at 0, and bit/s in each interval.
-    """
-    received = samples.filter((pl.col("end") == "receiver") & (pl.col("t") > 0))
-    if received.is_empty():
-        return [], []
-    wide = received.pivot("stream", index="t", values="bytes", aggregate_function="max").sort("t")
-    read = wide.select(pl.exclude("t").cast(pl.Int64).fill_null(strategy="forward").fill_null(0))
-    total = np.concatenate([[0], read.sum_horizontal().to_numpy()])
-    edges = np.concatenate([[0.0], wide["t"].to_numpy()])
-    return edges.tolist(), (np.diff(total) * 8.0 / np.diff(edges)).tolist()
-
-
-def trace_figure(traces: Sequence[tuple[float, dict[str, Any], pl.DataFrame]], title: str) -> str:
+def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: str) -> str:
     """Aggregate goodput over time of some runs, a panel for each RTT. SVG.
 
     Args:
-        traces: RTT in ms, transport, and samples of each run.
+        traces: RTT in ms, transport, and throughput of each run.
         title: For the ear and for the figure's name.
     """
     panels = sorted({rtt for rtt, _, _ in traces})
@@ -255,19 +236,18 @@ def trace_figure(traces: Sequence[tuple[float, dict[str, Any], pl.DataFrame]], t
         drawn: dict[str, str] = {}
         top = 0.0
         for axes, panel in zip(grid, panels, strict=True):
-            for rtt, transport, samples in traces:
+            for rtt, transport, trace in traces:
                 if rtt != panel:
                     continue
-                edges, bps = aggregate(samples)
+                gbps, edges = trace.aggregate / 1e9, [trace.start_s, *trace.t_s]
                 colour = palette[transport["cc"]]
-                top = max([top, *bps])
-                if edges:
-                    axes.stairs(np.array(bps) / 1e9, edges, baseline=None, color=colour, linewidth=1.5)
+                top = max(top, float(gbps.max()))
+                axes.stairs(gbps, edges, baseline=None, color=colour, linewidth=1.5)
                 drawn[transport_name(transport)] = colour
             axes.set_title(f"RTT {panel:g} ms")
             axes.set_xlabel("Time, s")
             axes.set_xlim(left=0)
-        grid[0].set_ylim(0, top / 1e9 * 1.06 or 1)
+        grid[0].set_ylim(0, top * 1.06)
         grid[0].set_ylabel("Goodput, Gb/s")
         handles = [Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in drawn.items()]
         figure.legend(handles=handles, loc="outside upper left", ncols=min(len(handles), 6), handlelength=2)

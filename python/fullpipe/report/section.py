@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from fullpipe.analyze import rtts
 from fullpipe.answers import Source, Sustained, sustained, tables
 from fullpipe.answers.source import read_traces
+from fullpipe.dynamics import Traces
 from fullpipe.profile import Group
 from fullpipe.record import read_record
 from fullpipe.report import commands
 from fullpipe.report.figures import box_figure, buffers, profile_figure, stream_counts, trace_figure
 from fullpipe.report.panels import dynamics_figure, maps_shown, phases_figure, transition_figure
-from fullpipe.runs import read_runs
 
 MOST_TRACES = 18
 FIGURES = {
@@ -68,8 +66,7 @@ class Section:
         if name == "phases":
             return phases_figure(self.answers, self.title)
         if name == "traces":
-            files = self._files_of_traces()
-            traces = [(rtt, transport, read_runs(file).samples) for rtt, transport, file in files]
+            traces = self._traces()
             return trace_figure(traces, self.title) if traces else ""
         maps = self._maps()
         return dynamics_figure(maps, self.title) if maps else ""
@@ -87,33 +84,36 @@ class Section:
 
     def measure_commands(self) -> list[str]:
         """A command for each run in the figure of traces."""
-        return [commands.measure(read_record(file).header) for _, _, file in self._files_of_traces()]
+        files = dict(self.source.runs.runs.select("id", "file").iter_rows())
+        whole = self.folder.is_dir()
+        found = [self.folder / files[id_] if whole else self.folder for _, _, id_ in self._traced()]
+        return [commands.measure(read_record(file).header) for file in found]
 
-    def _files_of_traces(self) -> list[tuple[float, dict[str, Any], Path]]:
+    def _traced(self) -> list[tuple[float, dict[str, Any], str]]:
         """Runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
-        entries, runs = self.entries, self.source.runs.runs
+        entries = self.entries
         buffer, streams, every = buffers(entries)[-1], stream_counts(entries)[-1], rtts(entries)
         picks = sorted({every[len(every) // 4], every[len(every) * 4 // 7], every[-1]})
-        files = dict(runs.select("id", "file").iter_rows())
-        seeds = dict(runs.select("id", "seed").iter_rows())
-        found: list[tuple[float, dict[str, Any], Path]] = []
+        seeds = dict(self.source.runs.runs.select("id", "seed").iter_rows())
+        found: list[tuple[float, dict[str, Any], str]] = []
         for rtt in picks:
             for group in self.members:
                 transport = group.entry["transport"]
                 fits = (transport["buffer"], transport["streams"]) == (buffer, streams)
-                if not fits or rtt not in group.ids or len(found) == MOST_TRACES:
-                    continue
-                file = files[min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))]
-                found.append((rtt, transport, self.folder / file if self.folder.is_dir() else self.folder))
+                if fits and rtt in group.ids and len(found) < MOST_TRACES:
+                    found.append((rtt, transport, min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))))
         return found
+
+    def _traces_of(self, ids: Sequence[str]) -> dict[str, Traces]:
+        found = read_traces(self.source.runs.runs, self.source.samples, ids)
+        return {id_: trace for id_, trace in found if not isinstance(trace, str)}
+
+    def _traces(self) -> list[tuple[float, dict[str, Any], Traces]]:
+        picked = self._traced()
+        found = self._traces_of([id_ for _, _, id_ in picked])
+        return [(rtt, transport, found[id_]) for rtt, transport, id_ in picked if id_ in found]
 
     def _maps(self) -> list[tuple[Any, Any, Sustained]]:
         picked = maps_shown(self.answers)
-        runs: pl.DataFrame = self.source.runs.runs
-        ids: Sequence[str] = [run["id"] for _, run in picked]
-        found = {
-            id_: sustained(trace)
-            for id_, trace in read_traces(runs, self.source.samples, ids)
-            if not isinstance(trace, str)
-        }
-        return [(entry, run, found[run["id"]]) for entry, run in picked if run["id"] in found]
+        found = self._traces_of([run["id"] for _, run in picked])
+        return [(entry, run, sustained(found[run["id"]])) for entry, run in picked if run["id"] in found]
