@@ -200,6 +200,9 @@ def test_descriptions_of_runs(measured: pl.DataFrame) -> None:
         predict_spec(other)
     unknown = measured.head(2).with_columns(cc=pl.Series(["bic", "cubic"]))
     assert np.isnan(predict_runs(unknown)).tolist() == [True, False]
+    at_once = measured.head(2).with_columns(rtt_ms=pl.Series([0.0, None]))
+    assert np.isnan(predict_runs(at_once)).all()
+    assert cells(pl.concat([at_once, measured.slice(2, 1)]))["runs"].sum() == 1
 
 
 @pytest.mark.parametrize(

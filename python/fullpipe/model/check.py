@@ -31,7 +31,7 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
     """Measured means and predictions, a row for each cell.
 
     Leaves out what the model does not know: real hosts, other congestion controls, the reverse direction, and
-    paths with anything but a rate, a queue, an MTU and loss.
+    paths with anything but an RTT, a rate, a queue, an MTU and loss.
 
     Args:
         runs: As :func:`fullpipe.read_runs` gives them.
@@ -41,7 +41,7 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
         The cell's description, `workload`, `runs`, `measured_bps`, `predicted_bps` and `error` (signed).
     """
     known = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS)
-    known &= pl.col("direction") == "send"
+    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0)
     for name in _PLAIN:
         known &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
     kept = runs.filter(known & (pl.col("loss_back").fill_null(0) == 0))

@@ -298,7 +298,9 @@ def predict_spec(spec: RunSpec) -> float:
 
 
 def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
-    """Goodput of each run of a frame, bit/s; NaN for real hosts and congestion controls without a model.
+    """Goodput of each run of a frame, bit/s; NaN where there is no model.
+
+    That is for real hosts, for other congestion controls, and for a path without a round-trip time.
 
     Jitter, reordering, cross traffic and whatever else a path may have are left out of account.
 
@@ -307,7 +309,8 @@ def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
         seeded: Whether streams start as the run's seed has it, or evenly spaced.
     """
     out = np.full(len(runs), np.nan)
-    known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS)
+    known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)
+    known = known.fill_null(value=False)
     which = known.to_numpy()
     lab = runs.filter(known)
 
