@@ -60,13 +60,12 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
 def _observations(runs: pl.DataFrame) -> pl.DataFrame:
     """One row per independent observation, with the RTT that it counts for."""
     # A testbed run is a pure function of its description, so one seed is one observation, however
-    # often it was sampled. On a real path the RTT is what was measured, and repeats may share a seed.
+    # often it was sampled. On a real path the RTT is what was measured, one for all runs to a host, so
+    # that its transports can be compared; and repeats may share a seed.
     lab = runs.filter(pl.col("host").is_null())
     lab = lab.unique([*_KEYS, "rtt_ms", "queue_bytes", "seed"], keep="first", maintain_order=True)
     real = runs.filter(pl.col("host").is_not_null()).with_columns(
-        (pl.col("rtt_measured_s").median().over(["host", *_TRANSPORT, *_WORKLOAD]) * 1e3)
-        .round(4)
-        .alias("rtt_ms")
+        (pl.col("rtt_measured_s").median().over("host") * 1e3).round(4).alias("rtt_ms")
     )
     return pl.concat([lab, real])
 

@@ -106,6 +106,17 @@ def test_hosts_are_points_at_their_measured_rtt(tmp_path: Path) -> None:
     assert [(p["rtt_ms"], p["n"]) for p in entry["points"]] == [(91.6004, 3)]
 
 
+def test_transports_to_one_host_share_its_rtt(tmp_path: Path) -> None:
+    for cc, rtts in (("cubic", (0.0912, 0.0914)), ("bbr", (0.0916, 0.0919, 0.0920))):
+        for seed, rtt_s in enumerate(rtts):
+            run = RunSpec("dtn2:7412", cc, 1, None, None, 10**9, None, seed, 10**8)
+            file = synthetic.write(tmp_path, run, samples=2)
+            file.write_text(file.read_text().replace('"rtt_s":0.0916004', f'"rtt_s":{rtt_s}'))
+    entries = profile(read_runs(tmp_path).runs)["entries"]
+    points = [[(p["rtt_ms"], p["n"]) for p in entry["points"]] for entry in entries]
+    assert points == [[(91.6, 3)], [(91.6, 2)]]
+
+
 GBIT = 10**10
 
 
