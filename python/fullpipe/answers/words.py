@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from fullpipe.analyze import gbps
@@ -170,7 +171,7 @@ def prediction(content: Content) -> str:
     off = [(rtt, predicted / mean - 1) for rtt, mean, predicted in zip(*columns, strict=True) if mean > 0]
     if not off:
         return "cannot say: nothing arrived"
-    middle = sorted(abs(share) for _, share in off)[len(off) // 2]
+    middle = median(abs(share) for _, share in off)
     rtt, worst = max(off, key=lambda pair: abs(pair[1]))
     return f"{100 * middle:.1f}% off (median), at most {100 * worst:+.1f}%, at {rtt:g} ms".replace("-", "−")
 
