@@ -1,5 +1,6 @@
 """A record's first and last line as one flat row, units in the names."""
 
+import math
 from typing import Any
 
 import polars as pl
@@ -79,11 +80,25 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
     }
 
 
+_MEASURED = ("rtt_measured_s", "goodput_bps", "seconds")
+_TOLD = ("id", "cc", "streams", "buffer", "direction", "seed", "bytes", "retransmits", "bottleneck")
+
+
+def _check(row: dict[str, Any]) -> None:
+    """Refuses what would be carried on as a mean of nothing."""
+    for name in (*_TOLD, *_MEASURED):
+        if row[name] is None:
+            raise ValueError(f"{name} is null")
+    for name in _MEASURED:
+        if not (math.isfinite(row[name]) and row[name] >= 0):
+            raise ValueError(f"{name} is {row[name]}")
+
+
 def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[str, Any]:
     """One row of `runs`.
 
     Raises:
-        KeyError, TypeError, ValueError: Not of a record's shape.
+        KeyError, TypeError, ValueError: Not of a record's shape, or what was measured is no number.
     """
     transport, workload = header["transport"], header["workload"]
     buffer, pacing = transport["buffer"], transport.get("pacing")
@@ -113,4 +128,5 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "rcvbuf": header["receiver"]["rcvbuf"],
         "wall_s": result.get("real", {}).get("wall_s"),
     }
+    _check(row)
     return {name: row.get(name) for name in RUNS_SCHEMA}

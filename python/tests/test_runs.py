@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import duckdb
@@ -74,6 +75,30 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path, small: list[R
     ):
         reason = reasons.get(path.name) or reasons[whole[6].name]
         assert part in reason, reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("goodput_bps", "null", "goodput_bps is null"),
+        ("goodput_bps", "NaN", "goodput_bps is nan"),
+        ("goodput_bps", "Infinity", "goodput_bps is inf"),
+        ("goodput_bps", "-5.0", "goodput_bps is -5.0"),
+        ("rtt_s", "null", "rtt_measured_s is null"),
+        ("bottleneck", "null", "bottleneck is null"),
+    ],
+)
+def test_a_result_that_is_no_number_is_left_out(
+    tmp_path: Path, small: list[RunSpec], field: str, value: str, said: str
+) -> None:
+    for run in small[:2]:
+        file = synthetic.write(tmp_path / "r", run, samples=2)
+    file.write_text(re.sub(rf'"{field}":("\w+"|[\d.e+-]+)', f'"{field}":{value}', file.read_text(), count=1))
+    with pytest.warns(UserWarning, match="skipped"):
+        found = read_runs(tmp_path / "r")
+    assert found.runs["id"].to_list() == [small[0].name]
+    (skip,) = found.skipped
+    assert skip.file == file and said in skip.reason
 
 
 def test_nothing_readable_is_an_error(tmp_path: Path, small: list[RunSpec]) -> None:
