@@ -51,7 +51,7 @@ def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
     if rate and top > 0.3 * rate / 1e9:
         top = rate / 1e9
         axes.axhline(top, color=GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-    axes.set_ylim(0, top * 1.06)
+    axes.set_ylim(0, top * 1.06 or 1)
     if label:
         axes.set_ylabel("Throughput, Gb/s")
 
