@@ -139,6 +139,7 @@ def test_equal_throughput_says_so(tmp_path: Path) -> None:
     found = of(tmp_path, grid(tmp_path, ccs=["cubic", "htcp"]), lambda run: 5.0)
     said = words.shape(transport(found)["transition"], 0.95)
     assert said == "cannot say: throughput is the same at every RTT"
+    assert words.fits(transport(found)["model"]) == said
     decision = found["sections"][0]["decision"][0]
     assert decision["tied"] == ["htcp × 1, 1GB"]
     assert "too close for any number of runs" in words.more_runs(decision)

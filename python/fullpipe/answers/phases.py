@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fullpipe.dynamics import Traces
 from fullpipe.errors import UsageError
@@ -15,8 +16,8 @@ from fullpipe.units import parse_size, parse_time
 
 DECIDES = 4.0
 """A difference of AICc from which the larger has "considerably less" support (Burnham and Anderson 2002)."""
-
-
+FLAT = "throughput is the same at every RTT"
+"""Why nothing can be said of a profile's form."""
 _BINS = re.compile(r"^\d+ bins of (.*?); at least (\d+) are needed")
 
 
@@ -66,6 +67,11 @@ def phases_at(rtt_ms: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any
     return point | {name: _mean(said, name) for name in names}
 
 
+def flat(mean_bps: ArrayLike) -> bool:
+    """Whether throughput is the same at every RTT, within rounding."""
+    return bool(np.ptp(mean_bps) <= 1e-9 * np.max(mean_bps))
+
+
 def fitted(
     rtt_ms: Sequence[float], mean_bps: Sequence[float], workload: Mapping[str, str], mtu: int | None
 ) -> list[Fit]:
@@ -108,6 +114,9 @@ def fits(
         found = fitted(rtt_ms, mean_bps, workload, mtu)
     except UsageError as error:
         return {"cannot_say": str(error)}
+    if flat(mean_bps):
+        # All forms fit, and the one with the fewest parameters would win for that alone.
+        return {"cannot_say": FLAT}
     forms = [
         {
             "form": fit.form,

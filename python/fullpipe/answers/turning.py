@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from fullpipe.answers.phases import FLAT, flat
 from fullpipe.errors import UsageError
 from fullpipe.transition import DualSigmoid, ShapeFit, fit_dual_sigmoid, fit_shape, second_differences
 
@@ -53,8 +54,8 @@ def transition(rtt_ms: list[float], goodput_bps: list[float]) -> dict[str, Any]:
         shape, differences = fit_shape(rtt_ms, goodput_bps), second_differences(rtt_ms, goodput_bps)
     except UsageError as error:
         return {"cannot_say": str(error).removeprefix("cannot say: ")}
-    if np.ptp(shape.mean) <= 1e-9 * shape.mean.max():
-        return {"cannot_say": "throughput is the same at every RTT"}
+    if flat(shape.mean):
+        return {"cannot_say": FLAT}
     return {
         "rtt_ms": shape.rtt_ms,
         "fit_shape": _shape(shape),
