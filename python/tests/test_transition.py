@@ -264,6 +264,12 @@ def test_second_differences_by_hand() -> None:
     assert repr(found) == "second differences:\n  2 ms: concave, z = -1.8"
 
 
+@pytest.mark.parametrize("slope", [0.0, 1e7, 9.9e9 / 366])
+def test_a_straight_line_has_no_sign(slope: float) -> None:
+    found = second_differences(GRID, 9.9e9 - slope * GRID)
+    assert repr(found).count("straight") == len(GRID) - 2
+
+
 def test_second_differences_of_a_parabola_are_half_its_curvature() -> None:
     found = second_differences(GRID, 1e5 - 0.25 * GRID**2)
     assert found.value == pytest.approx([-0.25] * 5)

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike
 from fullpipe.confidence.checks import FloatArray
 from fullpipe.transition.samples import group
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SecondDifferences:
@@ -64,6 +66,8 @@ def second_differences(
     samples = group(rtt_ms, throughput, sd)
     matrix = weights(samples.rtt_ms)
     value = matrix @ samples.mean
+    # What rounding leaves of a straight line has no sign.
+    value[np.abs(value) <= _ROUNDING * (np.abs(matrix) @ samples.mean)] = 0.0
     se = None if samples.variance is None else np.sqrt(matrix**2 @ (samples.variance / samples.weight))
     z = None if se is None else value / se
     return SecondDifferences(samples.rtt_ms[1:-1], value, se, z, samples.df)
