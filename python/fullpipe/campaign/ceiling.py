@@ -1,7 +1,8 @@
 """What a run can reach at most, known before it runs: line rate, windows, and slow start.
 
-Nothing here is measured. A window of W bytes moves at most W per round trip, and slow start at most
-doubles the window every round trip (RFC 5681, section 3.1), from the initial ten segments (RFC 6928).
+Nothing here comes from the campaign's own runs. A window of W bytes moves at most W per round trip, and slow
+start at most doubles the window every round trip (RFC 5681, section 3.1), from the initial ten segments
+(RFC 6928).
 """
 
 import math
