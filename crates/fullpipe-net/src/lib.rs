@@ -14,7 +14,7 @@ mod plan;
 pub mod sample;
 pub mod serve;
 mod session;
-mod socket;
+pub mod socket;
 mod stream;
 pub mod sys;
 pub mod tcp_info;

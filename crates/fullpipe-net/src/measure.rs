@@ -144,7 +144,7 @@ fn connect_streams(
     timeout: Duration,
 ) -> Result<Vec<TcpStream>, NetError> {
     let one = |i: u16| -> Result<TcpStream, NetError> {
-        let mut stream = socket::connect(to, &request.transport, timeout)?;
+        let mut stream = socket::connect(to, &request.transport, true, timeout)?;
         stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
         stream.write_all(&session::preamble(token, i)).map_err(|source| NetError::Lost {
             peer: to.to_string(),

@@ -15,13 +15,15 @@ use crate::sys;
 /// 100 Gb/s it has over a millisecond to bring more.
 const UNSENT: u32 = 32 << 20;
 
-/// Applies a transport to a socket. On a listener, accepted sockets inherit it, so that buffers and
+/// Applies a transport to a socket; the congestion control only where `sends`, since a receiver's decides
+/// nothing and its kernel may lack it. On a listener, accepted sockets inherit it, so that buffers and
 /// congestion control are in force from the handshake on, which fixes the window scale (RFC 7323).
 ///
 /// # Errors
 /// The kernel lacks the congestion control, or refuses a setting.
-pub(crate) fn apply(socket: &Socket, transport: &Transport) -> Result<(), NetError> {
-    socket.set_tcp_congestion(transport.cc.as_bytes()).map_err(|source| {
+pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), NetError> {
+    let set = if sends { socket.set_tcp_congestion(transport.cc.as_bytes()) } else { Ok(()) };
+    set.map_err(|source| {
         // ENOENT: unknown; EPERM: known, but kept for root.
         if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
             NetError::NoSuchCc { name: transport.cc.clone(), available: available() }
@@ -48,9 +50,9 @@ pub(crate) fn apply(socket: &Socket, transport: &Transport) -> Result<(), NetErr
 ///
 /// # Errors
 /// It lacks it.
-pub(crate) fn check_cc(transport: &Transport) -> Result<(), NetError> {
+pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
-    apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe)
+    apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
 }
 
 fn available() -> String {
@@ -62,7 +64,7 @@ fn available() -> String {
 ///
 /// # Errors
 /// It is larger than physical memory.
-pub(crate) fn check_memory(transport: &Transport) -> Result<(), NetError> {
+pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
     let Buffer::Bytes(buffer) = transport.buffer else { return Ok(()) };
     let memory = memory();
     match memory {
@@ -72,7 +74,7 @@ pub(crate) fn check_memory(transport: &Transport) -> Result<(), NetError> {
 }
 
 /// Physical memory, where /proc tells.
-pub(crate) fn memory() -> Option<Size> {
+pub fn memory() -> Option<Size> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| Size(kb * 1024))
@@ -83,10 +85,11 @@ pub(crate) fn memory() -> Option<Size> {
 ///
 /// # Errors
 /// No free port, or the transport does not apply.
-pub(crate) fn listen(
+pub fn listen(
     local: SocketAddr,
     ports: (u16, u16),
     transport: &Transport,
+    sends: bool,
 ) -> Result<std::net::TcpListener, NetError> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for port in ports.0..=ports.1 {
@@ -94,7 +97,7 @@ pub(crate) fn listen(
         address.set_port(port);
         let socket = new(address)?;
         socket.set_reuse_address(true).map_err(system("setting SO_REUSEADDR"))?;
-        apply(&socket, transport)?;
+        apply(&socket, transport, sends)?;
         match socket.bind(&address.into()).and_then(|()| socket.listen(i32::from(transport.streams) + 16)) {
             Ok(()) => return Ok(socket.into()),
             Err(error) => last = error,
@@ -108,13 +111,14 @@ pub(crate) fn listen(
 ///
 /// # Errors
 /// The connection's, or the transport does not apply.
-pub(crate) fn connect(
+pub fn connect(
     to: SocketAddr,
     transport: &Transport,
+    sends: bool,
     timeout: Duration,
 ) -> Result<std::net::TcpStream, NetError> {
     let socket = new(to)?;
-    apply(&socket, transport)?;
+    apply(&socket, transport, sends)?;
     socket
         .connect_timeout(&to.into(), timeout)
         .map_err(|source| NetError::Connect { host: format!("{to} (a data stream)"), source })?;
@@ -123,4 +127,17 @@ pub(crate) fn connect(
 
 fn new(address: SocketAddr) -> Result<Socket, NetError> {
     Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(system("opening a socket"))
+}
+
+/// What this kernel lets this user's sockets do: congestion controls, largest send and receive buffer.
+pub fn limits() -> (Vec<String>, u64, u64) {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
+    // Root may use all that is there, others what they are allowed.
+    let list = if nix::unistd::geteuid().is_root() {
+        read("ipv4/tcp_available_congestion_control")
+    } else {
+        read("ipv4/tcp_allowed_congestion_control")
+    };
+    let number = |name| read(name).trim().parse().unwrap_or(0);
+    (list.split_whitespace().map(str::to_owned).collect(), number("core/wmem_max"), number("core/rmem_max"))
 }

@@ -26,6 +26,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl<E: Classified> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::new(error.class(), error)

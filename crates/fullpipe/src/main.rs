@@ -4,8 +4,10 @@
 // They panic when nobody reads; crate::output does not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod cp;
 mod external;
 mod failure;
+mod far;
 mod lab;
 mod measure;
 mod output;
@@ -49,6 +51,11 @@ struct Cli {
 enum Verb {
     /// Measure one transport over one path: a real host, or one emulated in the testbed
     Measure(measure::Args),
+    /// Copy files to or from another host, at the path's full rate
+    Cp(cp::Args),
+    /// The far end of a transfer, started by ssh
+    #[command(hide = true)]
+    Far(far::Args),
     /// Be the far end of measurements, on a real host
     Serve(serve::Args),
     /// The testbed: build its kernel, run any programs over an emulated path
@@ -66,6 +73,8 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().verb {
         Verb::Measure(args) => measure::run(args),
+        Verb::Cp(args) => cp::run(args),
+        Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),

@@ -11,7 +11,7 @@ use crate::output::outln;
 use crate::{Result, words};
 
 /// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
-const SHIPPED: &[u8] = include_bytes!("../shipped.json");
+pub const SHIPPED: &[u8] = include_bytes!("../shipped.json");
 /// Lines of the ranking that a person reads.
 const SHOWN: usize = 20;
 

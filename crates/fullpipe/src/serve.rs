@@ -50,14 +50,17 @@ fn ports(text: &str) -> Option<(u16, u16)> {
     (first > 0 && first <= last).then_some((first, last))
 }
 
+/// The ports of `--data-ports`; 0 and 0 where the kernel chooses.
+pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
+    let Some(text) = text else { return Ok((0, 0)) };
+    ports(text).ok_or_else(|| {
+        Failure::new(ExitClass::Usage, format!("--data-ports '{text}' is not a range; write for example 7413-7476"))
+    })
+}
+
 /// Serves until killed.
 pub fn run(args: Args) -> Result {
-    let data_ports = match &args.data_ports {
-        None => (0, 0),
-        Some(text) => ports(text).ok_or_else(|| {
-            Failure::new(ExitClass::Usage, format!("--data-ports '{text}' is not a range; write for example 7413-7476"))
-        })?,
-    };
+    let data_ports = data_ports(args.data_ports.as_deref())?;
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         data_ports,

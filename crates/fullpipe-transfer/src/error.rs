@@ -1,0 +1,186 @@
+//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`] instead.
+
+use std::io;
+
+use fullpipe_net::NetError;
+use fullpipe_path::{Classified, ExitClass};
+use serde::{Deserialize, Serialize};
+
+use crate::item::printable;
+
+/// Something of the tree that was not transferred.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Why, for a person.
+    pub why: String,
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", printable(&self.name), self.why)
+    }
+}
+
+/// Why a transfer did not happen or did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// Something in the command is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// A local file or folder without which there is no transfer.
+    #[error("{what}: {source}")]
+    Local {
+        /// What was tried, with the file's name.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The destination is full; what is there waits for the same command.
+    #[error("no space left at the destination ({what}); make room and repeat the command, it goes on where it was")]
+    Full {
+        /// What was being written.
+        what: String,
+    },
+    /// Another transfer writes there.
+    #[error("another fullpipe is writing to {0}; wait for its end")]
+    Busy(String),
+    /// The far end is no fullpipe, or what came from it was damaged.
+    #[error("{peer} does not speak fullpipe's protocol ({why})")]
+    Stranger {
+        /// Who.
+        peer: String,
+        /// What came instead.
+        why: String,
+    },
+    /// The far end has another version.
+    #[error("{peer} has fullpipe {theirs}, this is {ours}; install the same version on both ends")]
+    Version {
+        /// Who.
+        peer: String,
+        /// Its version.
+        theirs: String,
+        /// Ours.
+        ours: &'static str,
+    },
+    /// The far end says no.
+    #[error("{peer} refused: {why}")]
+    Refused {
+        /// Who.
+        peer: String,
+        /// In its words.
+        why: String,
+    },
+    /// The far end failed in the middle.
+    #[error("the transfer failed at {peer}: {why}")]
+    Remote {
+        /// Who.
+        peer: String,
+        /// In its words.
+        why: String,
+        /// Whether it may go better the next time.
+        again: bool,
+    },
+    /// The connection broke.
+    #[error("lost {peer} while {doing}: {source}")]
+    Lost {
+        /// Who.
+        peer: String,
+        /// What was going on.
+        doing: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// What arrived is not what was sent.
+    #[error("data from {peer} was damaged on the way ({what}); the path or a machine on it is at fault")]
+    Damaged {
+        /// Who.
+        peer: String,
+        /// What.
+        what: String,
+    },
+    /// Nothing moved.
+    #[error(
+        "nothing moved for {seconds:.0} s: the path, a disk or the other end is stuck; raise --stall if it is only slow"
+    )]
+    Stalled {
+        /// How long.
+        seconds: f64,
+    },
+    /// Ctrl-C.
+    #[error("interrupted; the same command goes on where it was")]
+    Interrupted,
+    /// The far end could not be started or reached.
+    #[error("{0}")]
+    Unreachable(String),
+    /// TLS.
+    #[error("{peer}: {why}")]
+    Trust {
+        /// Who.
+        peer: String,
+        /// Why it is not trusted, or does not trust us.
+        why: String,
+    },
+    /// Sockets and measurements.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The machine refuses something.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl TransferError {
+    /// Whether connecting anew and going on may help.
+    pub fn again(&self) -> bool {
+        match self {
+            TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
+            TransferError::Remote { again, .. } => *again,
+            TransferError::Net(error) => matches!(error, NetError::Lost { .. } | NetError::Connect { .. }),
+            _ => false,
+        }
+    }
+}
+
+impl Classified for TransferError {
+    fn class(&self) -> ExitClass {
+        match self {
+            TransferError::Usage(_) => ExitClass::Usage,
+            TransferError::Local { .. } | TransferError::Full { .. } => ExitClass::Record,
+            TransferError::Busy(_) | TransferError::System { .. } => ExitClass::Missing,
+            TransferError::Stalled { .. } => ExitClass::Failed,
+            TransferError::Interrupted => ExitClass::Interrupted,
+            TransferError::Net(error) => error.class(),
+            TransferError::Stranger { .. }
+            | TransferError::Version { .. }
+            | TransferError::Refused { .. }
+            | TransferError::Remote { .. }
+            | TransferError::Lost { .. }
+            | TransferError::Damaged { .. }
+            | TransferError::Unreachable(_)
+            | TransferError::Trust { .. } => ExitClass::Peer,
+        }
+    }
+}
+
+/// Shorthand for [`TransferError::System`].
+pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransferError {
+    move |source| TransferError::System { what, source }
+}
+
+/// Shorthand for [`TransferError::Local`].
+pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> TransferError {
+    let what = what.into();
+    move |source| {
+        if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
+            TransferError::Full { what }
+        } else {
+            TransferError::Local { what, source }
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The far end of a transfer: what ssh starts, and what a standing server does for each client.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fullpipe_path::Transport;
+use rand::RngExt;
+
+use crate::error::{Left, TransferError, local};
+use crate::files::Root;
+use crate::item::{Name, printable};
+use crate::join;
+use crate::proto::{self, Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::receive::Receiver;
+use crate::secure::{Guard, Identity};
+use crate::send::{Counters, Sender};
+use crate::session::Session;
+use crate::walk::Place;
+
+pub use crate::receive::Destination;
+
+/// What a far end that ssh has started says before its first frame: whatever a login script has printed
+/// comes before it.
+pub const READY: &[u8] = b"\0fullpipe far end\0";
+
+/// Where a far end lets its clients work.
+#[derive(Debug, Clone)]
+pub enum Realm {
+    /// Wherever its user may; relative names start at this folder.
+    User(PathBuf),
+    /// Below this folder.
+    Below(PathBuf),
+}
+
+/// How a far end serves.
+#[derive(Debug, Clone)]
+pub struct FarOptions {
+    /// Where.
+    pub realm: Realm,
+    /// Where data streams are waited for; the port is chosen from `ports`.
+    pub listen: SocketAddr,
+    /// First and last port for data streams; 0 and 0 let the kernel choose.
+    pub ports: (u16, u16),
+    /// What a client must know; none where ssh has let it in.
+    pub secret: Option<[u8; 32]>,
+    /// Whether clients may ask for streams that are not encrypted.
+    pub plain_streams: bool,
+    /// Most streams of one client.
+    pub most_streams: u16,
+}
+
+/// Serves one client over a control connection.
+///
+/// # Errors
+/// The transfer's; the client has been told.
+pub fn serve(
+    mut input: Box<dyn Read + Send>,
+    output: Box<dyn Write + Send>,
+    peer: String,
+    options: &FarOptions,
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let session = Session::new(peer, output);
+    let served = prepare(&session, &mut *input, options);
+    match served {
+        Ok(ready) => run(&session, input, ready),
+        Err(error) => {
+            // If the client is gone, there is nobody to tell.
+            let _ = session.send(&Message::Refused { why: error.to_string() });
+            Err(error)
+        }
+    }
+}
+
+enum Role {
+    Send(Vec<Place>),
+    Receive(Box<Destination>),
+}
+
+struct Ready {
+    role: Role,
+    options: Options,
+    streams: Vec<crate::secure::Stream>,
+}
+
+fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
+    proto::receive(input).map_err(|e| session.lost("being asked", e))
+}
+
+fn prepare(
+    session: &Arc<Session>,
+    input: &mut (dyn Read + Send),
+    options: &FarOptions,
+) -> Result<Ready, TransferError> {
+    match hear(session, input)? {
+        Message::Hello(hello) => {
+            session.send(&Message::Hello(join::hello()))?;
+            join::greet(&session.peer, hello)?;
+        }
+        other => return Err(session.unexpected(&other)),
+    }
+    let setup = match hear(session, input)? {
+        Message::Setup(setup) => *setup,
+        other => return Err(session.unexpected(&other)),
+    };
+    check(&setup, options)?;
+    let role = match &setup.task {
+        Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
+        Task::Pull(paths) => {
+            Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
+        }
+    };
+    session.send(&Message::Pong { n: 0 })?;
+    let connect: Connect = loop {
+        match hear(session, input)? {
+            Message::Ping { n } => session.send(&Message::Pong { n })?,
+            Message::Connect(connect) => break *connect,
+            other => return Err(session.unexpected(&other)),
+        }
+    };
+    let transport = connect.transport;
+    transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+    if transport.streams > options.most_streams {
+        let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
+        return Err(TransferError::Usage(why));
+    }
+    let streams = streams(session, &setup, &transport, options, matches!(role, Role::Send(_)))?;
+    Ok(Ready { role, options: setup.options, streams })
+}
+
+fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
+    if let Some(secret) = options.secret {
+        let shown = <[u8; 32]>::try_from(setup.secret.as_slice()).unwrap_or_default();
+        // blake3's comparison takes the same time whatever differs.
+        if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(secret) {
+            return Err(TransferError::Usage("the token is not this server's".into()));
+        }
+    }
+    if !setup.options.encrypt && !options.plain_streams {
+        let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
+        return Err(TransferError::Usage(why.into()));
+    }
+    let block = setup.options.block;
+    if !(64 << 10..=64 << 20).contains(&block) {
+        return Err(TransferError::Usage(format!("a block of {block} bytes; from 64 KiB to 64 MiB")));
+    }
+    Ok(())
+}
+
+fn streams(
+    session: &Arc<Session>,
+    setup: &Setup,
+    transport: &Transport,
+    options: &FarOptions,
+    sends: bool,
+) -> Result<Vec<crate::secure::Stream>, TransferError> {
+    let (guard, certificate) = if setup.options.encrypt {
+        let identity = Identity::new()?;
+        (Guard::Server(identity.server()?), identity.certificate)
+    } else {
+        (Guard::None, Vec::new())
+    };
+    let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
+    let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
+    let token: [u8; 32] = rand::rng().random();
+    session.send(&Message::Ready { port: address.port(), token, certificate })?;
+    join::accept(session, &listener, transport.streams, &guard, &token)
+}
+
+fn run(
+    session: &Arc<Session>,
+    mut input: Box<dyn Read + Send>,
+    ready: Ready,
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let counters = Arc::new(Counters::default());
+    let stall = Duration::from_nanos(ready.options.stall_ns);
+    match ready.role {
+        Role::Receive(to) => {
+            session.send(&Message::Begin { offer: to.has_past() })?;
+            receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {})
+        }
+        Role::Send(places) => {
+            let offer = match hear(session, &mut *input)? {
+                Message::Begin { offer } => offer,
+                other => return Err(session.unexpected(&other)),
+            };
+            send(session, input, ready.options, places, ready.streams, offer, counters, stall, &mut || {})
+        }
+    }
+}
+
+/// Receives until the end. `tick` is called now and then.
+#[allow(clippy::too_many_arguments, reason = "all of it is needed, once")]
+pub(crate) fn receive(
+    session: &Arc<Session>,
+    input: Box<dyn Read + Send>,
+    options: Options,
+    to: Destination,
+    streams: Vec<crate::secure::Stream>,
+    counters: Arc<Counters>,
+    stall: Duration,
+    tick: &mut dyn FnMut(),
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
+    session.listen(input, receiver.clone())?;
+    session.watch(stall, &mut || {
+        receiver.tell_progress();
+        tick();
+    })?;
+    let (summary, left, _) = receiver.summary();
+    Ok((summary, left))
+}
+
+/// Sends until the end. `tick` is called now and then.
+#[allow(clippy::too_many_arguments, reason = "all of it is needed, once")]
+pub(crate) fn send(
+    session: &Arc<Session>,
+    input: Box<dyn Read + Send>,
+    options: Options,
+    places: Vec<Place>,
+    streams: Vec<crate::secure::Stream>,
+    offer: bool,
+    counters: Arc<Counters>,
+    stall: Duration,
+    tick: &mut dyn FnMut(),
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
+    session.listen(input, sender.clone())?;
+    session.watch(stall, &mut || tick())?;
+    // The receiver's end waits for this word.
+    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new() });
+    let (summary, left, _) = sender.summary();
+    Ok((summary, left))
+}
+
+/// A name as typed, as the far end's user means it.
+fn resolve(path: &[u8], base: &Path) -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
+    match path {
+        b"~" | b"" => home(),
+        [b'~', b'/', rest @ ..] => home().join(std::ffi::OsStr::from_bytes(rest)),
+        _ => base.join(std::ffi::OsStr::from_bytes(path)),
+    }
+}
+
+/// A name below a server's folder: what leads out of it is refused here, and by the kernel later.
+fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let name = Name::try_from(parts.join(&b'/'));
+    name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
+}
+
+/// A source as typed.
+///
+/// # Errors
+/// It leads out of the realm, or its folder cannot be opened.
+pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
+    let trimmed = path.iter().rposition(|b| *b != b'/').map_or(&b""[..], |end| &path[..=end]);
+    let last = trimmed.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    let plain = !matches!(last, b"" | b"." | b".." | b"~");
+    let top = if plain { Name::try_from(last.to_vec()).ok() } else { None };
+    let failed = |e| local(format!("cannot open {}", printable(path)))(e);
+    match realm {
+        Realm::User(base) => {
+            let whole = resolve(path, base);
+            let (folder, rest) = if plain {
+                (
+                    whole.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+                    PathBuf::from(std::ffi::OsStr::from_bytes(last)),
+                )
+            } else {
+                (whole, PathBuf::new())
+            };
+            let root = Root::open(&folder, false).map_err(failed)?;
+            exists(&root, &rest, path)?;
+            Ok(Place { root: Arc::new(root), path: rest, top })
+        }
+        Realm::Below(base) => {
+            let root = Root::open(base, true).map_err(failed)?;
+            let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
+            exists(&root, &rest, path)?;
+            Ok(Place { root: Arc::new(root), path: rest, top })
+        }
+    }
+}
+
+fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
+    let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
+    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), crate::send::why(&e))))
+}
+
+/// A destination as typed, opened and locked. Where the same process comes again after its connection
+/// broke, its former far end may still hold the lock for a moment.
+///
+/// # Errors
+/// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
+pub fn destination(realm: &Realm, target: &Target) -> Result<Destination, TransferError> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        match open_destination(realm, target) {
+            Err(TransferError::Busy(_)) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(200)),
+            other => return other,
+        }
+    }
+}
+
+fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, TransferError> {
+    let shown = printable(&target.path);
+    let is_folder_needed = target.folder || target.content;
+    let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
+    let (root, rename) = match realm {
+        Realm::User(base) => {
+            let path = resolve(&target.path, base);
+            if path.is_dir() {
+                (Root::open(&path, false), None)
+            } else if is_folder_needed {
+                if path.exists() {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                std::fs::create_dir_all(&path).map_err(local(format!("cannot make folder {shown}")))?;
+                (Root::open(&path, false), None)
+            } else {
+                let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
+                let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
+                (Root::open(parent, false), Some(name.as_bytes().to_vec()))
+            }
+        }
+        Realm::Below(base) => {
+            let root = Root::open(base, true).map_err(local(format!("cannot open {shown}")))?;
+            let name = below(&target.path)?;
+            let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
+            match root.below(path) {
+                Ok(inner) => (Ok(inner), None),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && is_folder_needed => {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {
+                    return Err(wrong("it leads out of the server's folder"));
+                }
+                Err(_) if is_folder_needed => {
+                    root.folder(name.as_ref()).map_err(local(format!("cannot make folder {shown}")))?;
+                    (root.below(path), None)
+                }
+                Err(_) => {
+                    let parent = name.as_ref().and_then(Name::parent);
+                    let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
+                    let rename = name.as_ref().map(|name| name.last().to_vec());
+                    (root.below(at), rename)
+                }
+            }
+        }
+    };
+    let root = root.map_err(local(format!("cannot open {shown}")))?;
+    // Nothing of what comes may leave the folder that was named.
+    let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
+    Destination::open(root, rename, target.transfer, &shown)
+}

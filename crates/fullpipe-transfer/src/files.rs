@@ -1,0 +1,316 @@
+//! Files and folders below a root, reached only through descriptors.
+//!
+//! A receiver never leaves its root: every name is resolved by `openat2` with `RESOLVE_BENEATH`, so that
+//! neither `..` nor a symbolic link, made just now by somebody else perhaps, leads out of it.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, UtimensatFlags};
+use nix::sys::time::TimeSpec;
+use nix::unistd::{Gid, Uid, UnlinkatFlags};
+use xattr::FileExt;
+
+use crate::item::{Extent, Meta, Name};
+
+/// A folder below which everything happens.
+pub struct Root {
+    fd: OwnedFd,
+    confined: bool,
+}
+
+fn flags(extra: OFlag) -> OFlag {
+    extra | OFlag::O_CLOEXEC | OFlag::O_NOCTTY
+}
+
+impl Root {
+    /// Opens a folder. `confined`: nothing below it leads out of it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(path: &Path, confined: bool) -> io::Result<Root> {
+        let fd = nix::fcntl::open(path, flags(OFlag::O_PATH | OFlag::O_DIRECTORY), Mode::empty())?;
+        Ok(Root { fd, confined })
+    }
+
+    /// A folder below this one as a root of its own, confined to itself.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn below(&self, path: &Path) -> io::Result<Root> {
+        Ok(Root { fd: self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?, confined: true })
+    }
+
+    /// An open folder as a root of its own, not confined.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Root {
+        Root { fd, confined: false }
+    }
+
+    /// Opens something below.
+    ///
+    /// # Errors
+    /// The file system's; `EXDEV` where it leads out.
+    pub fn open_at(&self, path: &Path, how: OFlag, mode: u32) -> io::Result<OwnedFd> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let mode = Mode::from_bits_truncate(mode);
+        if self.confined {
+            let how = OpenHow::new()
+                .flags(flags(how))
+                .mode(mode)
+                .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            // The kernel gives up where a rename elsewhere makes it unsure (openat2(2), EAGAIN).
+            loop {
+                match nix::fcntl::openat2(&self.fd, path, how) {
+                    Err(Errno::EAGAIN) => {}
+                    other => return Ok(other?),
+                }
+            }
+        }
+        Ok(nix::fcntl::openat(&self.fd, path, flags(how), mode)?)
+    }
+
+    /// Opens a file to read. A FIFO does not make it wait.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn read(&self, path: &Path) -> io::Result<File> {
+        self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0).map(File::from)
+    }
+
+    /// The folder of a name, made where it is missing.
+    ///
+    /// # Errors
+    /// The file system's; `ENOTDIR` where a file stands in its way.
+    pub fn folder(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let Some(name) = name else { return self.open_at(Path::new("."), how, 0) };
+        match self.open_at(name.path(), how, 0) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let parent = self.folder(name.parent().as_ref())?;
+                match nix::sys::stat::mkdirat(
+                    &parent,
+                    Path::new(std::ffi::OsStr::from_bytes(name.last())),
+                    Mode::S_IRWXU,
+                ) {
+                    // Another stream was faster.
+                    Ok(()) | Err(Errno::EEXIST) => self.open_at(name.path(), how, 0),
+                    Err(e) => Err(e.into()),
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One component of a name as the file system takes it.
+pub fn part(bytes: &[u8]) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
+}
+
+/// Looks at something in a folder without following it.
+///
+/// # Errors
+/// The file system's.
+pub fn look(folder: impl AsFd, name: &Path, follow: bool) -> io::Result<FileStat> {
+    let how = if follow { AtFlags::empty() } else { AtFlags::AT_SYMLINK_NOFOLLOW };
+    Ok(nix::sys::stat::fstatat(folder, name, how)?)
+}
+
+/// What a look tells.
+pub fn meta(stat: &FileStat) -> Meta {
+    Meta {
+        mode: stat.st_mode & 0o7777,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        xattrs: Vec::new(),
+    }
+}
+
+/// Whether an open file is still what it was: size, and the time of its last change.
+///
+/// # Errors
+/// The file system's.
+pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> {
+    let now = file.metadata()?;
+    Ok(now.len() == size && (now.mtime(), now.mtime_nsec() as u32) == mtime)
+}
+
+/// Extended attributes of a file; none where the file system has none.
+pub fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let Ok(names) = file.list_xattr() else { return Vec::new() };
+    names
+        // The others describe this system, not the file.
+        .filter(|name| name.as_bytes().starts_with(b"user."))
+        .filter_map(|name| Some((name.as_bytes().to_vec(), file.get_xattr(&name).ok()??)))
+        .collect()
+}
+
+/// Gives an open file what it had at its source: owner where this user may, permissions, extended
+/// attributes, times.
+///
+/// # Errors
+/// The file system's; an owner that may not be set is none.
+pub fn dress(file: &File, meta: &Meta) -> io::Result<()> {
+    let mut mode = meta.mode & 0o7777;
+    if !owner(file, meta) {
+        // Another owner's rights are not ours to give.
+        mode &= 0o1777;
+    }
+    nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
+    for (name, value) in &meta.xattrs {
+        file.set_xattr(std::ffi::OsStr::from_bytes(name), value)?;
+    }
+    let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
+    nix::sys::stat::futimens(file, &last, &changed)?;
+    Ok(())
+}
+
+/// Whether the file now belongs to its owner.
+fn owner(file: &File, meta: &Meta) -> bool {
+    let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+    if !nix::unistd::geteuid().is_root() {
+        return nix::unistd::geteuid() == uid;
+    }
+    nix::unistd::fchown(file, Some(uid), Some(gid)).is_ok()
+}
+
+/// The same for a symbolic link; only owner and times can be set.
+///
+/// # Errors
+/// The file system's.
+pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+        // In a user namespace root may still not give files away.
+        let _ = nix::unistd::fchownat(&folder, name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW);
+    }
+    let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
+    Ok(nix::sys::stat::utimensat(folder, name, &last, &changed, UtimensatFlags::NoFollowSymlink)?)
+}
+
+/// Gives a folder its permissions and times.
+///
+/// # Errors
+/// The file system's.
+pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
+    dress(&File::from(folder), meta)
+}
+
+/// Removes a file, and is content if it is not there.
+///
+/// # Errors
+/// The file system's.
+pub fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    match nix::unistd::unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Makes a folder's mode one in which this user can work.
+///
+/// # Errors
+/// The file system's.
+pub fn open_up(parent: impl AsFd, name: &Path) -> io::Result<()> {
+    Ok(nix::sys::stat::fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?)
+}
+
+/// Data and holes of a file (`lseek(2)`, SEEK_DATA); all data where the file system does not tell.
+///
+/// # Errors
+/// The file system's.
+pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
+    let whole = vec![(Extent { offset: 0, len: size }, false)];
+    if file.metadata()?.blocks().saturating_mul(512) >= size {
+        return Ok(whole);
+    }
+    let seek = |from: u64, what: libc::c_int| -> io::Result<Option<u64>> {
+        // SAFETY: takes a valid descriptor and plain integers.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
+        match u64::try_from(at) {
+            Ok(at) => Ok(Some(at)),
+            Err(_) => match io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+                e => Err(e),
+            },
+        }
+    };
+    let mut list = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let data = match seek(at, libc::SEEK_DATA) {
+            Ok(data) => data.unwrap_or(size).min(size),
+            Err(_) if list.is_empty() => return Ok(whole),
+            Err(e) => return Err(e),
+        };
+        if data > at {
+            list.push((Extent { offset: at, len: data - at }, true));
+        }
+        if data < size {
+            let end = seek(data, libc::SEEK_HOLE)?.unwrap_or(size).min(size);
+            list.push((Extent { offset: data, len: end.saturating_sub(data) }, false));
+            at = end;
+        } else {
+            at = size;
+        }
+    }
+    Ok(list)
+}
+
+/// File systems in memory, on which direct I/O has nothing to bypass (`statfs(2)`).
+pub fn in_memory(file: &File) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0 as i64, TMPFS | RAMFS))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt as _;
+
+    use super::*;
+
+    #[test]
+    fn nothing_leads_out_of_a_root() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("secret"), "x").unwrap();
+        std::fs::create_dir(dir.path().join("root")).unwrap();
+        std::os::unix::fs::symlink("..", dir.path().join("root/up")).unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("root/etc")).unwrap();
+        std::os::unix::fs::symlink("in", dir.path().join("root/fine")).unwrap();
+        std::fs::create_dir(dir.path().join("root/in")).unwrap();
+        let root = Root::open(&dir.path().join("root"), true).unwrap();
+        for bad in ["../secret", "up/secret", "etc/passwd", "/etc/passwd", "in/../../secret"] {
+            assert!(root.read(Path::new(bad)).is_err(), "{bad}");
+        }
+        let name = |text: &str| Name::try_from(text.as_bytes().to_vec()).unwrap();
+        assert!(root.folder(Some(&name("up/new"))).is_err());
+        assert!(root.folder(Some(&name("fine/new/deep"))).is_ok());
+        assert!(dir.path().join("root/in/new/deep").is_dir());
+    }
+
+    #[test]
+    fn data_and_holes() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100 << 20).unwrap();
+        file.write_all_at(&[1; 4096], 50 << 20).unwrap();
+        let list = extents(&file, 100 << 20).unwrap();
+        assert_eq!(list.iter().map(|(e, _)| e.len).sum::<u64>(), 100 << 20);
+        assert!(list.iter().any(|(e, hole)| !hole && e.offset <= 50 << 20 && e.offset + e.len > 50 << 20));
+        let data: u64 = list.iter().filter(|(_, hole)| !hole).map(|(e, _)| e.len).sum();
+        assert!(data < 10 << 20, "{data}");
+    }
+}

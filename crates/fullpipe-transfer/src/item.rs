@@ -1,0 +1,203 @@
+//! What is transferred: names, and what is known of a file besides its content.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest relative name, the kernel's own limit (`PATH_MAX`, the closing zero included).
+const LONGEST: usize = 4095;
+/// Longest component (`NAME_MAX`).
+const LONGEST_PART: usize = 255;
+
+/// A name below the transfer's root: components joined by `/`, none of them empty, `.` or `..`. Bytes,
+/// not text: Linux knows no encoding. What comes from the network is checked when it is parsed.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct Name(Vec<u8>);
+
+/// Why something is not a [`Name`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Empty, or too long.
+    #[error("a name of {0} bytes")]
+    Length(usize),
+    /// Leads elsewhere.
+    #[error("the name {0} has a component that no file can have")]
+    Component(String),
+}
+
+impl TryFrom<Vec<u8>> for Name {
+    type Error = NameError;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Name, NameError> {
+        if bytes.is_empty() || bytes.len() > LONGEST {
+            return Err(NameError::Length(bytes.len()));
+        }
+        let fine = |part: &[u8]| {
+            !part.is_empty() && part.len() <= LONGEST_PART && part != b"." && part != b".." && !part.contains(&0)
+        };
+        if bytes.split(|b| *b == b'/').all(fine) {
+            Ok(Name(bytes))
+        } else {
+            Err(NameError::Component(printable(&bytes)))
+        }
+    }
+}
+
+impl From<Name> for Vec<u8> {
+    fn from(name: Name) -> Vec<u8> {
+        name.0
+    }
+}
+
+impl Name {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As the file system takes it.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// Everything before the last component; none at the top.
+    pub fn parent(&self) -> Option<Name> {
+        let at = self.0.iter().rposition(|b| *b == b'/')?;
+        Some(Name(self.0[..at].to_vec()))
+    }
+
+    /// The last component.
+    pub fn last(&self) -> &[u8] {
+        self.0.rsplit(|b| *b == b'/').next().unwrap_or(&self.0)
+    }
+
+    /// This with a component added.
+    ///
+    /// # Errors
+    /// The component is none, or the whole is too long.
+    pub fn join(&self, part: &[u8]) -> Result<Name, NameError> {
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + part.len());
+        bytes.extend_from_slice(&self.0);
+        bytes.push(b'/');
+        bytes.extend_from_slice(part);
+        Name::try_from(bytes)
+    }
+
+    /// This with its first component replaced.
+    ///
+    /// # Errors
+    /// The whole is too long.
+    pub fn with_first(&self, first: &[u8]) -> Result<Name, NameError> {
+        let rest = self.0.iter().position(|b| *b == b'/').map_or(&[][..], |at| &self.0[at..]);
+        Name::try_from([first, rest].concat())
+    }
+
+    /// A number that tells names apart, the same in every run.
+    pub fn key(&self) -> u64 {
+        let hash = blake3::hash(&self.0);
+        let mut key = [0; 8];
+        key.copy_from_slice(&hash.as_bytes()[..8]);
+        u64::from_le_bytes(key)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Any bytes on one line of text, as shells quote them: a newline in a name must not look like two names.
+pub fn printable(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => format!("$'{}'", bytes.escape_ascii()),
+    }
+}
+
+/// What a file is besides its name and content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last change of the content: seconds and nanoseconds since 1970.
+    pub mtime: (i64, u32),
+    /// Extended attributes, where they were asked for.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A regular file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileItem {
+    /// Below the root.
+    pub name: Name,
+    /// Bytes.
+    pub size: u64,
+    /// The rest.
+    pub meta: Meta,
+}
+
+/// Bytes of a file, from `offset` on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Extent {
+    /// The first byte after it, if there can be one.
+    pub fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Result<Name, NameError> {
+        Name::try_from(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn only_names_below_the_root() {
+        for bad in ["", "/etc", "a//b", "a/../b", "..", ".", "a/", "a/.", "a\0b", &"x".repeat(256)] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+        let longest = "x".repeat(255);
+        for good in ["a", "a/b", "...", "..a/b..", &longest, "new\nline", "\u{fe}"] {
+            assert!(name(good).is_ok(), "{good:?}");
+        }
+        // The check holds for what comes from the network too.
+        let sent = postcard::to_allocvec(&b"a/../../etc/passwd".to_vec()).unwrap();
+        assert!(postcard::from_bytes::<Name>(&sent).is_err());
+    }
+
+    #[test]
+    fn parts() {
+        let n = name("a/b/c").unwrap();
+        assert_eq!((n.parent().unwrap(), n.last()), (name("a/b").unwrap(), &b"c"[..]));
+        assert_eq!(n.with_first(b"x").unwrap(), name("x/b/c").unwrap());
+        assert_eq!(name("a").unwrap().with_first(b"x").unwrap(), name("x").unwrap());
+        assert_eq!(name("a").unwrap().parent(), None);
+        assert!(n.join(b"..").is_err());
+        assert_eq!(printable(b"a\nb"), "$'a\\nb'");
+        assert_eq!(printable("grün".as_bytes()), "grün");
+    }
+}

@@ -1,0 +1,148 @@
+//! From two ends that have been introduced to n streams between them.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use fullpipe_net::sys;
+use fullpipe_path::Transport;
+
+use crate::error::{TransferError, system};
+use crate::proto::{Hello, Limits, MAGIC, PROTOCOL};
+use crate::secure::{Guard, Stream};
+use crate::session::Session;
+
+/// Version of this program.
+pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+/// How long all streams may take to connect.
+pub(crate) const JOIN: Duration = Duration::from_secs(30);
+/// What a stream says first: the token, and which stream it is.
+const PREAMBLE: usize = 34;
+
+/// Who this end is.
+pub(crate) fn hello() -> Hello {
+    let (ccs, send, receive) = fullpipe_net::socket::limits();
+    Hello { magic: MAGIC, protocol: PROTOCOL, program: PROGRAM.into(), limits: Limits { ccs, send, receive } }
+}
+
+/// Checks who the other end is.
+pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
+    if hello.magic != MAGIC {
+        return Err(TransferError::Stranger { peer: peer.into(), why: "its first words are no greeting".into() });
+    }
+    if hello.protocol != PROTOCOL {
+        let theirs = format!("{} (protocol {})", hello.program, hello.protocol);
+        return Err(TransferError::Version { peer: peer.into(), theirs, ours: PROGRAM });
+    }
+    Ok(hello.limits)
+}
+
+/// Connects all streams at once; one after the other would take n round trips and more.
+pub(crate) fn connect(
+    session: &Session,
+    to: SocketAddr,
+    transport: &Transport,
+    sends: bool,
+    guard: &Guard,
+    token: &[u8; 32],
+) -> Result<Vec<Stream>, TransferError> {
+    let one = |i: u16| -> Result<Stream, TransferError> {
+        let socket = fullpipe_net::socket::connect(to, transport, sends, JOIN)?;
+        prepare(session, &socket)?;
+        let shaken = guard.wrap(socket).and_then(|mut stream| {
+            let mut preamble = [0; PREAMBLE];
+            preamble[..32].copy_from_slice(token);
+            preamble[32..].copy_from_slice(&i.to_le_bytes());
+            stream.write_all(&preamble)?;
+            stream.flush()?;
+            stream.socket().set_read_timeout(None)?;
+            Ok(stream)
+        });
+        shaken.map_err(|e| untrusted(session, e))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..transport.streams).map(|i| scope.spawn(move || one(i))).collect();
+        let failed = || TransferError::Unreachable("a connecting thread failed".into());
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
+    })
+}
+
+fn untrusted(session: &Session, error: io::Error) -> TransferError {
+    if error.kind() == io::ErrorKind::InvalidData {
+        let why = format!("its data streams are not its own: {error}");
+        return TransferError::Trust { peer: session.peer.clone(), why };
+    }
+    session.lost("connecting the streams", error)
+}
+
+fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
+    // The last part of a chunk must not wait for an acknowledgement (RFC 896).
+    socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+    socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
+    Ok(())
+}
+
+/// Waits for a session's streams. Whoever does not show the token is not of it, and is let go.
+pub(crate) fn accept(
+    session: &Session,
+    listener: &TcpListener,
+    n: u16,
+    guard: &Guard,
+    token: &[u8; 32],
+) -> Result<Vec<Stream>, TransferError> {
+    let deadline = Instant::now() + JOIN;
+    let (done, streams) = mpsc::channel();
+    let mut joined: Vec<Option<Stream>> = (0..n).map(|_| None).collect();
+    std::thread::scope(|scope| {
+        let mut callers = 0;
+        while joined.iter().any(Option::is_none) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || session.is_over() || callers > 4 * usize::from(n) + 64 {
+                let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
+                return Err(session.lost("waiting for the streams", why));
+            }
+            while let Ok((i, stream)) = streams.try_recv() {
+                joined[usize::from(i)] = Some(stream);
+            }
+            let wait = left.min(Duration::from_millis(5)).as_nanos() as u64;
+            if !sys::wait_readable([listener.as_fd()], wait).map_err(system("waiting for streams"))?[0] {
+                continue;
+            }
+            let Ok((socket, _)) = listener.accept() else { continue };
+            callers += 1;
+            let done = done.clone();
+            scope.spawn(move || {
+                let welcomed = || -> Result<(u16, Stream), io::Error> {
+                    socket.set_nodelay(true)?;
+                    socket.set_read_timeout(Some(JOIN))?;
+                    let mut stream = guard.wrap(socket)?;
+                    let mut preamble = [0; PREAMBLE];
+                    stream.read_exact(&mut preamble)?;
+                    let (mut shown, mut i) = ([0; 32], [0; 2]);
+                    shown.copy_from_slice(&preamble[..32]);
+                    i.copy_from_slice(&preamble[32..]);
+                    // blake3's comparison takes the same time whatever differs.
+                    if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(*token) {
+                        return Err(io::ErrorKind::PermissionDenied.into());
+                    }
+                    stream.socket().set_read_timeout(None)?;
+                    Ok((u16::from_le_bytes(i), stream))
+                };
+                if let Ok((i, stream)) = welcomed()
+                    && i < n
+                {
+                    let _ = done.send((i, stream));
+                }
+            });
+        }
+        Ok(())
+    })?;
+    let streams: Vec<Stream> = joined.into_iter().flatten().collect();
+    for stream in &streams {
+        session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
+    }
+    Ok(streams)
+}

@@ -1,0 +1,294 @@
+//! What the receiver has finished, on disk, so that the same command goes on where it was.
+//!
+//! An append-only file beside the destination. Each record carries its length and a checksum (CRC-32), so
+//! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
+//! against the block itself before anything is built on it.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::item::{Extent, Meta, Name};
+use crate::proto::DIGEST;
+
+/// First bytes of the file, the format's version included.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-01";
+/// Longest record.
+const LONGEST: usize = 1 << 16;
+
+/// One thing that was finished.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// A block of a large file is in its partial file.
+    Block {
+        /// [`Version::key`].
+        file: u64,
+        /// Which bytes.
+        extent: Extent,
+        /// BLAKE3 of them; none for a hole.
+        digest: Option<[u8; DIGEST]>,
+    },
+    /// A file has taken its name.
+    Done {
+        /// [`Version::key`].
+        file: u64,
+    },
+    /// A folder's permissions and times, to be set when all is in it.
+    Folder {
+        /// Which.
+        name: Name,
+        /// What to set.
+        meta: Meta,
+    },
+}
+
+/// A source file as it was: blocks of a file that has changed since are worth nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Version<'a> {
+    /// Its name.
+    pub name: &'a Name,
+    /// Its size.
+    pub size: u64,
+    /// Its last change.
+    pub mtime: (i64, u32),
+}
+
+impl Version<'_> {
+    /// A number that tells versions of files apart.
+    pub fn key(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.size.to_le_bytes());
+        hasher.update(&self.mtime.0.to_le_bytes());
+        hasher.update(&self.mtime.1.to_le_bytes());
+        hasher.update(self.name.bytes());
+        let mut key = [0; 8];
+        key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        u64::from_le_bytes(key)
+    }
+}
+
+/// What earlier attempts have finished.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// Files under their names, by [`Version::key`].
+    pub done: std::collections::HashSet<u64>,
+    /// Blocks of partial files, by [`Version::key`].
+    pub blocks: HashMap<u64, Vec<(Extent, Option<[u8; DIGEST]>)>>,
+}
+
+impl Past {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Block { file, extent, digest } => {
+                if extent.end().is_some() {
+                    self.blocks.entry(file).or_default().push((extent, digest));
+                }
+            }
+            Record::Done { file } => {
+                self.blocks.remove(&file);
+                self.done.insert(file);
+            }
+            Record::Folder { .. } => {}
+        }
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.done.is_empty() && self.blocks.is_empty()
+    }
+}
+
+/// Packs a record: length, checksum, content.
+fn pack(record: &Record) -> io::Result<Vec<u8>> {
+    let mut bytes = postcard::to_extend(record, vec![0; 8]).map_err(io::Error::other)?;
+    let len = bytes.len() - 8;
+    if len > LONGEST {
+        return Err(io::Error::other("a journal record over its limit"));
+    }
+    let sum = crc32fast::hash(&bytes[8..]);
+    bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Reads records until the first that is not whole; gives the length of what is good.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<u64> {
+    let mut magic = [0; 16];
+    match from.read_exact(&mut magic) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+        other => other?,
+    }
+    if &magic != MAGIC {
+        return Ok(0);
+    }
+    let mut good = MAGIC.len() as u64;
+    let mut content = Vec::new();
+    loop {
+        let mut head = [0; 8];
+        match from.read_exact(&mut head) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(good),
+            other => other?,
+        }
+        let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let sum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        if len > LONGEST {
+            return Ok(good);
+        }
+        content.resize(len, 0);
+        match from.read_exact(&mut content) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(good),
+            other => other?,
+        }
+        if crc32fast::hash(&content) != sum {
+            return Ok(good);
+        }
+        let Ok(record) = postcard::from_bytes(&content) else { return Ok(good) };
+        each(record);
+        good += 8 + len as u64;
+    }
+}
+
+/// The journal of a transfer that runs.
+pub struct Journal {
+    file: File,
+    buffer: Vec<u8>,
+}
+
+impl Journal {
+    /// Takes over a file, which the caller has locked: what is whole in it is replayed, the rest cut off.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(mut file: File) -> io::Result<(Journal, Past)> {
+        let mut past = Past::default();
+        file.seek(SeekFrom::Start(0))?;
+        let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
+        if good == 0 {
+            file.set_len(0)?;
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(MAGIC)?;
+            good = MAGIC.len() as u64;
+        }
+        file.set_len(good)?;
+        file.seek(SeekFrom::Start(good))?;
+        Ok((Journal { file, buffer: Vec::new() }, past))
+    }
+
+    /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
+    /// what is lost of those is only done again.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn add(&mut self, record: &Record) -> io::Result<()> {
+        self.buffer.extend_from_slice(&pack(record)?);
+        if matches!(record, Record::Block { .. }) || self.buffer.len() > LONGEST { self.flush() } else { Ok(()) }
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let waiting = std::mem::take(&mut self.buffer);
+        self.file.write_all(&waiting)
+    }
+
+    /// All folders, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn folders(&mut self, mut each: impl FnMut(Name, Meta)) -> io::Result<()> {
+        self.flush()?;
+        self.file.seek(SeekFrom::Start(0))?;
+        replay(&mut io::BufReader::new(&mut self.file), |record| {
+            if let Record::Folder { name, meta } = record {
+                each(name, meta);
+            }
+        })?;
+        self.file.seek(SeekFrom::End(0))?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block(file: u64, offset: u64) -> Record {
+        Record::Block { file, extent: Extent { offset, len: 10 }, digest: Some([offset as u8; DIGEST]) }
+    }
+
+    fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (mut journal, past) = Journal::open(file.reopen().unwrap()).unwrap();
+        assert!(past.is_empty());
+        for record in records {
+            journal.add(record).unwrap();
+        }
+        journal.flush().unwrap();
+        let len = file.as_file().metadata().unwrap().len();
+        (file, len)
+    }
+
+    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
+        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_was_finished_comes_back() {
+        let name = Name::try_from(b"d".to_vec()).unwrap();
+        let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+        let folder = Record::Folder { name: name.clone(), meta: meta.clone() };
+        let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), Record::Done { file: 2 }]);
+        let (mut journal, past) = reopen(&file);
+        assert_eq!(past.blocks[&1].len(), 2);
+        assert!(past.done.contains(&2) && !past.blocks.contains_key(&2));
+        let mut folders = Vec::new();
+        journal.folders(|name, meta| folders.push((name, meta))).unwrap();
+        assert_eq!(folders, [(name, meta)]);
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_off_wherever_it_tears() {
+        let (file, len) = written(&[block(1, 0), block(1, 10), block(1, 20)]);
+        let whole = std::fs::read(file.path()).unwrap();
+        for cut in 0..len as usize {
+            std::fs::write(file.path(), &whole[..cut]).unwrap();
+            let (mut journal, past) = reopen(&file);
+            let blocks = past.blocks.get(&1).map_or(0, Vec::len);
+            assert!(blocks < 3, "{cut}");
+            journal.add(&block(1, 20)).unwrap();
+            drop(journal);
+            assert_eq!(reopen(&file).1.blocks[&1].len(), blocks + 1, "goes on behind the good part");
+        }
+    }
+
+    #[test]
+    fn versions_differ() {
+        let name = Name::try_from(b"a".to_vec()).unwrap();
+        let version = Version { name: &name, size: 1, mtime: (1, 1) };
+        assert_ne!(version.key(), Version { size: 2, ..version }.key());
+        assert_ne!(version.key(), Version { mtime: (1, 2), ..version }.key());
+    }
+
+    proptest! {
+        #[test]
+        fn damage_never_invents(at in 0usize..400, bit in 0u8..8) {
+            let (file, len) = written(&[block(1, 0), block(1, 10), block(1, 20)]);
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            bytes[at % len as usize] ^= 1 << bit;
+            std::fs::write(file.path(), &bytes).unwrap();
+            let (_, past) = reopen(&file);
+            for (extent, digest) in past.blocks.values().flatten() {
+                prop_assert_eq!(*digest, Some([extent.offset as u8; DIGEST]));
+            }
+        }
+    }
+}

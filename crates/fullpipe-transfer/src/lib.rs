@@ -1,0 +1,24 @@
+//! Files from one host to another.
+//!
+//! The sender walks its sources ([`walk`]), cuts large files into blocks and gathers small ones into packs
+//! ([`plan`]), and n streams carry what is next ([`send`]). The receiver checks each by its hash, writes it
+//! beside its final name, and gives a file its name when it is whole ([`receive`]); what it has finished is
+//! in a journal ([`journal`]), so that the same command goes on where it was. One more connection carries
+//! the two ends' words ([`proto`], [`session`]).
+
+pub mod client;
+mod error;
+pub mod far;
+pub mod files;
+pub mod item;
+mod join;
+pub mod journal;
+pub mod plan;
+pub mod proto;
+pub mod receive;
+pub mod secure;
+pub mod send;
+pub mod session;
+pub mod walk;
+
+pub use error::{Left, TransferError};

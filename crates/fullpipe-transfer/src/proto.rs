@@ -1,0 +1,444 @@
+//! What the two ends say to each other: messages on the control connection, chunks on the streams.
+//!
+//! Both are postcard inside frames that carry their length and a checksum. The checksum is not for safety
+//! from people (TLS is), but from machines that damage data above TCP's own checksum. Nothing is believed:
+//! lengths are bounded, and what does not parse ends the transfer with an error.
+
+use std::io::{self, Read, Write};
+
+use fullpipe_path::Transport;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Left;
+use crate::item::{Extent, FileItem, Meta, Name};
+
+/// First word of a conversation.
+pub const MAGIC: [u8; 8] = *b"fullpipe";
+/// Version of this protocol; both ends must speak the same.
+pub const PROTOCOL: u32 = 1;
+/// Longest frame.
+const FRAME_MAX: u32 = 4 << 20;
+/// Most files in one pack.
+pub const PACK_FILES: usize = 4096;
+/// Bytes of a digest (BLAKE3).
+pub const DIGEST: usize = 32;
+
+/// One message on the control connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// Both ends, first.
+    Hello(Hello),
+    /// Client: what it wants.
+    Setup(Box<Setup>),
+    /// Far end: no, and why.
+    Refused {
+        /// For a person.
+        why: String,
+    },
+    /// Either end: are you there?
+    Ping {
+        /// Comes back.
+        n: u64,
+    },
+    /// The answer.
+    Pong {
+        /// From the question.
+        n: u64,
+    },
+    /// Client: how to send, now that the round-trip time is known.
+    Connect(Box<Connect>),
+    /// Far end: connect the streams here.
+    Ready {
+        /// TCP port.
+        port: u16,
+        /// To be shown on each.
+        token: [u8; 32],
+        /// Certificate of the streams (DER), if they are encrypted.
+        certificate: Vec<u8>,
+    },
+    /// Receiver, when all streams are connected.
+    Begin {
+        /// An earlier attempt has left something, so that files must be offered before they are sent.
+        offer: bool,
+    },
+    /// Sender: these are next.
+    Offer(Vec<FileItem>),
+    /// Receiver: of these, in the order of the offer, this is wanted.
+    Want(Vec<Want>),
+    /// Sender: a folder.
+    Folder {
+        /// Below the root.
+        name: Name,
+        /// To be set when all is in it.
+        meta: Meta,
+    },
+    /// Sender: a symbolic link.
+    Link {
+        /// Below the root.
+        name: Name,
+        /// What it contains.
+        target: Vec<u8>,
+        /// Owner and times.
+        meta: Meta,
+    },
+    /// Sender: all of a file has been sent, or never will be.
+    FileEnd {
+        /// Its number.
+        id: u64,
+        /// Why it is not to take its name.
+        failed: Option<String>,
+    },
+    /// Receiver: a file of blocks has taken its name, or was given up.
+    FileDone {
+        /// Its number.
+        id: u64,
+    },
+    /// Receiver: so much has been written.
+    Progress {
+        /// Bytes, holes and what was there included.
+        bytes: u64,
+        /// Files under their names.
+        files: u64,
+        /// Where the time went so far.
+        times: Times,
+    },
+    /// Sender: so much there is, as far as it has looked.
+    Totals {
+        /// Bytes.
+        bytes: u64,
+        /// Files.
+        files: u64,
+        /// It has looked everywhere.
+        all: bool,
+    },
+    /// Sender: nothing more comes; what it could not read.
+    AllSent {
+        /// Some of what is missing.
+        left: Vec<Left>,
+        /// How much is missing.
+        left_total: u64,
+    },
+    /// Receiver: all has its name; what it could not write. The last word.
+    AllDone(Summary),
+    /// The sender's or receiver's view, for the record: an [`fullpipe_net`] end as JSON, packed samples.
+    Report {
+        /// JSON.
+        end: String,
+        /// Packed samples of TCP_INFO.
+        samples: Vec<u8>,
+    },
+    /// Either end: it is over, and why.
+    Failed {
+        /// For a person.
+        why: String,
+        /// Whether it may go better the next time.
+        again: bool,
+    },
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`MAGIC`].
+    pub magic: [u8; 8],
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Version of fullpipe.
+    pub program: String,
+    /// What this end's kernel lets its sockets do.
+    pub limits: Limits,
+}
+
+/// What a kernel lets this user's sockets do.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Limits {
+    /// Congestion controls that can be set.
+    pub ccs: Vec<String>,
+    /// Largest send buffer that a socket may ask for, bytes.
+    pub send: u64,
+    /// Largest receive buffer likewise.
+    pub receive: u64,
+}
+
+/// What a client wants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Which way.
+    pub task: Task,
+    /// How files are treated.
+    pub options: Options,
+    /// The secret of a standing server; empty over ssh, which has let the client in already.
+    pub secret: Vec<u8>,
+}
+
+/// Which way, and what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Task {
+    /// The client sends.
+    Push(Target),
+    /// The far end sends these.
+    Pull(Vec<Vec<u8>>),
+}
+
+/// Where files go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// As typed.
+    pub path: Vec<u8>,
+    /// Whether it can only be a folder: it ends with a slash, or several things go there.
+    pub folder: bool,
+    /// The content of a folder goes there, not the folder itself.
+    pub content: bool,
+    /// Names a transfer, the same each time that the command is repeated.
+    pub transfer: u64,
+    /// Names the process that repeats it after a lost connection.
+    pub process: u64,
+}
+
+/// Where the time of an end's streams went, nanoseconds summed over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Times {
+    /// Reading or writing files.
+    pub disk: u64,
+    /// Hashing.
+    pub hash: u64,
+    /// In the network's calls: waiting, copying, encrypting.
+    pub net: u64,
+}
+
+/// How files are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Folders too.
+    pub recursive: bool,
+    /// Follow symbolic links below the sources too.
+    pub dereference: bool,
+    /// To disk before a file takes its name.
+    pub fsync: bool,
+    /// Extended attributes too.
+    pub xattrs: bool,
+    /// Encrypt the streams.
+    pub encrypt: bool,
+    /// When to bypass the page cache.
+    pub direct: Direct,
+    /// Largest block, bytes.
+    pub block: u32,
+    /// Leave alone what is there with the same size and time.
+    pub update: bool,
+    /// Between samples of TCP_INFO, nanoseconds; 0 for none.
+    pub sample_ns: u64,
+    /// With nothing moving for so long the transfer has failed.
+    pub stall_ns: u64,
+}
+
+/// When to bypass the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direct {
+    /// Large files on file systems on disks.
+    Auto,
+    /// Wherever it can be.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How to send.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Connect {
+    /// Congestion control, streams, buffer, pacing.
+    pub transport: Transport,
+    /// Round-trip time as the client saw it, nanoseconds.
+    pub rtt_ns: u64,
+}
+
+/// What of an offered file is to be sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Want {
+    /// All.
+    All,
+    /// Nothing: it is there.
+    Nothing,
+    /// All but these.
+    But(Vec<Extent>),
+}
+
+/// How it went at the receiver.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// Files under their names.
+    pub files: u64,
+    /// Of these, those that were there already.
+    pub skipped: u64,
+    /// Bytes of content that came over the network.
+    pub bytes: u64,
+    /// Some of what could not be written.
+    pub left: Vec<Left>,
+    /// How much could not.
+    pub left_total: u64,
+}
+
+/// What comes next on a stream. Data follows as announced, then a [`Trailer`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Chunk {
+    /// Bytes of a large file.
+    Block {
+        /// Its number, the same in all of its blocks.
+        id: u64,
+        /// The file, in every block: so no stream waits for another.
+        file: FileItem,
+        /// Which bytes.
+        extent: Extent,
+        /// Nothing but zeros, not sent.
+        hole: bool,
+    },
+    /// Many small files, whole, one after the other.
+    Pack(Vec<FileItem>),
+    /// Nothing more comes on this stream.
+    End,
+}
+
+impl Chunk {
+    /// Bytes of data that follow; none if they are more than can be.
+    pub fn data_len(&self) -> Option<u64> {
+        match self {
+            Chunk::Block { hole: true, .. } | Chunk::End => Some(0),
+            Chunk::Block { extent, .. } => Some(extent.len),
+            Chunk::Pack(files) => files.iter().try_fold(0u64, |sum, file| sum.checked_add(file.size)),
+        }
+    }
+}
+
+/// What closes a chunk's data: whether the sender could read it all, and its digest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trailer {
+    /// If not, the data is filling, and the sender says elsewhere what was wrong.
+    pub good: bool,
+    /// BLAKE3 of the data.
+    pub digest: [u8; DIGEST],
+}
+
+impl Trailer {
+    /// Bytes of a trailer.
+    pub const LEN: usize = DIGEST + 1;
+
+    /// Packed.
+    pub fn pack(&self) -> [u8; Trailer::LEN] {
+        let mut bytes = [0; Trailer::LEN];
+        bytes[0] = u8::from(self.good);
+        bytes[1..].copy_from_slice(&self.digest);
+        bytes
+    }
+
+    /// Unpacked; none if it is damaged.
+    pub fn unpack(bytes: &[u8; Trailer::LEN]) -> Option<Trailer> {
+        let (good, digest) = bytes.split_first()?;
+        if *good > 1 {
+            return None;
+        }
+        Some(Trailer { good: *good == 1, digest: digest.try_into().ok()? })
+    }
+}
+
+fn bad(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
+}
+
+fn checksum(content: &[u8]) -> [u8; 8] {
+    let mut sum = [0; 8];
+    sum.copy_from_slice(&blake3::hash(content).as_bytes()[..8]);
+    sum
+}
+
+/// Packs a value into a frame: length, checksum, content.
+///
+/// # Errors
+/// It is too long.
+pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut frame = postcard::to_extend(value, vec![0; 12]).map_err(|e| bad(e.to_string()))?;
+    let len = u32::try_from(frame.len() - 12).ok().filter(|len| *len <= FRAME_MAX);
+    let len = len.ok_or_else(|| bad("a frame over its limit"))?;
+    let sum = checksum(&frame[12..]);
+    frame[..4].copy_from_slice(&len.to_le_bytes());
+    frame[4..12].copy_from_slice(&sum);
+    Ok(frame)
+}
+
+/// Writes a value as a frame.
+///
+/// # Errors
+/// The connection's.
+pub fn send<T: Serialize>(to: &mut (impl Write + ?Sized), value: &T) -> io::Result<()> {
+    to.write_all(&pack(value)?)?;
+    to.flush()
+}
+
+/// Reads a value from a frame.
+///
+/// # Errors
+/// The connection's; `InvalidData` when what came is damaged or no frame.
+pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized)) -> io::Result<T> {
+    let mut head = [0; 12];
+    from.read_exact(&mut head)?;
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    if len > FRAME_MAX {
+        return Err(bad("not a frame of fullpipe's protocol"));
+    }
+    // Memory is taken as it comes: a length alone costs nothing.
+    let mut content = Vec::new();
+    from.take(u64::from(len)).read_to_end(&mut content)?;
+    if content.len() != len as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if checksum(&content) != head[4..] {
+        return Err(bad("a damaged frame"));
+    }
+    let (value, rest) = postcard::take_from_bytes(&content).map_err(|e| bad(e.to_string()))?;
+    if rest.is_empty() { Ok(value) } else { Err(bad("a frame with something behind it")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn item(name: &str) -> FileItem {
+        let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 2), xattrs: vec![] };
+        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, meta }
+    }
+
+    #[test]
+    fn there_and_back() {
+        let chunk = Chunk::Block { id: 7, file: item("a/b"), extent: Extent { offset: 0, len: 5 }, hole: false };
+        let bytes = pack(&chunk).unwrap();
+        assert_eq!(receive::<Chunk>(&mut bytes.as_slice()).unwrap(), chunk);
+        let trailer = Trailer { good: true, digest: [9; DIGEST] };
+        assert_eq!(Trailer::unpack(&trailer.pack()), Some(trailer));
+    }
+
+    #[test]
+    fn a_flipped_bit_is_seen_wherever_it_is() {
+        let whole = pack(&Message::Offer(vec![item("one"), item("two")])).unwrap();
+        for at in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[at / 8] ^= 1 << (at % 8);
+            assert!(receive::<Message>(&mut bytes.as_slice()).is_err(), "bit {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_may_arrive(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = receive::<Message>(&mut bytes.as_slice());
+            let _ = receive::<Chunk>(&mut bytes.as_slice());
+            // Behind a right checksum too.
+            let mut frame = (bytes.len() as u32).to_le_bytes().to_vec();
+            frame.extend_from_slice(&checksum(&bytes));
+            frame.extend_from_slice(&bytes);
+            if let Ok(chunk) = receive::<Chunk>(&mut frame.as_slice()) {
+                let _ = chunk.data_len();
+            }
+            let _ = receive::<Message>(&mut frame.as_slice());
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The control connection of a running transfer, and its end: the first error wins, cuts every connection
+//! and tells the other end.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::TransferError;
+use crate::proto::{self, Message};
+
+/// A guard even if another thread failed while it held the lock: what is behind these locks is counters
+/// and queues that every step leaves whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+enum State {
+    Running,
+    Finished,
+    Failed(Option<TransferError>),
+}
+
+/// A transfer's connections, as all of its threads see them.
+pub struct Session {
+    /// Whom to name in errors.
+    pub peer: String,
+    out: Mutex<Box<dyn Write + Send>>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Shut down when the transfer fails, so that nobody goes on waiting.
+    sockets: Mutex<Vec<TcpStream>>,
+    /// Whatever else wakes somebody.
+    alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// Grows whenever anything moves.
+    moved: AtomicU64,
+    over: AtomicBool,
+}
+
+/// What an end does with the messages that it gets.
+pub(crate) trait Handler: Send + Sync {
+    /// Takes a message; says whether it was the last.
+    fn handle(&self, message: Message) -> Result<bool, TransferError>;
+}
+
+impl Session {
+    /// A session whose words go to `out`.
+    pub fn new(peer: String, out: Box<dyn Write + Send>) -> Arc<Session> {
+        Arc::new(Session {
+            peer,
+            out: Mutex::new(out),
+            state: Mutex::new(State::Running),
+            changed: Condvar::new(),
+            sockets: Mutex::default(),
+            alarms: Mutex::default(),
+            moved: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// Shuts this down too when the transfer fails.
+    pub fn cut_with(&self, socket: TcpStream) {
+        lock(&self.sockets).push(socket);
+        if self.is_over() {
+            self.cut();
+        }
+    }
+
+    /// Calls this when the transfer fails.
+    pub(crate) fn alarm(&self, alarm: impl Fn() + Send + 'static) {
+        lock(&self.alarms).push(Box::new(alarm));
+    }
+
+    fn cut(&self) {
+        for socket in lock(&self.sockets).iter() {
+            // One that is closed already needs no shutting down.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for alarm in lock(&self.alarms).iter() {
+            alarm();
+        }
+    }
+
+    /// Says something.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn send(&self, message: &Message) -> Result<(), TransferError> {
+        proto::send(&mut **lock(&self.out), message).map_err(|e| self.lost("talking", e))
+    }
+
+    /// An error of the connection, or of what came over it.
+    pub fn lost(&self, doing: &'static str, source: io::Error) -> TransferError {
+        let peer = self.peer.clone();
+        match source.kind() {
+            io::ErrorKind::InvalidData => TransferError::Damaged { peer, what: source.to_string() },
+            _ => TransferError::Lost { peer, doing, source },
+        }
+    }
+
+    /// Something that this end did not expect now.
+    pub(crate) fn unexpected(&self, message: &Message) -> TransferError {
+        let name = format!("{message:?}");
+        let name = name.split(['(', '{', ' ']).next().unwrap_or_default().to_owned();
+        TransferError::Stranger { peer: self.peer.clone(), why: format!("out of turn: {name}") }
+    }
+
+    /// Ends the transfer with an error, unless it has ended before.
+    pub fn fail(&self, error: TransferError) {
+        {
+            let mut state = lock(&self.state);
+            if !matches!(*state, State::Running) {
+                return;
+            }
+            // Whoever told us knows already.
+            let told = matches!(error, TransferError::Remote { .. } | TransferError::Refused { .. });
+            if !told {
+                let again = error.again();
+                // Where the connection is what broke, nobody hears it.
+                if let Ok(mut out) = self.out.try_lock() {
+                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again });
+                }
+            }
+            *state = State::Failed(Some(error));
+            self.over.store(true, Ordering::SeqCst);
+        }
+        self.changed.notify_all();
+        self.cut();
+    }
+
+    /// Ends it well.
+    pub(crate) fn finish(&self) {
+        let mut state = lock(&self.state);
+        if matches!(*state, State::Running) {
+            *state = State::Finished;
+            self.over.store(true, Ordering::SeqCst);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether it has ended, well or not.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Bytes or files have moved.
+    pub fn moved(&self, n: u64) {
+        self.moved.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Reads messages until the last, in a thread of its own, since nothing can end its waiting for a pipe.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        mut input: Box<dyn Read + Send>,
+        handler: Arc<dyn Handler>,
+    ) -> Result<(), TransferError> {
+        let session = self.clone();
+        let listen = move || {
+            loop {
+                let taken = match proto::receive(&mut *input) {
+                    Ok(Message::Ping { n }) => session.send(&Message::Pong { n }).map(|()| false),
+                    Ok(Message::Pong { .. }) => Ok(false),
+                    Ok(Message::Refused { why }) => Err(TransferError::Refused { peer: session.peer.clone(), why }),
+                    Ok(Message::Failed { why, again }) => {
+                        Err(TransferError::Remote { peer: session.peer.clone(), why, again })
+                    }
+                    Ok(message) => handler.handle(message),
+                    Err(e) => Err(session.lost("waiting for its word", e)),
+                };
+                match taken {
+                    Ok(false) => {}
+                    Ok(true) => return,
+                    Err(error) => return session.fail(error),
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("control".into())
+            .stack_size(512 << 10)
+            .spawn(listen)
+            .map(drop)
+            .map_err(crate::error::system("starting a thread"))
+    }
+
+    /// Waits for the end. `tick` is called now and then.
+    ///
+    /// # Errors
+    /// The transfer's.
+    pub fn watch(&self, stall: Duration, tick: &mut dyn FnMut()) -> Result<(), TransferError> {
+        const TICK: Duration = Duration::from_millis(200);
+        let mut last = (self.moved.load(Ordering::Relaxed), Instant::now());
+        loop {
+            let mut state = lock(&self.state);
+            if matches!(*state, State::Running) {
+                state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
+            }
+            match &mut *state {
+                State::Running => {}
+                State::Finished => return Ok(()),
+                State::Failed(error) => {
+                    return Err(error.take().unwrap_or(TransferError::Interrupted));
+                }
+            }
+            drop(state);
+            tick();
+            let moved = self.moved.load(Ordering::Relaxed);
+            if moved != last.0 {
+                last = (moved, Instant::now());
+            } else if last.1.elapsed() > stall {
+                self.fail(TransferError::Stalled { seconds: last.1.elapsed().as_secs_f64() });
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Finds what there is to send, in bounded memory: the open folders from the top to here, and no more.
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::dir::{Dir, OwningIter};
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, SFlag};
+
+use crate::error::TransferError;
+use crate::files::{self, Root};
+use crate::item::{FileItem, Meta, Name};
+use crate::send::why;
+
+/// A place to send from.
+pub struct Place {
+    /// Where its files are found.
+    pub root: Arc<Root>,
+    /// Below the root.
+    pub path: PathBuf,
+    /// Its name at the other end; none where only its content is sent.
+    pub top: Option<Name>,
+}
+
+/// What the walk sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// Folders too.
+    pub recursive: bool,
+    /// What symbolic links point at, not the links.
+    pub dereference: bool,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub enum Found {
+    /// A regular file.
+    File {
+        /// As the other end knows it.
+        item: FileItem,
+        /// Below the place's root.
+        path: PathBuf,
+    },
+    /// A folder; what is in it follows.
+    Folder {
+        /// Its name.
+        name: Name,
+        /// What to set when all is in it.
+        meta: Meta,
+    },
+    /// A symbolic link.
+    Link {
+        /// Its name.
+        name: Name,
+        /// What it contains.
+        target: Vec<u8>,
+        /// Owner and times.
+        meta: Meta,
+    },
+    /// Something that cannot be sent.
+    Left {
+        /// Its name.
+        name: Vec<u8>,
+        /// Why.
+        why: String,
+    },
+}
+
+/// An open folder on the way.
+struct Level {
+    entries: OwningIter,
+    /// The same folder, to look at what is in it.
+    root: Root,
+    name: Option<Name>,
+    path: PathBuf,
+    /// Device and inode, which tell a loop.
+    id: (u64, u64),
+}
+
+/// Tells `each` of everything at a place, top first.
+///
+/// # Errors
+/// Those of `each`. What cannot be read is told to it as [`Found::Left`].
+pub fn walk(
+    place: &Place,
+    sight: Sight,
+    each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    let shown = || place.path.as_os_str().as_bytes().to_vec();
+    let path = if place.path.as_os_str().is_empty() { Path::new(".") } else { &place.path };
+    // What a person names is followed, as scp does.
+    let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
+        Ok(Ok(stat)) => stat,
+        Ok(Err(e)) => return each(Found::Left { name: shown(), why: why(&e.into()) }),
+        Err(e) => return each(Found::Left { name: shown(), why: why(&e) }),
+    };
+    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    if kind != SFlag::S_IFDIR {
+        return match &place.top {
+            Some(name) => each(one(place, name.clone(), place.path.clone(), &stat)),
+            None => each(Found::Left { name: shown(), why: "it is not a folder".into() }),
+        };
+    }
+    if !sight.recursive {
+        return each(Found::Left { name: shown(), why: "it is a folder; copy it with -r".into() });
+    }
+    let mut levels = Vec::new();
+    enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
+    while let Some(level) = levels.last_mut() {
+        let entry = match level.entries.next() {
+            None => {
+                levels.pop();
+                continue;
+            }
+            Some(Err(e)) => {
+                let name = level.name.as_ref().map_or_else(shown, |name| name.bytes().to_vec());
+                levels.pop();
+                each(Found::Left { name, why: why(&e.into()) })?;
+                continue;
+            }
+            Some(Ok(entry)) => entry,
+        };
+        let part = entry.file_name().to_bytes();
+        if part == b"." || part == b".." {
+            continue;
+        }
+        let path = level.path.join(OsStr::from_bytes(part));
+        let name = match &level.name {
+            Some(name) => name.join(part),
+            None => Name::try_from(part.to_vec()),
+        };
+        let name = match name {
+            Ok(name) => name,
+            Err(e) => {
+                each(Found::Left { name: path.as_os_str().as_bytes().to_vec(), why: e.to_string() })?;
+                continue;
+            }
+        };
+        let stat = match files::look(level.root.as_fd(), files::part(part), sight.dereference) {
+            Ok(stat) => stat,
+            Err(e) => {
+                each(Found::Left { name: name.bytes().to_vec(), why: why(&e) })?;
+                continue;
+            }
+        };
+        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
+            enter(place, sight, Some(name), path, &stat, &mut levels, each)?;
+        } else {
+            each(one(place, name, path, &stat))?;
+        }
+    }
+    Ok(())
+}
+
+/// Goes into a folder.
+fn enter(
+    place: &Place,
+    sight: Sight,
+    name: Option<Name>,
+    path: PathBuf,
+    stat: &FileStat,
+    levels: &mut Vec<Level>,
+    each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
+) -> Result<(), TransferError> {
+    let shown = name.as_ref().map_or_else(|| path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
+    let id = (stat.st_dev, stat.st_ino);
+    if levels.iter().any(|level| level.id == id) {
+        return each(Found::Left { name: shown, why: "a symbolic link leads back to a folder that it is in".into() });
+    }
+    let mut how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    if !sight.dereference && !levels.is_empty() {
+        how |= OFlag::O_NOFOLLOW;
+    }
+    let opened = place.root.open_at(&path, how, 0).and_then(|fd| {
+        let again = fd.try_clone()?;
+        Ok((Dir::from_fd(fd)?, Root::from_fd(again)))
+    });
+    let (dir, root) = match opened {
+        Ok(opened) => opened,
+        Err(e) => return each(Found::Left { name: shown, why: why(&e) }),
+    };
+    if let Some(name) = &name {
+        each(Found::Folder { name: name.clone(), meta: files::meta(stat) })?;
+    }
+    levels.push(Level { entries: dir.into_iter(), root, name, path, id });
+    Ok(())
+}
+
+/// What is no folder.
+fn one(place: &Place, name: Name, path: PathBuf, stat: &FileStat) -> Found {
+    let left = |why: &str| Found::Left { name: name.bytes().to_vec(), why: why.to_owned() };
+    let meta = files::meta(stat);
+    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG => Found::File { item: FileItem { name, size: stat.st_size as u64, meta }, path },
+        SFlag::S_IFLNK => {
+            let target = place
+                .root
+                .open_at(&path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)
+                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "").map_err(Errno::from)?));
+            match target {
+                Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
+                Err(e) => Found::Left { name: name.bytes().to_vec(), why: why(&e) },
+            }
+        }
+        SFlag::S_IFIFO => left("it is a FIFO, whose content is no file's"),
+        SFlag::S_IFSOCK => left("it is a socket"),
+        _ => left("it is a device"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(dir: &Path, sight: Sight) -> Vec<String> {
+        let root = Arc::new(Root::open(dir.parent().unwrap(), false).unwrap());
+        let top = Name::try_from(dir.file_name().unwrap().as_bytes().to_vec()).unwrap();
+        let path = PathBuf::from(dir.file_name().unwrap());
+        let place = Place { root, path, top: Some(Name::try_from(b"top".to_vec()).unwrap()) };
+        assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
+        let mut all = Vec::new();
+        walk(&place, sight, &mut |found| {
+            all.push(match found {
+                Found::File { item, .. } => format!("{} {}", item.name, item.size),
+                Found::Folder { name, .. } => format!("{name}/"),
+                Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
+                Found::Left { name, why } => format!("{}: {why}", crate::item::printable(&name)),
+            });
+            Ok(())
+        })
+        .unwrap();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn all_kinds() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        std::fs::create_dir_all(top.join("sub/empty")).unwrap();
+        std::fs::write(top.join("a"), "abc").unwrap();
+        std::fs::write(top.join("sub/b\n"), "").unwrap();
+        std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
+        std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
+        nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let plain = Sight { recursive: true, dereference: false };
+        assert_eq!(
+            found(&top, plain),
+            [
+                "$'top/sub/b\\n' 0",
+                "top/",
+                "top/a 3",
+                "top/fifo: it is a FIFO, whose content is no file's",
+                "top/sub/",
+                "top/sub/empty/",
+                "top/sub/link -> ../a",
+                "top/sub/loop -> ..",
+            ]
+        );
+        let followed = found(&top, Sight { dereference: true, ..plain });
+        assert!(followed.contains(&"top/sub/link 3".to_owned()), "{followed:?}");
+        assert!(followed.iter().any(|f| f.starts_with("top/sub/loop: a symbolic link leads back")), "{followed:?}");
+        assert_eq!(found(&top, Sight { recursive: false, ..plain }), ["top: it is a folder; copy it with -r"]);
+    }
+}

@@ -1,0 +1,219 @@
+//! `fullpipe cp`.
+
+mod endpoint;
+mod transport;
+mod watch;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fullpipe_path::{ExitClass, Size, Time};
+use fullpipe_transfer::client::{self, Finished, Order, Way};
+use fullpipe_transfer::proto::{Direct, Options, Target};
+use fullpipe_transfer::{Left, TransferError};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::{errln, outln};
+use crate::{Result, words};
+use endpoint::Place;
+
+/// Attempts in a row that move nothing before a lost connection is given up.
+const TRIES: u32 = 5;
+/// Lines of what was left that a person reads.
+const SHOWN: usize = 20;
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Args {
+    /// SRC... DST, of which either may be HOST:PATH (over ssh), fullpipe://HOST:PORT/PATH (a standing
+    /// server) or lab:rtt=91.6ms,rate=10gbit:/PATH
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    paths: Vec<OsString>,
+    /// Folders too
+    #[arg(long, short)]
+    recursive: bool,
+    /// What symbolic links point at, not the links
+    #[arg(long, short = 'L')]
+    dereference: bool,
+    /// Extended attributes too
+    #[arg(long)]
+    xattrs: bool,
+    /// To disk before a file takes its name
+    #[arg(long)]
+    fsync: bool,
+    /// Leave alone what is there with the same size and time
+    #[arg(long, short)]
+    update: bool,
+    /// Do not encrypt the data; it is checked all the same
+    #[arg(long)]
+    no_encrypt: bool,
+    /// Bypass the page cache: large files on disks (auto), all, or none
+    #[arg(long, default_value = "auto", value_name = "auto|on|off", value_parser = direct)]
+    direct: Direct,
+    /// Largest block
+    #[arg(long, default_value = "8MiB", value_name = "SIZE")]
+    block: Size,
+    #[command(flatten)]
+    how: transport::Args,
+    /// The program that connects, with its options
+    #[arg(long, default_value = "ssh", value_name = "COMMAND")]
+    ssh: String,
+    /// fullpipe at the far end, if it is not on the PATH of its logins
+    #[arg(long, default_value = "fullpipe", value_name = "PROGRAM")]
+    far_program: String,
+    /// Ports that streams may use at the far end, FIRST-LAST
+    #[arg(long, value_name = "FIRST-LAST")]
+    data_ports: Option<String>,
+    /// Holds the token of a standing server; or it is in the environment as FULLPIPE_TOKEN
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<std::path::PathBuf>,
+    /// The standing server wants no token and no encryption of what is said to it
+    #[arg(long)]
+    insecure: bool,
+    /// Give up when nothing moved for so long
+    #[arg(long, default_value = "60s", value_name = "TIME")]
+    stall: Time,
+    /// What happens as NDJSON on stdout
+    #[arg(long)]
+    json: bool,
+    /// No progress and no words but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+fn direct(text: &str) -> std::result::Result<Direct, String> {
+    match text {
+        "auto" => Ok(Direct::Auto),
+        "on" => Ok(Direct::On),
+        "off" => Ok(Direct::Off),
+        _ => Err("give auto, on or off".into()),
+    }
+}
+
+/// Copies, again and again while a lost connection lets it get on.
+pub fn run(args: Args) -> Result {
+    let block = u32::try_from(args.block.0).unwrap_or(u32::MAX);
+    if !(64 << 10..=64 << 20).contains(&block) {
+        return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));
+    }
+    let options = Options {
+        recursive: args.recursive,
+        dereference: args.dereference,
+        fsync: args.fsync,
+        xattrs: args.xattrs,
+        encrypt: !args.no_encrypt,
+        direct: args.direct,
+        block,
+        update: args.update,
+        sample_ns: 0,
+        stall_ns: args.stall.0,
+    };
+    let Some((to, from)) = args.paths.split_last() else {
+        return Err(Failure::new(ExitClass::Usage, "give SRC... DST"));
+    };
+    let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
+    let to = endpoint::parse(to)?;
+    let (endpoint, way) = endpoint::order(&args, &from, &to)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without it the signal ends the program, which is all that it asks for.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone());
+        let _ = signal_hook::flag::register(signal, interrupted.clone());
+    }
+    let began = Instant::now();
+    let watch = watch::Watch::new(&args);
+    let mut tries = 0;
+    let finished = loop {
+        let before = watch.moved();
+        let choose = |rtt_s: f64, sender: &_, receiver: &_| {
+            let chosen = args.how.choose(rtt_s, sender, receiver).map_err(|e| TransferError::Usage(e.to_string()))?;
+            watch.chosen(&chosen, rtt_s);
+            Ok(chosen.transport)
+        };
+        let mut show = |counters: &_| watch.show(counters);
+        let order = &mut Order {
+            endpoint: &endpoint,
+            way: way.clone(),
+            options,
+            choose: &choose,
+            show: &mut show,
+            interrupted: &interrupted,
+        };
+        let error = match client::run(order) {
+            Ok(finished) => break finished,
+            Err(error) => error,
+        };
+        tries = if watch.moved() > before { 0 } else { tries + 1 };
+        // Before anything has moved, a host that does not answer is a mistake, not an accident.
+        if interrupted.load(Ordering::SeqCst) || !error.again() || tries >= TRIES || watch.moved() == 0 {
+            watch.clear();
+            return Err(error.into());
+        }
+        watch.say(&format!("{error}; connecting again"));
+        std::thread::sleep(Duration::from_secs(1 << tries.min(5)));
+    };
+    watch.clear();
+    report(&args, &finished, began.elapsed())
+}
+
+/// Says how it went; what was left makes the command fail.
+fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
+    let summary = &finished.summary;
+    let left: Vec<&Left> = finished.left.iter().chain(&summary.left).collect();
+    let total = summary.left_total + finished.left.len() as u64;
+    let seconds = took.as_secs_f64();
+    let rate = summary.bytes as f64 * 8.0 / seconds.max(1e-9);
+    if args.json {
+        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        outln!(
+            "{}",
+            json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": summary.bytes,
+                   "seconds": seconds, "rate_bps": rate, "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "left": left, "left_total": total})
+        );
+    } else if !args.quiet {
+        let skipped = match summary.skipped {
+            0 => String::new(),
+            n => format!(" ({} there already)", words::thousands(n)),
+        };
+        let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
+        errln!(
+            "{}{skipped}, {} in {} ({}{encryption})",
+            words::count(summary.files, "file", "files"),
+            Size(summary.bytes),
+            words::seconds(seconds),
+            words::rate(rate)
+        );
+    }
+    for one in left.iter().take(SHOWN) {
+        errln!("left: {one}");
+    }
+    match total {
+        0 => Ok(()),
+        total => {
+            let more = if total > SHOWN as u64 { " (the first of them above)" } else { "" };
+            let what = words::count(total, "thing was", "things were");
+            let why = format!("{what} not copied{more}; the same command tries these again, and only these");
+            Err(Failure::new(ExitClass::Failed, why))
+        }
+    }
+}
+
+impl From<&Args> for endpoint::Ssh {
+    fn from(args: &Args) -> endpoint::Ssh {
+        endpoint::Ssh {
+            ssh: args.ssh.split_whitespace().map(str::to_owned).collect(),
+            program: args.far_program.clone(),
+            ports: args.data_ports.clone(),
+        }
+    }
+}
+
+/// A way and its number: the same for the same command, so that it goes on where it was.
+fn way(push: bool, sources: Vec<Vec<u8>>, mut target: Target) -> Way {
+    target.process = rand::random();
+    if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
+}

@@ -1,0 +1,192 @@
+//! What SRC and DST name.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use fullpipe_path::{ExitClass, LabPath, Path, path};
+use fullpipe_transfer::client::{Endpoint, Token, Way};
+use fullpipe_transfer::proto::Target;
+
+use crate::Result;
+use crate::failure::Failure;
+
+/// A place as typed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    /// On this host.
+    Local(Vec<u8>),
+    /// Over ssh: host, path.
+    Ssh(String, Vec<u8>),
+    /// A standing server: host, port, path.
+    Server(String, u16, Vec<u8>),
+    /// The far end of an emulated path.
+    Lab(Box<LabPath>, Vec<u8>),
+}
+
+/// How ssh is called.
+pub struct Ssh {
+    pub ssh: Vec<String>,
+    pub program: String,
+    pub ports: Option<String>,
+}
+
+fn usage(why: impl std::fmt::Display) -> Failure {
+    Failure::new(ExitClass::Usage, why)
+}
+
+/// Reads a place. As with scp, a colon before any slash makes it another host's; `./a:b` is a local file.
+pub fn parse(typed: &OsStr) -> Result<Place> {
+    let bytes = typed.as_bytes();
+    if bytes.is_empty() {
+        return Err(usage("an empty name is no file"));
+    }
+    let text = typed.to_string_lossy();
+    if let Some(rest) = text.strip_prefix("fullpipe://") {
+        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| usage(e))?;
+        let start = "fullpipe://".len() + place.len();
+        let path = if path.is_empty() { b"/".to_vec() } else { bytes[start.min(bytes.len())..].to_vec() };
+        return Ok(Place::Server(host.name, host.port, path));
+    }
+    if text.starts_with("lab:") {
+        let at = bytes[4..].iter().position(|b| *b == b':').map(|at| at + 4);
+        let Some(at) = at else {
+            return Err(usage(format!("{text}: name the folder too, such as {text}:/tmp/")));
+        };
+        let spec = String::from_utf8_lossy(&bytes[..at]).into_owned();
+        return match spec.parse()? {
+            Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
+            Path::Host(_) => Err(usage(format!("{spec} is no emulated path"))),
+        };
+    }
+    let colon = bytes.iter().position(|b| *b == b':');
+    let slash = bytes.iter().position(|b| *b == b'/');
+    match colon {
+        Some(0) => Err(usage(format!("{text}: a host is missing before the colon"))),
+        Some(at) if slash.is_none_or(|slash| at < slash) => {
+            let host =
+                std::str::from_utf8(&bytes[..at]).map_err(|_| usage(format!("{text}: not the name of a host")))?;
+            Ok(Place::Ssh(host.to_owned(), bytes[at + 1..].to_vec()))
+        }
+        _ => Ok(Place::Local(bytes.to_vec())),
+    }
+}
+
+/// From places to an endpoint and a way.
+pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
+    let locals: Option<Vec<Vec<u8>>> =
+        from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
+    let target = |path: &[u8], sources: &[Vec<u8>], hosts: &str| Target {
+        path: path.to_vec(),
+        folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
+        content: sources.iter().any(|s| is_content(s)),
+        transfer: transfer(hosts, sources, path),
+        process: 0,
+    };
+    match (locals, to) {
+        (Some(_), Place::Local(_)) => {
+            Err(usage("both ends are this host; cp is the tool for that. Name another as HOST:PATH"))
+        }
+        (Some(sources), to) => {
+            let (endpoint, path, name) = far(args, to)?;
+            let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
+            let mut target = target(&path, &sources, "");
+            target.transfer = transfer(&name, &absolute, &path);
+            Ok((endpoint, super::way(true, sources, target)))
+        }
+        (None, Place::Local(path)) => {
+            let mut sources = Vec::new();
+            let mut first: Option<(Endpoint, String)> = None;
+            for place in from {
+                let (endpoint, path, name) = far(args, place)?;
+                if first.as_ref().is_some_and(|(_, known)| *known != name) {
+                    return Err(usage("the sources are on different hosts; copy from one at a time"));
+                }
+                sources.push(path);
+                first.get_or_insert((endpoint, name));
+            }
+            let Some((endpoint, name)) = first else { return Err(usage("give SRC... DST")) };
+            let target = target(path, &sources, &name);
+            Ok((endpoint, super::way(false, sources, target)))
+        }
+        (None, _) => Err(usage("one end must be this host; start the copy on one of the others")),
+    }
+}
+
+/// Of `a/.` or `.`, what is in it is meant.
+fn is_content(source: &[u8]) -> bool {
+    let last = source.rsplit(|b| *b == b'/').next().unwrap_or_default();
+    matches!(last, b"." | b".." | b"~") || source == b"/"
+}
+
+fn absolute(source: &[u8]) -> Vec<u8> {
+    let path = std::path::absolute(OsStr::from_bytes(source));
+    path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
+}
+
+/// Names a transfer by what is copied from where to where.
+fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    (hosts, sources, to).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+    match place {
+        Place::Ssh(host, path) => {
+            let Ssh { ssh, program, ports } = args.into();
+            Ok((Endpoint::Ssh { host: host.clone(), ssh, program, ports }, path.clone(), host.clone()))
+        }
+        Place::Server(host, port, path) => {
+            let token = token(args)?;
+            let name = format!("{host}:{port}");
+            Ok((Endpoint::Server { host: host.clone(), port: *port, token }, path.clone(), name))
+        }
+        Place::Lab(..) => Err(usage("a lab: path can only be the destination")),
+        Place::Local(path) => {
+            let path = String::from_utf8_lossy(path).into_owned();
+            Err(usage(format!("{path} is on this host, others of the sources are not; copy from one host at a time")))
+        }
+    }
+}
+
+fn token(args: &super::Args) -> Result<Option<Token>> {
+    let text = match &args.token_file {
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .map_err(|e| usage(format!("cannot read --token-file {}: {e}", file.display())))?,
+        ),
+        None => std::env::var("FULLPIPE_TOKEN").ok(),
+    };
+    match text {
+        Some(text) => Ok(Some(text.parse()?)),
+        None if args.insecure => Ok(None),
+        None => Err(usage(format!(
+            "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment ('fullpipe serve --root' \
+             prints it; its default port is {}); --insecure does without, if the server does",
+            path::DEFAULT_PORT
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let parse = |text: &str| parse(OsStr::new(text));
+        assert_eq!(parse("a/b:c").ok(), Some(Place::Local(b"a/b:c".to_vec())));
+        assert_eq!(parse("./b:c").ok(), Some(Place::Local(b"./b:c".to_vec())));
+        assert_eq!(parse("me@host:/x").ok(), Some(Place::Ssh("me@host".into(), b"/x".to_vec())));
+        assert_eq!(parse("host:").ok(), Some(Place::Ssh("host".into(), vec![])));
+        assert_eq!(parse("fullpipe://h:7000/in/").ok(), Some(Place::Server("h".into(), 7000, b"/in/".to_vec())));
+        assert_eq!(parse("fullpipe://h").ok(), Some(Place::Server("h".into(), path::DEFAULT_PORT, b"/".to_vec())));
+        assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
+        for bad in ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "fullpipe://h:99999/x"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        assert!(is_content(b"a/.") && is_content(b".") && !is_content(b"a/") && !is_content(b"a"));
+    }
+}

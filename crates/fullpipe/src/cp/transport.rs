@@ -1,0 +1,121 @@
+//! How a transfer is sent: what was asked for, else what the profile says of such a path, as far as both
+//! hosts allow it.
+
+use std::path::{Path as FilePath, PathBuf};
+
+use fullpipe_path::{Buffer, Rate, Size, Time, Transport};
+use fullpipe_profile::{Profile, Query, select};
+use fullpipe_transfer::proto::Limits;
+
+use crate::Result;
+use crate::select::SHIPPED;
+
+/// Command line.
+#[derive(clap::Args, Clone)]
+pub struct Args {
+    /// Congestion control; chosen from the profile if not given
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
+    /// Parallel streams, 1 to 64; chosen from the profile if not given
+    #[arg(long, short = 'n')]
+    streams: Option<u16>,
+    /// Socket buffer of each stream, or 'auto' for the kernel's autotuning; chosen if not given
+    #[arg(long, value_name = "SIZE|auto")]
+    buffer: Option<Buffer>,
+    /// Pacing rate of all streams together
+    #[arg(long, value_name = "RATE")]
+    pacing: Option<Rate>,
+    /// The profile to choose from; the one that comes with the program by default
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Capacity of the path, if it is known
+    #[arg(long)]
+    rate: Option<Rate>,
+}
+
+/// What was chosen, and why.
+pub struct Chosen {
+    /// How to send.
+    pub transport: Transport,
+    /// What to expect, bit/s, where the profile tells.
+    pub expected_bps: Option<f64>,
+    /// Reasons, for a person.
+    pub why: Vec<String>,
+}
+
+/// Below this round-trip time a path is a local network: no window is ever the limit, processors are.
+const LOCAL_S: f64 = 0.5e-3;
+
+impl Args {
+    /// Chooses for a round-trip time and what both kernels allow.
+    pub fn choose(&self, rtt_s: f64, sender: &Limits, receiver: &Limits) -> Result<Chosen> {
+        let mut why = Vec::new();
+        let mut expected_bps = None;
+        let has = |cc: &str| sender.ccs.iter().any(|name| name == cc);
+        let usual =
+            || if has("cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned();
+        let mut transport = if rtt_s < LOCAL_S {
+            why.push(format!("at {:.3} ms no window is the limit: one stream for every two processors", rtt_s * 1e3));
+            Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
+        } else {
+            let profile = match &self.profile {
+                Some(file) => Profile::read(file)?,
+                None => Profile::parse(SHIPPED, FilePath::new("the shipped profile"))?,
+            };
+            let query = Query { rate: self.rate, ..Query::from(Time((rtt_s * 1e9) as u64)) };
+            let selection = select(&profile, &query)?;
+            let best = &selection.choice;
+            // What this kernel lacks cannot be used, however good it is.
+            let usable = |t: &Transport| has(&t.cc) && fits(t.buffer, sender, receiver);
+            let chosen = if usable(&best.transport) {
+                Some(best)
+            } else {
+                let lacks = if has(&best.transport.cc) {
+                    format!(
+                        "its buffers; as root on both ends: sysctl -w net.core.wmem_max={0} net.core.rmem_max={0}",
+                        bytes(best.transport.buffer)
+                    )
+                } else {
+                    format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
+                };
+                why.push(format!("best would be {}, but a kernel lacks {lacks}", best.transport));
+                selection.ranking.iter().find(|c| usable(&c.transport))
+            };
+            match chosen {
+                Some(chosen) => {
+                    expected_bps = Some(chosen.expected.mean_bps);
+                    why.push(format!("the profile's for {:.3} ms ({})", rtt_s * 1e3, selection.conditions));
+                    chosen.transport.clone()
+                }
+                None => {
+                    why.push("nothing in the profile can be used here: the kernel's own autotuning".into());
+                    Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
+                }
+            }
+        };
+        if let Some(cc) = &self.cc {
+            transport.cc.clone_from(cc);
+        }
+        transport.streams = self.streams.unwrap_or(transport.streams);
+        transport.buffer = self.buffer.unwrap_or(transport.buffer);
+        transport.pacing = self.pacing.or(transport.pacing);
+        if self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some() {
+            expected_bps = None;
+            why.push("as asked for on the command line".into());
+        }
+        transport.validate()?;
+        Ok(Chosen { transport, expected_bps, why })
+    }
+}
+
+fn bytes(buffer: Buffer) -> u64 {
+    match buffer {
+        Buffer::Auto => 0,
+        Buffer::Bytes(Size(bytes)) => bytes,
+    }
+}
+
+/// Whether both kernels give such a buffer.
+fn fits(buffer: Buffer, sender: &Limits, receiver: &Limits) -> bool {
+    bytes(buffer) <= sender.send.min(receiver.receive)
+}

@@ -1,0 +1,145 @@
+//! What a person, or a program, sees of a transfer while it runs.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use fullpipe_path::Size;
+use fullpipe_transfer::proto::Times;
+use fullpipe_transfer::send::Counters;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::transport::Chosen;
+use crate::output::{errln, outln};
+use crate::{progress, words};
+
+/// Progress of all attempts together.
+pub struct Watch {
+    bar: ProgressBar,
+    json: bool,
+    quiet: bool,
+    moved: Cell<u64>,
+    last: RefCell<Option<(Instant, u64, Times, Times)>>,
+    said: Cell<bool>,
+}
+
+impl Watch {
+    /// A bar on a terminal, NDJSON on stdout, or nothing.
+    pub fn new(args: &super::Args) -> Watch {
+        let bar = progress::bar(0, "", args.quiet || args.json);
+        Watch {
+            bar,
+            json: args.json,
+            quiet: args.quiet,
+            moved: Cell::new(0),
+            last: RefCell::new(None),
+            said: Cell::new(false),
+        }
+    }
+
+    /// Bytes written so far, whoever asks.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// How it will be sent.
+    pub fn chosen(&self, chosen: &Chosen, rtt_s: f64) {
+        let t = &chosen.transport;
+        if self.json {
+            outln!(
+                "{}",
+                json!({"kind": "transport", "transport": t, "rtt_s": rtt_s, "expected_bps": chosen.expected_bps,
+                       "why": chosen.why})
+            );
+        } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
+            errln!("{t}, at {} round trip", words::seconds(rtt_s));
+        }
+    }
+
+    /// Something that happened.
+    pub fn say(&self, what: &str) {
+        if self.json {
+            outln!("{}", json!({"kind": "note", "note": what}));
+        } else if !self.quiet {
+            self.bar.suspend(|| errln!("{what}"));
+        }
+    }
+
+    /// Shows how far it is.
+    pub fn show(&self, counters: &Counters) {
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let done = read(&counters.done_bytes);
+        self.moved.set(self.moved.get().max(done.max(read(&counters.wire_bytes))));
+        let now = Instant::now();
+        let (ours, theirs) = (counters.times(), counters.other.lock().map(|t| *t).unwrap_or_default());
+        let mut last = self.last.borrow_mut();
+        let Some((then, before, our_before, their_before)) = *last else {
+            *last = Some((now, done, ours, theirs));
+            return;
+        };
+        let seconds = (now - then).as_secs_f64();
+        if seconds < 1.0 {
+            return;
+        }
+        *last = Some((now, done, ours, theirs));
+        let rate = done.saturating_sub(before) as f64 * 8.0 / seconds;
+        let limit = limit(&since(ours, our_before), &since(theirs, their_before));
+        let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
+        if self.json {
+            outln!(
+                "{}",
+                json!({"kind": "progress", "bytes": done, "files": read(&counters.done_files), "found_bytes": found,
+                       "found_files": files, "found_all": read(&counters.found_all) > 0, "rate_bps": rate,
+                       "bottleneck": limit})
+            );
+        }
+        self.bar.set_length(found);
+        self.bar.set_position(done);
+        let many = if files > 1 {
+            format!(", {} of {} files", words::thousands(read(&counters.done_files)), words::thousands(files))
+        } else {
+            String::new()
+        };
+        self.bar.set_message(format!("{} of {}{many}, {}, {limit}", Size(done), Size(found), words::rate(rate)));
+    }
+
+    /// Takes the bar away.
+    pub fn clear(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn since(now: Times, before: Times) -> Times {
+    Times {
+        disk: now.disk.saturating_sub(before.disk),
+        hash: now.hash.saturating_sub(before.hash),
+        net: now.net.saturating_sub(before.net),
+    }
+}
+
+/// Names what holds it back: the end that does not wait for the other, and what it does meanwhile.
+fn limit(one: &Times, other: &Times) -> &'static str {
+    let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
+    let most = if busy(one) >= busy(other) { one } else { other };
+    if busy(most) < 0.5 {
+        "network"
+    } else if most.hash > most.disk {
+        "cpu"
+    } else {
+        "disk"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_it_back() {
+        let t = |disk, hash, net| Times { disk, hash, net };
+        assert_eq!(limit(&t(1, 1, 98), &t(1, 1, 98)), "network");
+        assert_eq!(limit(&t(90, 5, 5), &t(1, 1, 98)), "disk");
+        assert_eq!(limit(&t(1, 1, 98), &t(10, 80, 10)), "cpu");
+    }
+}

@@ -1,0 +1,56 @@
+//! `fullpipe far`: what ssh starts at the other end of a transfer. Not for people.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use fullpipe_path::ExitClass;
+use fullpipe_transfer::TransferError;
+use fullpipe_transfer::far::{self, FarOptions, Realm};
+
+use crate::Result;
+use crate::failure::Failure;
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Ports for data streams, FIRST-LAST; the kernel chooses if not given
+    #[arg(long, value_name = "FIRST-LAST")]
+    data_ports: Option<String>,
+}
+
+/// The address at which ssh was called, so that streams are waited for where this host is known; all
+/// addresses where it does not say.
+fn address() -> SocketAddr {
+    let told = std::env::var("SSH_CONNECTION").ok();
+    let ip = told.and_then(|text| text.split_whitespace().nth(2)?.parse::<IpAddr>().ok());
+    match ip {
+        // Behind a translating router the streams come to another address than ssh's.
+        Some(IpAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        _ => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+    }
+}
+
+/// Serves one client over standard input and output.
+pub fn run(args: Args) -> Result {
+    let ports = crate::serve::data_ports(args.data_ports.as_deref())?;
+    let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
+    let options = FarOptions {
+        realm: Realm::User(base),
+        listen: address(),
+        ports,
+        secret: None,
+        plain_streams: true,
+        most_streams: fullpipe_path::transport::MAX_STREAMS,
+    };
+    let mut output = std::io::stdout();
+    let greeted = output.write_all(far::READY).and_then(|()| output.flush());
+    greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
+    match far::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options) {
+        // The client says it; here it would be said twice.
+        Err(TransferError::Interrupted) | Ok(_) => Ok(()),
+        Err(error) => {
+            let class = fullpipe_path::Classified::class(&error);
+            Err(Failure::new(class, format!("far end: {error}")))
+        }
+    }
+}
