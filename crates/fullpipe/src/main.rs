@@ -4,6 +4,7 @@
 // They panic when nobody reads; crate::output does not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod doctor;
 mod external;
 mod failure;
 mod lab;
@@ -55,6 +56,8 @@ enum Verb {
     Lab(lab::Args),
     /// Choose a transport for a path from a profile
     Select(select::Args),
+    /// What this host's limits cost on long fast paths, and the lines that mend it
+    Doctor(doctor::Args),
     /// A verb of another program
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::External(words) => return external::run(&words),
     };
     let incomplete = output::failed()
