@@ -193,3 +193,73 @@ pub fn cpu_seconds() -> f64 {
     let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 * 1e-6;
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
+
+/// Numbers of packets that an interface's rings hold, now and at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rings {
+    /// Received packets now.
+    pub rx: u32,
+    /// Received packets at most.
+    pub rx_max: u32,
+    /// Packets to send now.
+    pub tx: u32,
+    /// Packets to send at most.
+    pub tx_max: u32,
+}
+
+/// What a network card, or for it the kernel, does with many packets at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Offload {
+    /// Checksums of received packets (ETHTOOL_GRXCSUM, include/uapi/linux/ethtool.h).
+    RxChecksum = 0x14,
+    /// Checksums of sent packets (ETHTOOL_GTXCSUM).
+    TxChecksum = 0x16,
+    /// Packets gathered from pieces of memory (ETHTOOL_GSG).
+    ScatterGather = 0x18,
+    /// Segmentation of TCP in the card (ETHTOOL_GTSO).
+    Tso = 0x1e,
+    /// Segmentation just before the card (ETHTOOL_GGSO).
+    Gso = 0x23,
+    /// Received packets put together (ETHTOOL_GGRO).
+    Gro = 0x2b,
+}
+
+/// Sizes of an interface's rings (ETHTOOL_GRINGPARAM).
+///
+/// # Errors
+/// There is no such interface, or its driver does not tell.
+pub fn rings(interface: &str) -> io::Result<Rings> {
+    const GRINGPARAM: u32 = 0x10;
+    // struct ethtool_ringparam: cmd; the most of rx, rx_mini, rx_jumbo, tx; then what is now.
+    let [_, rx_max, _, _, tx_max, rx, _, _, tx] = ethtool(interface, [GRINGPARAM, 0, 0, 0, 0, 0, 0, 0, 0])?;
+    Ok(Rings { rx, rx_max, tx, tx_max })
+}
+
+/// Whether an interface has an offload switched on.
+///
+/// # Errors
+/// There is no such interface, or its driver does not tell.
+pub fn offload(interface: &str, what: Offload) -> io::Result<bool> {
+    // struct ethtool_value; the length is that of struct ethtool_ringparam, which is more than enough.
+    ethtool(interface, [what as u32, 0, 0, 0, 0, 0, 0, 0, 0]).map(|answer| answer[1] != 0)
+}
+
+/// Asks an interface's driver (SIOCETHTOOL, `netdevice(7)`). Of the commands used here
+/// ETHTOOL_GRINGPARAM has the longest answer, nine words.
+fn ethtool(interface: &str, mut words: [u32; 9]) -> io::Result<[u32; 9]> {
+    const SIOCETHTOOL: libc::Ioctl = 0x8946;
+    // SAFETY: ifreq is plain data for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    // SAFETY: the name ends with a zero, and `words` outlives the call and holds any of the answers asked for.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) })?;
+    Ok(words)
+}

@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod cp;
+mod doctor;
 mod external;
 mod failure;
 mod far;
@@ -62,6 +63,8 @@ enum Verb {
     Lab(lab::Args),
     /// Choose a transport for a path from a profile
     Select(select::Args),
+    /// What this host's limits cost on long fast paths, and the lines that mend it
+    Doctor(doctor::Args),
     /// A verb of another program
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Verb::Serve(args) => serve::run(args),
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
+        Verb::Doctor(args) => doctor::run(args),
         Verb::External(words) => return external::run(&words),
     };
     let incomplete = output::failed()

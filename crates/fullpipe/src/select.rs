@@ -82,6 +82,21 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
+/// Congestion controls of the shipped profile, the fastest first, each with what the best transport that
+/// uses it is expected to do, bit/s; none for a path that the profile says nothing of.
+pub fn shipped_ranking(rtt: Time, rate: Rate) -> Vec<(String, f64)> {
+    let query = Query { rate: Some(rate), ..Query::from(rtt) };
+    let profile = Profile::parse(SHIPPED, FilePath::new("the shipped profile"));
+    let Ok(selection) = profile.and_then(|profile| select(&profile, &query)) else { return Vec::new() };
+    let mut best: Vec<(String, f64)> = Vec::new();
+    for choice in selection.ranking {
+        if !best.iter().any(|(cc, _)| *cc == choice.transport.cc) {
+            best.push((choice.transport.cc, choice.expected.mean_bps));
+        }
+    }
+    best
+}
+
 fn query(args: &Args) -> Result<Query> {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),

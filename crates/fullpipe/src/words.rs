@@ -29,6 +29,17 @@ pub fn rate(bps: f64) -> String {
     format!("{} {unit}", four(value))
 }
 
+/// `268.4 MB`: four digits.
+pub fn bytes(bytes: f64) -> String {
+    let (value, unit) = match bytes {
+        b if b >= 1e9 => (b * 1e-9, "GB"),
+        b if b >= 1e6 => (b * 1e-6, "MB"),
+        b if b >= 1e3 => (b * 1e-3, "KB"),
+        b => return format!("{b:.0} B"),
+    };
+    format!("{} {unit}", four(value))
+}
+
 /// `1.307 s`, `52.1 us`: four digits.
 pub fn seconds(s: f64) -> String {
     let (value, unit) = match s {
@@ -68,6 +79,8 @@ mod tests {
         assert_eq!(rate(9.4123e9), "9.412 Gb/s");
         assert_eq!(rate(93.514e6), "93.51 Mb/s");
         assert_eq!(rate(0.0), "0.000 b/s");
+        assert_eq!(bytes(268_435_456.0), "268.4 MB");
+        assert_eq!(bytes(212.0), "212 B");
         assert_eq!(seconds(100.0), "100.0 s");
         assert_eq!(seconds(0.00052134), "521.3 us");
         assert_eq!(percent(0.95), "95%");

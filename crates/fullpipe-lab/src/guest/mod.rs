@@ -16,6 +16,8 @@ use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::job::{Job, Report, file};
 
+pub use netlink::{Standing, standing};
+
 /// Where the host's output folder is seen.
 const OUT: &str = "/out";
 /// Set by the kernel from its own command line.

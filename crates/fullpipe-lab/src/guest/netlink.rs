@@ -215,6 +215,36 @@ impl Netlink {
     }
 }
 
+/// A queueing discipline as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Number of its link.
+    pub link: u32,
+    /// Its kind, `fq` say.
+    pub kind: String,
+    /// Whether it is the link's root, not one of its children.
+    pub root: bool,
+}
+
+/// All queueing disciplines of the calling thread's namespace. Needs no permission.
+///
+/// # Errors
+/// There is no netlink here, or it does not answer; in words.
+pub fn standing() -> Result<Vec<Standing>, String> {
+    let mut netlink = Netlink::open()?;
+    let all = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+    let answers = netlink.ask(all, NLM_F_DUMP).doing(|| "reading queues".into())?;
+    let one = |answer| {
+        let RouteNetlinkMessage::NewQueueDiscipline(answer) = answer else { return None };
+        let kind = answer.attributes.iter().find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some(kind.clone()),
+            _ => None,
+        })?;
+        Some(Standing { link: answer.header.index as u32, kind, root: answer.header.parent == TcHandle::ROOT })
+    };
+    Ok(answers.into_iter().filter_map(one).collect())
+}
+
 /// One end of a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plug {
