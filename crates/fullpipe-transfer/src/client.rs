@@ -185,7 +185,7 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         Some(token) => Guard::Client(secure::client(token.fingerprint)?),
         None => Guard::None,
     };
-    let stream = guard.wrap(socket).map_err(|e| {
+    let mut stream = guard.wrap(socket).map_err(|e| {
         let why = match e.kind() {
             std::io::ErrorKind::InvalidData => {
                 format!("its certificate is not the token's ({e}); is the token of this server?")
@@ -194,6 +194,11 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         };
         TransferError::Trust { peer: peer.clone(), why }
     })?;
+    if token.is_none() {
+        // A server that also measures tells by this what is wanted.
+        let told = stream.write_all(&[far::PLAIN]);
+        told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+    }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
     Ok(Line { input, output, peer, address, socket: Some(again), child: None, errors: Arc::default() })
 }
