@@ -70,8 +70,8 @@ class Runs:
     def __repr__(self) -> str:
         """One line: how much there is, and of what."""
         ccs = ", ".join(sorted(self.runs["cc"].unique()))
-        rtts = self.runs["rtt_ms"].drop_nulls().unique()
-        span = f" at {rtts.min():g} to {rtts.max():g} ms" if len(rtts) > 1 else ""
+        rtts: list[float] = sorted(self.runs["rtt_ms"].drop_nulls().unique())
+        span = f" at {rtts[0]:g} to {rtts[-1]:g} ms" if len(rtts) > 1 else ""
         left_out = f"; {counted(len(self.skipped), 'file')} skipped" if self.skipped else ""
         held = f"{counted(self.runs.height, 'run')} of {ccs or 'nothing'}{span}"
         return f"Runs({held}; {counted(self.samples.height, 'sample')}{left_out})"
