@@ -128,6 +128,7 @@ enum Role {
 
 struct Ready {
     role: Role,
+    offer: bool,
     options: Options,
     streams: Vec<crate::secure::Stream>,
 }
@@ -159,7 +160,6 @@ fn prepare(
             Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
         }
     };
-    session.send(&Message::Pong { n: 0 })?;
     let connect: Connect = loop {
         match hear(session, input)? {
             Message::Ping { n } => session.send(&Message::Pong { n })?,
@@ -173,8 +173,12 @@ fn prepare(
         let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
         return Err(TransferError::Usage(why));
     }
-    let streams = streams(session, &setup, &transport, options, matches!(role, Role::Send(_)))?;
-    Ok(Ready { role, options: setup.options, streams })
+    let (sends, offer) = match &role {
+        Role::Send(_) => (true, connect.offer),
+        Role::Receive(to) => (false, to.has_past()),
+    };
+    let streams = streams(session, &setup, &transport, options, sends, offer)?;
+    Ok(Ready { role, offer, options: setup.options, streams })
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -202,6 +206,7 @@ fn streams(
     transport: &Transport,
     options: &FarOptions,
     sends: bool,
+    offer: bool,
 ) -> Result<Vec<crate::secure::Stream>, TransferError> {
     let (guard, certificate) = if setup.options.encrypt {
         let identity = Identity::new()?;
@@ -212,28 +217,21 @@ fn streams(
     let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
     let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
     let token: [u8; 32] = rand::rng().random();
-    session.send(&Message::Ready { port: address.port(), token, certificate })?;
+    session.send(&Message::Ready { port: address.port(), token, certificate, offer })?;
     join::accept(session, &listener, transport.streams, &guard, &token)
 }
 
 fn run(
     session: &Arc<Session>,
-    mut input: Box<dyn Read + Send>,
+    input: Box<dyn Read + Send>,
     ready: Ready,
 ) -> Result<(Summary, Vec<Left>), TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
     match ready.role {
-        Role::Receive(to) => {
-            session.send(&Message::Begin { offer: to.has_past() })?;
-            receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {})
-        }
+        Role::Receive(to) => receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {}),
         Role::Send(places) => {
-            let offer = match hear(session, &mut *input)? {
-                Message::Begin { offer } => offer,
-                other => return Err(session.unexpected(&other)),
-            };
-            send(session, input, ready.options, places, ready.streams, offer, counters, stall, &mut || {})
+            send(session, input, ready.options, places, ready.streams, ready.offer, counters, stall, &mut || {})
         }
     }
 }
