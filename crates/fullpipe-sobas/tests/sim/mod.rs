@@ -53,6 +53,8 @@ pub struct Path {
     pub burst: f64,
     /// Most of what the probes' timestamps err by, seconds.
     pub jitter: f64,
+    /// Of all that is random.
+    pub seed: u64,
 }
 
 impl Path {
@@ -66,6 +68,7 @@ impl Path {
             loss: 0.0,
             burst: 65_536.0,
             jitter: 2e-5,
+            seed: 1,
         }
     }
 
@@ -171,6 +174,7 @@ impl Sim {
     pub fn new(path: Path, cc: Cc, config: Option<Config>) -> Sim {
         let sobas = config.map(|c| Sobas::new(c, (path.rtt * 1e9) as u64, 0));
         let window = config.map_or(f64::from(u32::MAX), |c| c.largest as f64);
+        let random = Pcg64Mcg::seed_from_u64(path.seed);
         Sim {
             others: path.cross.iter().map(|&what| Other::new(what)).collect(),
             tcp: Tcp::new(cc, 65_535.0, path.burst),
@@ -191,7 +195,7 @@ impl Sim {
             later: vec![],
             told: 0.0,
             full: false,
-            random: Pcg64Mcg::seed_from_u64(1),
+            random,
         }
     }
 
