@@ -7,6 +7,7 @@
 //! the two ends' words ([`proto`], [`session`]).
 
 pub mod client;
+pub mod direct;
 mod error;
 pub mod far;
 pub mod files;

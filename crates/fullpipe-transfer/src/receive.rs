@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use nix::fcntl::{FallocateFlags, OFlag};
 
-use crate::error::{Left, TransferError, local};
+use crate::direct::{self, Aligned};
+use crate::error::{Left, TransferError, local, system};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem, Meta, Name, printable};
 use crate::journal::{Journal, Past, Record, Version};
@@ -70,7 +71,18 @@ struct Large {
     folder: OwnedFd,
     partial: PathBuf,
     file: File,
+    /// The same, past the cache.
+    direct: Option<File>,
     state: Mutex<LargeState>,
+}
+
+/// A block that has been received and verified, and waits to be written.
+struct Filled {
+    id: u64,
+    large: Arc<Large>,
+    extent: Extent,
+    data: Aligned,
+    digest: [u8; 32],
 }
 
 #[derive(Default)]
@@ -218,7 +230,52 @@ impl Receiver {
 
     // Streams
 
-    fn stream(&self, mut stream: Stream, most: u64) -> Result<(), TransferError> {
+    /// One stream, with a thread that writes what goes past the cache.
+    fn stream(&self, stream: Stream, most: u64) -> Result<(), TransferError> {
+        let (full, filled) = mpsc::sync_channel::<Filled>(0);
+        let (give_back, free) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let write = move || {
+                for block in filled {
+                    let result = self.write_behind(block, &give_back);
+                    self.check(result);
+                }
+            };
+            let started =
+                std::thread::Builder::new().name("write".into()).stack_size(256 << 10).spawn_scoped(scope, write);
+            started.map_err(system("starting a thread"))?;
+            self.take(stream, most, full, &free)
+        })
+    }
+
+    /// Writes a block past the cache, and counts it.
+    fn write_behind(&self, block: Filled, give_back: &mpsc::Sender<Aligned>) -> Result<(), TransferError> {
+        let Filled { id, large, extent, mut data, digest } = block;
+        let len = extent.len as usize;
+        let written = timed(&self.counters.disk_ns, || {
+            direct::write(&large.file, large.direct.as_ref(), &mut data, len, extent.offset)
+        });
+        let _ = give_back.send(data);
+        match written {
+            Ok(()) => self.covered(id, Some(large), extent, Some(digest)),
+            Err(e) => self.give_up(id, &large, &e),
+        }
+    }
+
+    /// A large file cannot be written; what still comes of it is dropped.
+    fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
+        self.leave(large.item.name.bytes(), error)?;
+        lock(&self.large).insert(id, None);
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        mut stream: Stream,
+        most: u64,
+        full: mpsc::SyncSender<Filled>,
+        free: &mpsc::Receiver<Aligned>,
+    ) -> Result<(), TransferError> {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
@@ -241,6 +298,12 @@ impl Receiver {
                     let slot = self.slot(id, &file)?;
                     if hole {
                         self.covered(id, slot, extent, None)?;
+                    } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                        let data = free.try_recv().ok().filter(|data| data.len() >= len as usize);
+                        let data = data.unwrap_or_else(|| Aligned::new(most as usize));
+                        let filled = self.fill(&mut stream, id, large, extent, data)?;
+                        // The other thread ends only with this one.
+                        filled.map(|filled| full.send(filled));
                     } else {
                         self.block(&mut stream, &mut buffer, id, slot, extent)?;
                     }
@@ -381,7 +444,36 @@ impl Receiver {
             }
         }
         let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });
-        Ok(Large { item: item.clone(), name, key, folder, partial, file, state })
+        let past_cache = direct::wanted(self.options.direct, &file, item.size);
+        let direct = if past_cache { direct::again(&file, true) } else { None };
+        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, state })
+    }
+
+    /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
+    fn fill(
+        &self,
+        stream: &mut Stream,
+        id: u64,
+        large: Arc<Large>,
+        extent: Extent,
+        mut data: Aligned,
+    ) -> Result<Option<Filled>, TransferError> {
+        let mut hasher = blake3::Hasher::new();
+        for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
+            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
+            read.map_err(|e| self.session.lost("receiving", e))?;
+            self.session.moved(piece.len() as u64);
+            timed(&self.counters.hash_ns, || hasher.update(piece));
+        }
+        let trailer = self.trailer(stream)?;
+        if !trailer.good {
+            return Ok(None);
+        }
+        let digest = hasher.finalize();
+        self.verify(trailer, digest, "a block")?;
+        lock(&self.summary).bytes += extent.len;
+        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        Ok(Some(Filled { id, large, extent, data, digest: *digest.as_bytes() }))
     }
 
     fn block(
@@ -417,9 +509,7 @@ impl Receiver {
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         if let (Some(large), Some(e)) = (&slot, failed) {
-            self.leave(large.item.name.bytes(), &e)?;
-            lock(&self.large).insert(id, None);
-            return Ok(());
+            return self.give_up(id, large, &e);
         }
         self.covered(id, slot, extent, Some(*digest.as_bytes()))
     }
