@@ -21,6 +21,7 @@ pub mod receive;
 pub mod secure;
 pub mod send;
 pub mod session;
+mod trace;
 pub mod walk;
 
 pub use error::{Left, TransferError};

@@ -7,10 +7,13 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
 use nix::fcntl::{FallocateFlags, OFlag};
+
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
 
 use crate::direct::{self, Aligned};
 use crate::error::{Left, TransferError, local, system};
@@ -21,6 +24,7 @@ use crate::proto::{self, Chunk, Message, Options, PACK_FILES, Summary, Trailer, 
 use crate::secure::Stream;
 use crate::send::{Counters, NAMED, SMALL, block_size, thread, timed, why};
 use crate::session::{Handler, Session, lock};
+use crate::trace::{Told, Trace};
 
 /// Bytes that pass through the processor's cache at a time: received, hashed, written.
 const PIECE: usize = 256 << 10;
@@ -115,6 +119,9 @@ pub struct Receiver {
     end: Mutex<EndState>,
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::Sender<Vec<FileItem>>>>,
+    all_done: AtomicBool,
+    trace: Option<Arc<Trace>>,
+    told: Mutex<Told>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -140,7 +147,11 @@ impl Receiver {
     ) -> Result<Arc<Receiver>, TransferError> {
         let (offers, offered) = mpsc::channel();
         let n = streams.len();
+        let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
+            all_done: AtomicBool::new(false),
+            trace,
+            told: Mutex::default(),
             session,
             options,
             root: to.root,
@@ -158,10 +169,10 @@ impl Receiver {
             counters,
         });
         let most = block_size(&options, n).max(SMALL);
-        for stream in streams {
+        for (i, stream) in streams.into_iter().enumerate() {
             let receiver = receiver.clone();
             thread("stream", move || {
-                let result = receiver.stream(stream, most).and_then(|()| receiver.part_over(true));
+                let result = receiver.stream(i, stream, most).and_then(|()| receiver.part_over(true));
                 receiver.check(result);
             })?;
         }
@@ -174,6 +185,11 @@ impl Receiver {
             }
         })?;
         Ok(receiver)
+    }
+
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
     }
 
     /// How it went, and what the sender could not read.
@@ -231,7 +247,7 @@ impl Receiver {
     // Streams
 
     /// One stream, with a thread that writes what goes past the cache.
-    fn stream(&self, stream: Stream, most: u64) -> Result<(), TransferError> {
+    fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
         let (full, filled) = mpsc::sync_channel::<Filled>(0);
         let (give_back, free) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -244,7 +260,7 @@ impl Receiver {
             let started =
                 std::thread::Builder::new().name("write".into()).stack_size(256 << 10).spawn_scoped(scope, write);
             started.map_err(system("starting a thread"))?;
-            self.take(stream, most, full, &free)
+            self.take(i, stream, most, full, &free)
         })
     }
 
@@ -271,6 +287,7 @@ impl Receiver {
 
     fn take(
         &self,
+        i: usize,
         mut stream: Stream,
         most: u64,
         full: mpsc::SyncSender<Filled>,
@@ -292,6 +309,8 @@ impl Receiver {
             let (Some(len), true) = (len, fine) else {
                 return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "a chunk over its limits")));
             };
+            let hole = matches!(chunk, Chunk::Block { hole: true, .. });
+            let arrived = if hole { 0 } else { len };
             match chunk {
                 Chunk::End => return Ok(()),
                 Chunk::Block { id, file, extent, hole } => {
@@ -324,6 +343,9 @@ impl Receiver {
                     lock(&self.summary).bytes += len;
                     self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);
                 }
+            }
+            if let Some(trace) = &self.trace {
+                trace.arrived(i, arrived);
             }
         }
     }
@@ -710,9 +732,12 @@ impl Receiver {
             lock(&self.journal).flush().map_err(local("writing the journal"))?;
         }
         self.tell_progress();
-        self.session.send(&Message::AllDone(summary))?;
-        self.session.finish();
-        Ok(())
+        if let Some(trace) = &self.trace {
+            trace.tell(&self.session)?;
+        }
+        self.all_done.store(true, Ordering::SeqCst);
+        // If the sender is gone, it will ask again and be told that all is there.
+        self.session.send(&Message::AllDone(summary))
     }
 
     fn dress_folders(&self) -> Result<(), TransferError> {
@@ -782,10 +807,20 @@ impl Handler for Receiver {
                 lock(&self.offers).take();
                 self.part_over(false)?;
             }
-            Message::Report { .. } => return Ok(true),
+            Message::Report { end, samples, last } => {
+                lock(&self.told).take(&end, &samples);
+                if last && self.is_done() {
+                    self.session.finish();
+                    return Ok(true);
+                }
+            }
             other => return Err(self.session.unexpected(&other)),
         }
         self.session.moved(1);
         Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        self.all_done.load(Ordering::SeqCst)
     }
 }

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
+
 use crate::direct::{self, Aligned};
 use crate::error::{Left, TransferError, system};
 use crate::files::{self, Root};
@@ -18,6 +21,7 @@ use crate::plan::{self, Plan, Work};
 use crate::proto::{self, Chunk, Message, Options, Summary, Times, Trailer, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
+use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
 /// Files up to this size travel whole, many together.
@@ -136,6 +140,8 @@ pub struct Sender {
     block: usize,
     state: Mutex<State>,
     changed: Condvar,
+    trace: Option<Arc<Trace>>,
+    told: Mutex<Told>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -168,7 +174,10 @@ impl Sender {
             streams: n,
             summary: None,
         };
+        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
+            trace,
+            told: Mutex::default(),
             session: session.clone(),
             options,
             offer: offer || options.update,
@@ -211,6 +220,11 @@ impl Sender {
         let mut state = lock(&self.state);
         let summary = state.summary.take().unwrap_or_default();
         (summary, std::mem::take(&mut state.left), state.left_total)
+    }
+
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
     }
 
     fn check(&self, result: Result<(), TransferError>) {
@@ -714,9 +728,13 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { .. } => {}
+            Message::Report { end, samples, .. } => lock(&self.told).take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        lock(&self.state).summary.is_some()
     }
 }

@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, most_in_flight, window
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.campaign.spec import LabPath, RunSpec, bdp
 
 Array = NDArray[np.float64]
 
@@ -100,7 +100,8 @@ def _doubt(run: RunSpec) -> tuple[float, float]:
         return REAL
     if is_lossless(run):
         return LOSSLESS
-    if run.streams == 1 and is_calm(run):
+    if run.streams == 1 and is_calm(run) and run.path.queue >= bdp(run.path.rate, run.path.rtt):
+        # What is in flight may halve, as Reno's does at a loss, and still fills the path.
         return ALONE
     return SHORT if is_short(run) else ANY
 
