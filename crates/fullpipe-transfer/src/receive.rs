@@ -67,6 +67,14 @@ impl Destination {
     }
 }
 
+/// A folder of small files.
+struct Folder {
+    name: Option<Name>,
+    fd: OwnedFd,
+    /// Its files get its group (`inode(7)`, S_ISGID).
+    gives_group: bool,
+}
+
 /// A large file that is being written.
 struct Large {
     item: FileItem,
@@ -120,6 +128,8 @@ pub struct Receiver {
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::Sender<Vec<FileItem>>>>,
     all_done: AtomicBool,
+    /// The file system makes files without a name, as far as is known.
+    nameless: AtomicBool,
     trace: Option<Arc<Trace>>,
     told: Mutex<Told>,
     /// For displays.
@@ -150,6 +160,7 @@ impl Receiver {
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
+            nameless: AtomicBool::new(true),
             trace,
             told: Mutex::default(),
             session,
@@ -296,7 +307,7 @@ impl Receiver {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
-        let mut last: Option<(Name, OwnedFd)> = None;
+        let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
             let chunk: Chunk = timed(&self.counters.net_ns, || proto::receive(&mut stream)).map_err(lost)?;
@@ -371,39 +382,59 @@ impl Receiver {
 
     // Small files
 
-    fn small(&self, item: &FileItem, content: &[u8], last: &mut Option<(Name, OwnedFd)>) -> Result<(), TransferError> {
+    fn small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
             Ok(()) => self.done(item),
             Err(e) => self.leave(item.name.bytes(), &e),
         }
     }
 
-    fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<(Name, OwnedFd)>) -> io::Result<()> {
+    fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
         let name = self.named(&item.name)?;
         let parent = name.parent();
-        let known = last.as_ref().is_some_and(|(known, _)| Some(known) == parent.as_ref());
-        let opened = if known { None } else { Some(self.root.folder(parent.as_ref())?) };
-        let folder = match (&opened, last.as_ref()) {
-            (Some(opened), _) => opened,
-            (None, Some((_, folder))) => folder,
-            (None, None) => return Err(io::ErrorKind::NotFound.into()),
+        let folder = match last.take().filter(|folder| folder.name == parent) {
+            Some(known) => known,
+            None => {
+                let fd = self.root.folder(parent.as_ref())?;
+                let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
+                Folder { name: parent, fd, gives_group }
+            }
         };
-        let partial = self.partial(&name);
-        let file = create(folder, &partial, true)?;
-        let written =
-            file.write_all_at(content, 0).and_then(|()| self.name(&file, folder, &partial, &name, &item.meta));
-        if written.is_err() {
-            let _ = files::remove(folder, &partial);
+        let written = self.write_whole(item, content, &folder, &name);
+        *last = Some(folder);
+        written
+    }
+
+    /// Writes a small file: without a name until it is whole where the file system can, since a name less is
+    /// half the work for its folder.
+    fn write_whole(&self, item: &FileItem, content: &[u8], folder: &Folder, name: &Name) -> io::Result<()> {
+        let partial = self.partial(name);
+        if self.nameless.load(Ordering::Relaxed) {
+            match files::nameless(&folder.fd, files::first_mode(&item.meta)) {
+                Some(file) => {
+                    file.write_all_at(content, 0)?;
+                    files::dress(&file, &item.meta, !folder.gives_group)?;
+                    if self.options.fsync {
+                        file.sync_all()?;
+                    }
+                    files::link(&file, &folder.fd, files::part(name.last()), &partial)?;
+                    return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
+                }
+                None => self.nameless.store(false, Ordering::Relaxed),
+            }
         }
-        if let (Some(opened), Some(parent)) = (opened, parent) {
-            *last = Some((parent, opened));
+        let file = create(&folder.fd, &partial, true)?;
+        let written = file.write_all_at(content, 0);
+        let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
+        if written.is_err() {
+            let _ = files::remove(&folder.fd, &partial);
         }
         written
     }
 
     /// Gives a whole file what it had at its source, and its name.
     fn name(&self, file: &File, folder: &OwnedFd, partial: &PathBuf, name: &Name, meta: &Meta) -> io::Result<()> {
-        files::dress(file, meta)?;
+        files::dress(file, meta, false)?;
         if self.options.fsync {
             file.sync_all()?;
         }
