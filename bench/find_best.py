@@ -113,7 +113,9 @@ def main() -> int:
             ok = ok and met
             print(line, flush=True)
             seed = min(range(given.seeds), key=lambda seed: outcomes[seed].worst)
-            shares = ", ".join(f"{rtt:g} ms {100 * share:.1f}%" for rtt, share in outcomes[seed].shares.items())
+            shares = ", ".join(
+                f"{rtt:g} ms {100 * share:.1f}%" for rtt, share in outcomes[seed].shares.items()
+            )
             notes.append(f"{name}, {time.monotonic() - start:.0f} s; worst is seed {seed}: {shares}")
     print()
     print("\n".join(notes))

@@ -101,10 +101,10 @@ def measured(name: str) -> Measured:
         file = Path(folder) / "campaign.toml"
         file.write_text("".join(GRID.format(**USUAL | grid) for grid in GRIDS[name]))
         runs = expand(read_campaign(file))
-    with (DATA / f"{name}.csv").open() as file:
+    with (DATA / f"{name}.csv").open() as table:
         rows = {
             (row["rtt"], row["cc"], int(row["streams"]), row["buffer"]): row["goodput_mbps_by_seed"].split()
-            for row in csv.DictReader(file)
+            for row in csv.DictReader(table)
         }
     goodput = {}
     for run in runs:

@@ -128,7 +128,8 @@ def test_failed_runs_count_and_are_not_tried_again(demo: Measured) -> None:
 
 def test_it_stops_once_it_is_certain(tmp_path: Path) -> None:
     text = GRID.format(
-        **USUAL | {"rtts": '["91.6ms", "183ms"]'}, seeds=5, sample="1s", path='rate = "10gbit"', ccs='["cubic", "htcp"]',
+        **USUAL | {"rtts": '["91.6ms", "183ms"]'}, seeds=5, sample="1s",
+        path='rate = "10gbit"', ccs='["cubic", "htcp"]',
         streams=[1], buffers='["250KB", "500KB", "8MB"]',
     )  # fmt: skip
     runs = expand(campaign_of(tmp_path, text))
@@ -144,7 +145,8 @@ def test_it_stops_once_it_is_certain(tmp_path: Path) -> None:
 def test_of_equals_the_cheaper_is_run(tmp_path: Path) -> None:
     both = [
         GRID.format(
-            **USUAL | {"rtts": '["183ms"]'}, seeds=1, sample=sample, path='rate = "10gbit"', ccs=f'["{cc}"]', streams=[4],
+            **USUAL | {"rtts": '["183ms"]'}, seeds=1, sample=sample,
+            path='rate = "10gbit"', ccs=f'["{cc}"]', streams=[4],
             buffers='"64MB"',
         )
         for cc, sample in (("cubic", "10ms"), ("htcp", "1s"))

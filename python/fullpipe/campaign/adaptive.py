@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.spec import RunSpec
-from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, log_ceilings, posterior, share
+from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, posterior, references, share
 from fullpipe.errors import UsageError
 
 TOLERANCE = 0.02
@@ -219,7 +219,7 @@ class Search:
         kind = self._kinds[index]
         first = [runs[0] for runs in kind.runs]
         values = [[observed[run] for run in runs if run in observed] for runs in kind.runs]
-        base, cap = log_ceilings(first, [bps for found in values for bps in found])
+        base, cap = references(first, [bps for found in values for bps in found])
         key = tuple(map(tuple, values))
         if self._known.get(index, ((), None))[0] != key:
             shares = {i: [share(bps, base[i]) for bps in found] for i, found in enumerate(values)}

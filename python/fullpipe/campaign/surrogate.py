@@ -1,11 +1,14 @@
 """What is known of all transports at all RTTs from the few that were measured: a Gaussian process.
 
-It describes the logarithm of goodput over its ceiling (:mod:`fullpipe.campaign.ceiling`), for paths that
-differ in RTT and queue only, as a sum of Gaussian processes: what all transports share at an RTT (Matérn
-3/2 over log RTT), what a transport has at every RTT, what it has at one RTT and near it, and what nobody
-could foresee. Transports are near each other by congestion control, log streams, and log of the window as
-far as the path can hold it. Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006),
-algorithm 2.1; the amplitudes and lengths are those most probable given what was seen and a prior.
+It describes goodput over what is known of it beforehand, which is the mean that :mod:`fullpipe.model`
+predicts, or, where that has no model, the ceiling (:mod:`fullpipe.campaign.ceiling`). Of goodput, and not of
+its logarithm: a run that reaches a hundredth of its ceiling is bad, and says no more of others than one that
+reaches a tenth. For paths that differ in RTT and queue only it is a sum of Gaussian processes: what all
+transports share at an RTT (Matérn 3/2 over log RTT), what a transport has at every RTT, what it has at one
+RTT and near it, and what nobody could foresee. Runs vary with their seed as predictions do. Transports are
+near each other by congestion control, log streams, and log of the window as far as the path can hold it.
+Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006), algorithm 2.1; the amplitudes and
+lengths are those most probable given what was seen and a prior.
 """
 
 import math
@@ -25,7 +28,7 @@ from fullpipe.model.predict import CONGESTION_CONTROLS, MOST_STREAMS, Transport,
 Array = NDArray[np.float64]
 
 CAP = 1.01
-"""How far above its ceiling a run may come: the first window's bytes count, the time before them doesn't."""
+"""How much of its ceiling a run may reach: the first window's bytes count, the time before them doesn't."""
 SEEDS = 8
 CC_CORRELATION = 0.3
 AUTO_CORRELATION = 0.5
@@ -45,7 +48,7 @@ _MEAN, _MEAN_SD = -0.1, 0.15
 _WINDOW_LENGTH, _PACING_LENGTH, _QUEUE_LENGTH = 1.0, 0.5, 1.5
 _JITTER = 1e-10
 
-# Amplitudes are of log goodput, lengths of log RTT and log streams.
+# Amplitudes are of goodput over what it is measured by, lengths of log RTT and log streams.
 _PRIOR = {
     "shared": (0.10, 0.30),
     "shared_length": (1.5, 0.25),
@@ -190,7 +193,7 @@ def _kernel(of: Features, logs: Array) -> Array:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured of some cells: log goodput over the ceiling."""
+    """What was measured of some cells: goodput as :func:`share` gives it."""
 
     cells: NDArray[np.int64]
     count: Array
@@ -244,7 +247,7 @@ def _fit(of: Features, seen: Seen) -> Array:
 
 @dataclass
 class Posterior:
-    """Goodput over the ceiling of all cells, as known from what was seen."""
+    """Goodput of all cells, as shares of what they are measured by, as known from what was seen."""
 
     mean: Array
     covariance: Array
@@ -285,8 +288,10 @@ def share(bps: float, log_base: float) -> float:
     return math.exp(log) if log < 0 else 1 + log
 
 
-def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
+def references(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
     """Log bit/s that cells are measured by, and the share of it that they cannot exceed.
+
+    That is what the model predicts of a cell, or else its ceiling.
 
     On a real path nothing is known beforehand: the median of what was seen serves, and nothing bounds it.
     """
