@@ -28,14 +28,14 @@ TOLERANCE = 0.02
 WITHIN = 0.03
 """A transport counts as best if its rate is less than this share below the highest."""
 CERTAIN = 0.99
-"""No more runs once every condition's choice is that sure to be within :data:`WITHIN`."""
+"""No more runs once all conditions' choices together are that sure to be within :data:`WITHIN`."""
 _CAUTION = 0.35
 """Of nearly equals the better known is chosen: by the mean less so many standard deviations."""
 _AS_GOOD = 0.9
 """A run that promises this share of the most may be taken instead, for being cheaper."""
 _LEAST = 0.01
 """Of the ceiling: what is below that counts as that."""
-_DRAWS = 1000
+_DRAWS = 4000
 _ROUNDS = 8
 """Batches that a budget is spread over at least, whatever the number of workers: decisions need results."""
 
@@ -193,7 +193,7 @@ class Search:
         used = len(observed) + len(failed)
         count = min(self.batch(workers, used), self.budget - used)
         views = [self._view(index, observed, failed) for index in range(len(self._kinds))]
-        if count <= 0 or all(self._sure(view) >= CERTAIN for view in views):
+        if count <= 0 or math.prod(self._sure(view) for view in views) >= CERTAIN:
             return []
         chosen: list[RunSpec] = []
         while len(chosen) < count:
@@ -236,7 +236,7 @@ class Search:
         )
 
     def _sure(self, view: _View) -> float:
-        return min(self._sure_of(view, cells) for cells in view.kind.conditions)
+        return math.prod(self._sure_of(view, cells) for cells in view.kind.conditions)
 
     def _sure_of(self, view: _View, cells: NDArray[np.int64]) -> float:
         """Probability that a condition's choice is within :data:`WITHIN` of its best; 0 without a run."""
