@@ -1,6 +1,7 @@
 """`fullpipe cp` against what is in use, over loopback, paired: in each round ours and the peer's in turn.
 
-Ours is the whole command over ssh to this machine, start-up included. Before every copy the one before it
+Ours is the whole command, start-up included: to a standing server beside peers that have one, over ssh beside
+those that use it. Before every copy the one before it
 is removed, and as much memory written and freed, so that none has to fetch it fresh from the machine. Each
 way of copying runs once before it is measured; then its copy is compared with the source, and the memory of
 fullpipe looked at. Processor time is that of all processes at both ends.
@@ -71,7 +72,11 @@ def globus(servers: Servers, job: Job) -> Peer:
 def globus_checked(servers: Servers, job: Job) -> Peer:
     """The same, and then it reads both and compares their MD5."""
     program, *rest = globus(servers, job).command
-    return Peer("the same with -verify-checksum", [program, "-verify-checksum", *rest], checked=True)
+    return Peer(
+        "the same with -verify-checksum",
+        [program, "-verify-checksum", *rest],
+        checked=True,
+    )
 
 
 def rsync_daemon(servers: Servers, job: Job) -> Peer:
@@ -85,15 +90,35 @@ def rsync_ssh(servers: Servers, job: Job) -> Peer:
     """Rsync over the fastest encryption that ssh has."""
     cipher = "aes128-gcm@openssh.com"
     to = f"{ADDRESS}:{job.into}/"
-    command = [need("rsync", "rsync"), "-a", "--whole-file", "-e", f"{servers.ssh()} -c {cipher}"]
-    return Peer(f"rsync over ssh, {cipher}", [*command, str(job.source), to], encrypted=True, checked=True)
+    command = [
+        need("rsync", "rsync"),
+        "-a",
+        "--whole-file",
+        "-e",
+        f"{servers.ssh()} -c {cipher}",
+    ]
+    return Peer(
+        f"rsync over ssh, {cipher}",
+        [*command, str(job.source), to],
+        encrypted=True,
+        checked=True,
+    )
 
 
 def rclone(servers: Servers, job: Job) -> Peer:
     """The fastest of its ways: fetching in four streams, in which nothing is compared but the size."""
     port = servers.rclone("webdav", job.source.parent)
-    command = [need("rclone", "rclone"), "--config=", "copy", "--multi-thread-streams=4"]
-    ends = [f"--webdav-url=http://{ADDRESS}:{port}", f":webdav:{job.source.name}", str(job.into)]
+    command = [
+        need("rclone", "rclone"),
+        "--config=",
+        "copy",
+        "--multi-thread-streams=4",
+    ]
+    ends = [
+        f"--webdav-url=http://{ADDRESS}:{port}",
+        f":webdav:{job.source.name}",
+        str(job.into),
+    ]
     return Peer("rclone, WebDAV, 4 streams, unchecked", command + ends)
 
 
@@ -101,7 +126,9 @@ def rclone_sftp(servers: Servers, job: Job) -> Peer:
     """The one of its ways that ends with a comparison of checksums."""
     program = need("rclone", "rclone")
     port = servers.rclone("sftp", job.into, "--no-auth", "--dir-cache-time=1ns")
-    word = subprocess.run([program, "obscure", "any"], check=True, capture_output=True, text=True)
+    word = subprocess.run(
+        [program, "obscure", "any"], check=True, capture_output=True, text=True
+    )
     far = [f"--sftp-host={ADDRESS}", f"--sftp-port={port}", "--sftp-user=any"]
     far.append(f"--sftp-pass={word.stdout.strip()}")
     command = [program, "--config=", *far, "copy", str(job.source), ":sftp:"]
@@ -116,7 +143,9 @@ def cp(_: Servers, job: Job) -> Peer:
 def dd(_: Servers, job: Job) -> Peer:
     """What the disk gives to one block after the other."""
     ends = [f"if={job.source}", f"of={job.into / job.source.name}"]
-    return Peer("dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends])
+    return Peer(
+        "dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends]
+    )
 
 
 @dataclass(frozen=True)
@@ -176,7 +205,9 @@ def disk(args: argparse.Namespace, base: Path) -> Iterator[Job]:
     size = int(args.gib * 2**30)
     room = (5 * size // 2 + 2**30) & -CHUNK
     if shutil.disk_usage(args.disk).free < room + 2**30:
-        raise Missing(f"{args.disk} has no room for {room / 2**30:.1f} GiB; give another --disk")
+        raise Missing(
+            f"{args.disk} has no room for {room / 2**30:.1f} GiB; give another --disk"
+        )
     with xfs(base, args.disk, room):
         source, into = folders(base)
         fill(source / "file", size, random=True)
@@ -188,10 +219,24 @@ ROWS = {
     "plain": Row(
         "a file from memory to memory, not encrypted",
         file,
-        [(globus, 1.5), (globus_checked, None), (rsync_daemon, 1.5), (rclone, 2.0), (cp, 0.6)],
+        [
+            (globus, 1.5),
+            (globus_checked, None),
+            (rsync_daemon, 1.5),
+            (rclone, 2.0),
+            (cp, 0.6),
+        ],
     ),
-    "encrypted": Row("a file from memory to memory, encrypted", file, [(rsync_ssh, 1.3), (rclone_sftp, 2.0)]),
-    "small": Row("small files from memory to memory", tree, [(rsync_daemon, 2.0), (rsync_ssh, 2.0)]),
+    "encrypted": Row(
+        "a file from memory to memory, encrypted",
+        file,
+        [(rsync_ssh, 1.3), (rclone_sftp, 2.0)],
+    ),
+    "small": Row(
+        "small files from memory to memory",
+        tree,
+        [(rsync_daemon, 2.0), (rsync_ssh, 2.0)],
+    ),
     "direct": Row("a file from disk to disk, XFS, direct I/O", disk, [(dd, 0.9)]),
 }
 
@@ -213,10 +258,12 @@ def ready(job: Job) -> None:
 
 def ours(servers: Servers, job: Job, encrypted: bool) -> list[str]:
     """The command of fullpipe."""
-    flags = ["--quiet", "--ssh", servers.ssh(), "--far-program", FULLPIPE, *job.flags]
-    if not encrypted:
-        flags.append("--no-encrypt")
-    return [FULLPIPE, "cp", *flags, str(job.source), f"{ADDRESS}:{job.into}/"]
+    flags = ["--quiet", *job.flags]
+    if encrypted:
+        flags += ["--ssh", servers.ssh(), "--far-program", FULLPIPE]
+        return [FULLPIPE, "cp", *flags, str(job.source), f"{ADDRESS}:{job.into}/"]
+    to = servers.fullpipe(job.into)
+    return [FULLPIPE, "cp", *flags, "--insecure", "--no-encrypt", str(job.source), to]
 
 
 def once(job: Job, command: list[str]) -> None:
@@ -230,7 +277,9 @@ def once(job: Job, command: list[str]) -> None:
     compare = ["diff", "--recursive", "--brief", str(job.source.parent), str(job.into)]
     differences = subprocess.run(compare, capture_output=True, text=True)
     if differences.returncode:
-        raise Failed(f"{' '.join(command)}: not a copy: {differences.stdout.strip()[:500]}")
+        raise Failed(
+            f"{' '.join(command)}: not a copy: {differences.stdout.strip()[:500]}"
+        )
 
 
 def measure(job: Job, command: list[str]) -> Cost:
@@ -247,14 +296,18 @@ def measure(job: Job, command: list[str]) -> Cost:
     return cost
 
 
-def line(what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None) -> bool:
+def line(
+    what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None
+) -> bool:
     """Prints a line of the table; no verdict where nothing is asked."""
     word = "" if ok is None else verdict(ok)
     print(f"| {what} | {asked} | {measured} | {mine} | {theirs} | {word} |", flush=True)
     return ok is not False
 
 
-def compare(servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int) -> bool:
+def compare(
+    servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int
+) -> bool:
     """Runs both in turn, and prints two lines."""
     command = ours(servers, job, peer.encrypted)
     both: list[tuple[Cost, Cost]] = []
@@ -290,7 +343,10 @@ def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
     """One copy of ours, of which the memory is looked at."""
     with Watch(Path(FULLPIPE).resolve()) as watch:
         once(job, ours(servers, job, encrypted))
-    near, far = watch.peaks.get("cp", 0), watch.peaks.get("far", 0)
+    near, far = (
+        watch.peaks.get("cp", 0),
+        watch.peaks.get("far" if encrypted else "serve", 0),
+    )
     what = "memory, encrypted" if encrypted else "memory"
     figure, ok = f"near {near:.0f} MB, far {far:.0f} MB", 0 < max(near, far) < MEMORY_MB
     return line(what, f"under {MEMORY_MB:.0f} MB", figure, "", "", ok)
@@ -298,7 +354,10 @@ def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
 
 def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
     """Prints a row's table; whether nothing is missed."""
-    print("| peer | asked | measured | fullpipe | peer | |\n|---|---|---|---|---|---|", flush=True)
+    print(
+        "| peer | asked | measured | fullpipe | peer | |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
     good, warm = True, set()
     for make, bar in row.peers:
         try:
@@ -317,17 +376,32 @@ def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
 
 def main() -> int:
     """Prints the tables; 1 if a bar is missed or a copy fails."""
-    parser = argparse.ArgumentParser(description="fullpipe cp against its peers, over loopback")
-    parser.add_argument("--only", choices=ROWS, action="append", help="this row, and those given likewise")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
+    parser = argparse.ArgumentParser(
+        description="fullpipe cp against its peers, over loopback"
+    )
+    parser.add_argument(
+        "--only",
+        choices=ROWS,
+        action="append",
+        help="this row, and those given likewise",
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer"
+    )
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
-    parser.add_argument("--files", type=int, default=100_000, help="number of small files")
-    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk")
+    parser.add_argument(
+        "--files", type=int, default=100_000, help="number of small files"
+    )
+    parser.add_argument(
+        "--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk"
+    )
     args = parser.parse_args()
     isolate()
     print(f"{machine()}; medians (least to most) of {args.rounds} pairs")
     if (load := os.getloadavg()[0]) > QUIET:
-        print(f"Something else is running here, load {load:.1f}: the figures are of no use.")
+        print(
+            f"Something else is running here, load {load:.1f}: the figures are of no use."
+        )
     good = True
     for name in args.only or ROWS:
         row = ROWS[name]

@@ -24,12 +24,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from common import FULLPIPE
+
 ADDRESS = "127.0.0.1"
 #: prctl's number for adopting the orphans among all descendants.
 PR_SET_CHILD_SUBREAPER = 36
 #: Longest time for one copy, and for what serves it to get ready or to calm down, seconds.
 LONGEST, PATIENCE = 900.0, 10.0
-SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+SBIN = os.pathsep.join(
+    [os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"]
+)
 SSHD = """\
 Port {port}
 ListenAddress 127.0.0.1
@@ -105,13 +109,26 @@ def isolate() -> None:
         """.strip().splitlines():
             subprocess.run(line.split(), check=True)
         return
-    unshare = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if os.geteuid() != 0 or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+    unshare = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]
+    if (
+        os.geteuid() != 0
+        or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0
+    ):
         return
     os.environ["IN_NAMESPACE"] = "1"
     # It is the inner one that is interrupted from the terminal; this one only waits for it to clean up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv])
+    inner = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv]
+    )
     try:
         sys.exit(inner.wait())
     finally:
@@ -182,8 +199,12 @@ class Watch:
                         continue
                     word = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
                     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-                    peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
-                    self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
+                    peak = next(
+                        line.split()[1] for line in status if line.startswith("VmHWM")
+                    )
+                    self.peaks[word] = max(
+                        self.peaks.get(word, 0), int(peak) * 1024 / 1e6
+                    )
 
     def __enter__(self) -> Watch:
         """Begins to look."""
@@ -207,7 +228,11 @@ def run(command: Sequence[str]) -> Cost:
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
         )
     except subprocess.TimeoutExpired:
         raise Failed(f"{' '.join(command)}: not done after {LONGEST:.0f} s") from None
@@ -235,6 +260,7 @@ class Servers:
         self.folder = folder
         self.running: list[subprocess.Popen[bytes]] = []
         self.ssh_command = ""
+        self.ours: dict[Path, str] = {}
 
     def start(self, command: Sequence[str], port: int) -> None:
         """Starts one and waits until it listens.
@@ -244,7 +270,9 @@ class Servers:
         """
         log = self.folder / f"{port}.log"
         with log.open("wb") as words:
-            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+            server = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=words, stderr=words
+            )
         self.running.append(server)
         listening = f":{port:04X} 00000000:0000 0A"
         start = time.monotonic()
@@ -260,22 +288,37 @@ class Servers:
             return self.ssh_command
         sshd, port = need("sshd", "openssh-server"), free_port()
         for name in ("host", "user"):
-            make = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / name)]
+            make = [
+                "ssh-keygen",
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-f",
+                str(self.folder / name),
+            ]
             subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
         host_key = (self.folder / "host.pub").read_text()
         (self.folder / "known").write_text(f"[{ADDRESS}]:{port} {host_key}")
         for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
             (self.folder / name).write_text(text.format(port=port, folder=self.folder))
         self.start([sshd, "-D", "-e", "-f", str(self.folder / "sshd_config")], port)
-        self.ssh_command = f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
+        self.ssh_command = (
+            f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
+        )
         return self.ssh_command
 
     def rsync(self, root: Path) -> str:
         """The daemon of rsync, which writes below `root`: its URL."""
         rsync, port = need("rsync", "rsync"), free_port()
         config = self.folder / "rsyncd.conf"
-        user = f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
-        config.write_text(f"use chroot = no\n{user}[root]\npath = {root}\nread only = no\n")
+        user = (
+            f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
+        )
+        config.write_text(
+            f"use chroot = no\n{user}[root]\npath = {root}\nread only = no\n"
+        )
         self.start(
             [
                 rsync,
@@ -289,24 +332,63 @@ class Servers:
         )
         return f"rsync://{ADDRESS}:{port}/root"
 
+    def fullpipe(self, root: Path) -> str:
+        """A standing server of ours, which writes below `root`: its URL."""
+        if root not in self.ours:
+            port = free_port()
+            command = [
+                FULLPIPE,
+                "serve",
+                "--insecure",
+                "--quiet",
+                f"--root={root}",
+                "--bind",
+                ADDRESS,
+                f"--port={port}",
+            ]
+            self.start(command, port)
+            self.ours[root] = f"fullpipe://{ADDRESS}:{port}/"
+        return self.ours[root]
+
     def gridftp(self) -> str:
         """The GridFTP server, without authentication: its URL."""
-        gridftp, port = need("globus-gridftp-server", "globus-gridftp-server-progs"), free_port()
+        gridftp, port = (
+            need("globus-gridftp-server", "globus-gridftp-server-progs"),
+            free_port(),
+        )
         config = self.folder / "gridftp.conf"
         config.write_text("")
         user = (
-            ["-anonymous-user", getpass.getuser(), "-allow-root", "-allow-disabled-login"]
+            [
+                "-anonymous-user",
+                getpass.getuser(),
+                "-allow-root",
+                "-allow-disabled-login",
+            ]
             if os.geteuid() == 0
             else []
         )
-        here = ["-control-interface", ADDRESS, "-data-interface", ADDRESS, "-port", str(port)]
+        here = [
+            "-control-interface",
+            ADDRESS,
+            "-data-interface",
+            ADDRESS,
+            "-port",
+            str(port),
+        ]
         self.start([gridftp, "-c", str(config), "-allow-anonymous", *user, *here], port)
         return f"ftp://{ADDRESS}:{port}"
 
     def rclone(self, kind: str, root: Path, *flags: str) -> int:
         """`rclone serve` of `root`: its port."""
         port = free_port()
-        command = [need("rclone", "rclone"), "--config=", "serve", kind, f"--addr={ADDRESS}:{port}"]
+        command = [
+            need("rclone", "rclone"),
+            "--config=",
+            "serve",
+            kind,
+            f"--addr={ADDRESS}:{port}",
+        ]
         self.start([*command, *flags, str(root)], port)
         return port
 
@@ -315,7 +397,10 @@ class Servers:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Ends them and whatever they have started."""
         before = set(descendants())
@@ -345,11 +430,20 @@ def xfs(point: Path, disk: Path, size: int) -> Iterator[None]:
         raise Missing("a file system can be mounted by root only")
     mkfs = need("mkfs.xfs", "xfsprogs")
     with tempfile.NamedTemporaryFile(dir=disk, prefix="xfs-", suffix=".img") as image:
-        write = ["dd", "if=/dev/zero", f"of={image.name}", "bs=8M", f"count={size >> 23}", "oflag=direct"]
+        write = [
+            "dd",
+            "if=/dev/zero",
+            f"of={image.name}",
+            "bs=8M",
+            f"count={size >> 23}",
+            "oflag=direct",
+        ]
         subprocess.run(write, check=True, capture_output=True)
         subprocess.run([mkfs, "-q", "-K", image.name], check=True)
         attach = ["losetup", "--find", "--show", "--direct-io=on", image.name]
-        device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+        device = subprocess.run(
+            attach, check=True, capture_output=True, text=True
+        ).stdout.strip()
         try:
             subprocess.run(["mount", "-t", "xfs", device, str(point)], check=True)
         finally:

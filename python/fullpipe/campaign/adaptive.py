@@ -193,8 +193,10 @@ class Search:
         used = len(observed) + len(failed)
         count = min(self.batch(workers, used), self.budget - used)
         views = [self._view(index, observed, failed) for index in range(len(self._kinds))]
-        if count <= 0 or math.prod(self._sure(view) for view in views) >= CERTAIN:
+        if count <= 0:
             return []
+        if math.prod(self._sure(view) for view in views) >= CERTAIN:
+            return _unconfirmed(views)[:count]
         chosen: list[RunSpec] = []
         while len(chosen) < count:
             run = _pick(views)
@@ -255,6 +257,12 @@ def _leader(view: _View, cells: NDArray[np.int64]) -> int:
     seen = cells[view.count[cells] > 0]
     among = seen if len(seen) else cells
     return int(among[np.argmax((view.mean - _CAUTION * view.known.sd)[among])])
+
+
+def _unconfirmed(views: Sequence[_View]) -> list[RunSpec]:
+    """One more run of each choice that rests on a single one: that tells nothing of how runs differ."""
+    leaders = [(view, _leader(view, cells)) for view in views for cells in view.kind.conditions]
+    return [view.left[cell][0] for view, cell in leaders if view.count[cell] == 1 and view.left[cell]]
 
 
 def _first(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
