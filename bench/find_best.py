@@ -71,12 +71,8 @@ def replayed(name: str, seed: int, workers: int) -> Replayed:
     search = Search(grid.runs, budget, seed)
     observed = replay(grid, search, workers)
     found = search.best(observed)
-    shares = dict(
-        zip((rtt(best.run) / 1e6 for best in found), grid.of_best(found), strict=True)
-    )
-    return Replayed(
-        len(observed), shares, min(grid.of_best(at_random(grid, budget, seed)))
-    )
+    shares = dict(zip((rtt(best.run) / 1e6 for best in found), grid.of_best(found), strict=True))
+    return Replayed(len(observed), shares, min(grid.of_best(at_random(grid, budget, seed))))
 
 
 def row(name: str, outcomes: Iterable[Replayed], runs: int) -> tuple[str, bool]:
@@ -104,38 +100,28 @@ def main() -> int:
         help=f"of {', '.join(GRIDS)}; all by default",
     )
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument(
-        "--workers", type=int, default=2, help="runs at a time, of the campaign"
-    )
+    parser.add_argument("--workers", type=int, default=2, help="runs at a time, of the campaign")
     given = parser.parse_args()
     unknown = [name for name in given.grids if name not in GRIDS]
     if unknown:
         parser.error(f"no grid {unknown[0]}; there are {', '.join(GRIDS)}")
     ok = True
-    print(
-        "| grid | runs used | median share | worst seed | at least 97% at all RTTs | random runs, median |"
-    )
+    print("| grid | runs used | median share | worst seed | at least 97% at all RTTs | random runs, median |")
     print("|---|---|---|---|---|---|")
     notes = []
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for name in given.grids or GRIDS:
             start = time.monotonic()
-            jobs = [
-                pool.submit(replayed, name, seed, given.workers)
-                for seed in range(given.seeds)
-            ]
+            jobs = [pool.submit(replayed, name, seed, given.workers) for seed in range(given.seeds)]
             outcomes = [job.result() for job in jobs]
             line, met = row(name, outcomes, len(measured(name).runs))
             ok = ok and met
             print(line, flush=True)
             seed = min(range(given.seeds), key=lambda seed: outcomes[seed].worst)
             shares = ", ".join(
-                f"{rtt:g} ms {100 * share:.1f}%"
-                for rtt, share in outcomes[seed].shares.items()
+                f"{rtt:g} ms {100 * share:.1f}%" for rtt, share in outcomes[seed].shares.items()
             )
-            notes.append(
-                f"{name}, {time.monotonic() - start:.0f} s; worst is seed {seed}: {shares}"
-            )
+            notes.append(f"{name}, {time.monotonic() - start:.0f} s; worst is seed {seed}: {shares}")
     print()
     print("\n".join(notes))
     print(f"median at least {100 * BAR:g}%: {verdict(ok)}")

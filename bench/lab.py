@@ -52,10 +52,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scenario = Path(folder) / "empty.toml"
         scenario.write_text(EMPTY)
-        boots = [
-            timed([FULLPIPE, "lab", "run", str(scenario), "--quiet"]).wall_s
-            for _ in range(11)
-        ]
+        boots = [timed([FULLPIPE, "lab", "run", str(scenario), "--quiet"]).wall_s for _ in range(11)]
     middle = statistics.median(boots)
     good.append(
         row(
@@ -75,9 +72,7 @@ def main() -> int:
         cpu = [run.cpu_s for run in long]
         goodput = statistics.median(run.last["goodput_bps"] for run in long) / 1e9
         wall = spread([run.wall_s for run in long], 1)
-        figure = (
-            f"{spread(cpu, 1)} s of processor, {wall} s of wall, {goodput:.2f} Gb/s"
-        )
+        figure = f"{spread(cpu, 1)} s of processor, {wall} s of wall, {goodput:.2f} Gb/s"
         good.append(
             row(
                 f"100 s, {streams} streams",

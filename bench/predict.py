@@ -35,9 +35,7 @@ def main() -> int:
     def log_uniform(low: float, high: float) -> np.ndarray:
         return np.exp(rng.uniform(np.log(low), np.log(high), COUNT))
 
-    path = NetworkPath(
-        rtt_s=log_uniform(0.4e-3, 0.366), rate_bps=1e10, framing_bytes=24
-    )
+    path = NetworkPath(rtt_s=log_uniform(0.4e-3, 0.366), rate_bps=1e10, framing_bytes=24)
     transport = Transport(
         cc=rng.choice(CONGESTION_CONTROLS, COUNT),
         streams=rng.integers(1, 11, COUNT),

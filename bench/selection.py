@@ -20,10 +20,7 @@ def profile(entries: int) -> dict[str, object]:
         "kind": "profile",
         "version": 2,
         "confidence": 0.95,
-        "paths": [
-            {"rate_bps": r, "queue_bdp": 1.0, "mtu": 9000}
-            for r in (1e9, 1e10, 4e10, 1e11, 4e11)
-        ],
+        "paths": [{"rate_bps": r, "queue_bdp": 1.0, "mtu": 9000} for r in (1e9, 1e10, 4e10, 1e11, 4e11)],
         "workloads": [{"size": "1GB"}],
         "entries": [
             {
@@ -66,9 +63,7 @@ def main() -> int:
             run(command, check=True, stdout=DEVNULL)
             times.append((time.monotonic() - start) * 1e3)
     ok = statistics.median(times) < BAR_MS
-    print(
-        f"select from 10,000 entries: {spread(times, 1)} ms, bar {BAR_MS:g} ms: {verdict(ok)}"
-    )
+    print(f"select from 10,000 entries: {spread(times, 1)} ms, bar {BAR_MS:g} ms: {verdict(ok)}")
     return 0 if ok else 1
 
 

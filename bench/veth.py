@@ -55,13 +55,9 @@ def build() -> None:
 
 def pair(server: list[str], client: list[str]) -> tuple[str, float]:
     """Runs both ends; the client's output, and processor seconds of both."""
-    far = subprocess.Popen(
-        ["ip", "netns", "exec", "far", *server], stdout=subprocess.DEVNULL
-    )
+    far = subprocess.Popen(["ip", "netns", "exec", "far", *server], stdout=subprocess.DEVNULL)
     time.sleep(0.3)
-    near = subprocess.Popen(
-        ["ip", "netns", "exec", "near", *client], stdout=subprocess.PIPE, text=True
-    )
+    near = subprocess.Popen(["ip", "netns", "exec", "near", *client], stdout=subprocess.PIPE, text=True)
     assert near.stdout is not None
     output = near.stdout.read()
     cpu = 0.0
@@ -113,9 +109,7 @@ def main() -> int:
     enter()
     build()
     print(f"{machine()}; veth, MTU 9000, {PAIRS} pairs of {SECONDS} s\n")
-    print(
-        "| streams | peer | fullpipe, Gb/s | peer, Gb/s | goodput ratio | CPU s/GB ratio | |"
-    )
+    print("| streams | peer | fullpipe, Gb/s | peer, Gb/s | goodput ratio | CPU s/GB ratio | |")
     print("|---|---|---|---|---|---|---|")
     good = []
     for streams in (1, 4, 10):
@@ -125,9 +119,7 @@ def main() -> int:
                 ours.append(fullpipe(streams))
                 theirs.append(iperf3(streams, *flags))
             rate = [a.goodput / b.goodput for a, b in zip(ours, theirs, strict=True)]
-            cpu = [
-                a.cpu_per_gb / b.cpu_per_gb for a, b in zip(ours, theirs, strict=True)
-            ]
+            cpu = [a.cpu_per_gb / b.cpu_per_gb for a, b in zip(ours, theirs, strict=True)]
             ok = statistics.median(rate) >= 1 and statistics.median(cpu) <= 1
             good.append(ok)
             ours_rate, theirs_rate = (
