@@ -84,7 +84,7 @@ fn a_killed_far_end_is_started_again() {
         let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
         kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
         let done = running.wait();
-        assert_eq!(done.code(), 0, "push {push}: {}", done.err);
+        assert_eq!(done.code(), 0, "push {push}: {} {}", done.err, done.out);
         let notes: Vec<_> = done.json().into_iter().filter(|line| line["kind"] == "note").collect();
         assert_eq!(notes.len(), 1, "push {push}: {}", done.out);
         assert_eq!(fs::read_to_string(&ids).unwrap().lines().count(), 2);
