@@ -19,6 +19,7 @@ from fullpipe.files import whole
 from fullpipe.flatten import RUNS_SCHEMA, flatten
 from fullpipe.parquet import collect, scan
 from fullpipe.record import first_damaged_line, list_records, read_record
+from fullpipe.units import counted
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
     "id": pl.String(),
@@ -49,7 +50,7 @@ class Skipped:
     reason: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Runs:
     """What a folder of records holds.
 
@@ -65,6 +66,15 @@ class Runs:
     samples: pl.DataFrame
     queue: pl.DataFrame
     skipped: list[Skipped] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """One line: how much there is, and of what."""
+        ccs = ", ".join(sorted(self.runs["cc"].unique()))
+        rtts: list[float] = sorted(self.runs["rtt_ms"].drop_nulls().unique())
+        span = f" at {rtts[0]:g} to {rtts[-1]:g} ms" if len(rtts) > 1 else ""
+        left_out = f"; {counted(len(self.skipped), 'file')} skipped" if self.skipped else ""
+        held = f"{counted(self.runs.height, 'run')} of {ccs or 'nothing'}{span}"
+        return f"Runs({held}; {counted(self.samples.height, 'sample')}{left_out})"
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
 
     Args:
         path: A folder with `*.ndjson`, or one such file; or `runs.parquet`, which is faster, has its samples
-            beside it in `samples.parquet`, and no `queue`.
+            beside it in `samples.parquet`, and no `queue`. Of a folder without records its Parquet is read.
         samples: Whether to keep the samples, which are checked in any case.
 
     Raises:
@@ -167,9 +177,12 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     path = Path(path)
     if path.suffix == ".parquet":
         return _from_parquet(path, samples)
+    files = list_records(path)
+    if not files and (path / "runs.parquet").is_file():
+        return _from_parquet(path / "runs.parquet", samples)
     skipped: list[Skipped] = []
     parts: list[_Parsed] = []
-    for part in _parsed(list_records(path), skipped):
+    for part in _parsed(files, skipped):
         none = part.samples.clear()
         parts.append(part if samples else _Parsed(part.row, none, part.queue.clear()))
     _some(path, len(parts), skipped)

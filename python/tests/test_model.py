@@ -134,7 +134,7 @@ def test_a_short_sustainment_after_a_steep_ramp() -> None:
 
 def test_too_little_to_say() -> None:
     found = decompose([1.0, 2.0], [1e9, 2e9])
-    assert found.sustain_mean is None and "2 bins" in found.note
+    assert found.sustain_mean is None and "2 intervals" in found.note
     assert found.mean == pytest.approx(1.5e9)
     # Ten intervals are few bins of an RTT.
     assert decompose(steps(10), np.full(10, 1e9), rtt_s=0.366).sustain_mean is None

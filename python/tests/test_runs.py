@@ -52,6 +52,23 @@ def written(folder: Path) -> Path:
     return folder
 
 
+def test_a_folder_without_records_has_its_parquet(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "records"
+    for run in small[:2]:
+        synthetic.write(folder, run, samples=3)
+    of_records = read_runs(written(folder))
+    for record in folder.glob("*.ndjson"):
+        record.unlink()
+    assert read_runs(folder).runs.equals(of_records.runs)
+
+
+def test_runs_are_told_in_a_line(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[-1], samples=3)
+    assert repr(read_runs(tmp_path / "r")) == "Runs(1 run of htcp; 24 samples)"
+    synthetic.write(tmp_path / "r", small[0], samples=1)
+    assert " of cubic, htcp at 11.8 to 183 ms; " in repr(read_runs(tmp_path / "r"))
+
+
 def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path, small: list[RunSpec]) -> None:
     folder = tmp_path / "records"
     whole = [synthetic.write(folder, run, samples=4) for run in small[:7]]

@@ -88,8 +88,13 @@ impl Drop for Guest {
 
 /// Starts the kernel from a thread of its own, since what it inherits is a thread's: one processor, the
 /// same addresses each time (they order some of the kernel's tables), and leave to write nowhere but into
-/// the guest's folder. Each is done where this machine allows it.
-fn spawn(mut command: Command, boot: &Boot<'_>, folder: &Path) -> Result<(Guest, Option<cpu::Seat>), LabError> {
+/// the guest's folder and those that the job names. Each is done where this machine allows it.
+fn spawn(
+    mut command: Command,
+    boot: &Boot<'_>,
+    folder: &Path,
+    written: Vec<PathBuf>,
+) -> Result<(Guest, Option<cpu::Seat>), LabError> {
     let failed = host(format!("starting the guest kernel {}", boot.kernel.display()));
     let (seats, folder) = (boot.seats.to_owned(), folder.to_owned());
     let (report, started) = mpsc::channel();
@@ -99,7 +104,7 @@ fn spawn(mut command: Command, boot: &Boot<'_>, folder: &Path) -> Result<(Guest,
         if let Ok(before) = personality::get() {
             let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);
         }
-        let _ = confine(&folder);
+        let _ = confine(&folder, &written);
         // A guest must not outlive its watcher, however that ends.
         // SAFETY: between fork and exec only an async-signal-safe system call is made.
         unsafe { command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) };
@@ -138,10 +143,11 @@ fn clear_stale() {
 
 /// Lets this thread, and what it starts, write only below a folder (Landlock, kernels from 5.13). Root in
 /// the guest may mount what it likes; on the host it is still only this process.
-fn confine(folder: &Path) -> Result<(), landlock::RulesetError> {
+fn confine(folder: &Path, written: &[PathBuf]) -> Result<(), landlock::RulesetError> {
     let writes = AccessFs::from_write(ABI::V5);
     // User-mode Linux tries out terminals when it starts.
-    let places = [folder, Path::new("/dev/null"), Path::new("/dev/ptmx"), Path::new("/dev/pts")];
+    let terminals = [Path::new("/dev/null"), Path::new("/dev/ptmx"), Path::new("/dev/pts")];
+    let places = terminals.into_iter().chain([folder]).chain(written.iter().map(PathBuf::as_path));
     Ruleset::default()
         .handle_access(writes)?
         .create()?
@@ -210,7 +216,8 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .stdout(writer)
         .stderr(errors)
         .process_group(0);
-    let (mut guest, _seat) = spawn(command, boot, at)?;
+    let (mut guest, _seat) =
+        spawn(command, boot, at, job.folders.iter().filter(|f| f.write).map(|f| f.path.clone()).collect())?;
     let console = listen(output);
     let deadline = started + boot.limit;
     let mut seen = (0.0, 0);

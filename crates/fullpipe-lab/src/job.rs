@@ -1,6 +1,7 @@
 //! What a guest is to do, and what it did: the two files between host and guest.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use fullpipe_path::{LabPath, Size, Time};
 use serde::{Deserialize, Serialize};
@@ -69,12 +70,28 @@ pub struct Job {
     pub programs: Vec<Program>,
     /// Size of the memory-backed folder `/space` at each end, if any.
     pub space: Option<Size>,
+    /// Folders of the host that an end sees where the host has them, whatever else is there in the guest.
+    #[serde(default)]
+    pub folders: Vec<Folder>,
     /// Kernel settings of both ends besides the testbed's own, `net.ipv4.tcp_rmem` and its like.
     pub sysctl: BTreeMap<String, String>,
     /// Between looks at the bottleneck's queue.
     pub sample: Time,
     /// Virtual time after which the scenario is over in any case.
     pub until: Option<Time>,
+}
+
+/// A folder of the host as an end sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Folder {
+    /// Which end.
+    pub end: End,
+    /// Its absolute name, the same on both sides.
+    pub path: PathBuf,
+    /// Whether the end may write to it.
+    #[serde(default)]
+    pub write: bool,
 }
 
 /// How a program ended.

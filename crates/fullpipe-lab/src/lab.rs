@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
-use crate::job::{End, Ended, Job, Program, file};
+use crate::job::{End, Ended, Folder, Job, Program, file};
 use crate::{kernel, merge};
 
 /// With less the guest's kernel does not come up, and spins.
@@ -105,6 +105,32 @@ impl Lab {
     }
 }
 
+/// A copy in the testbed.
+pub struct LabCopy<'a> {
+    /// The path between the ends.
+    pub path: &'a LabPath,
+    /// Seeds everything random.
+    pub seed: u64,
+    /// What `fullpipe cp` is called with at the near end, but for the far one's name.
+    pub words: Vec<String>,
+    /// Folders of the host that the near end reads.
+    pub sources: Vec<PathBuf>,
+    /// The folder of the host that the far end writes to.
+    pub target: PathBuf,
+}
+
+/// What a copy in the testbed printed.
+pub struct LabCopied {
+    /// On standard output.
+    pub stdout: String,
+    /// On standard error.
+    pub stderr: String,
+    /// How the copy ended, as an exit code.
+    pub code: i32,
+    /// What the path saw.
+    pub report: crate::job::Report,
+}
+
 fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
     let words = |text: &[&str]| text.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
@@ -143,11 +169,55 @@ fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
         seed: run.seed,
         programs: vec![program(End::B, serve), a],
         space: None,
+        folders: Vec::new(),
         sysctl: BTreeMap::new(),
         sample: run.sample,
         until: None,
     }
 }
+
+impl Lab {
+    /// Copies files of this host over an emulated path into another folder of it, with this program at both
+    /// ends.
+    ///
+    /// # Errors
+    /// The guest's.
+    pub fn copy(
+        &self,
+        copy: &LabCopy<'_>,
+        limit: Duration,
+        progress: &dyn Fn(f64, u64),
+    ) -> Result<LabCopied, LabError> {
+        let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
+        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"];
+        let mut near = program(End::A, copy.words.clone());
+        // The server listens before anyone calls.
+        near.start = Time(10_000_000);
+        let folder = |end, path: &PathBuf, write| Folder { end, path: path.clone(), write };
+        let mut folders: Vec<Folder> = copy.sources.iter().map(|path| folder(End::A, path, false)).collect();
+        folders.push(folder(End::B, &copy.target, true));
+        let job = Job {
+            path: copy.path.clone(),
+            seed: copy.seed,
+            programs: vec![program(End::B, serve.map(str::to_owned).to_vec()), near],
+            space: None,
+            folders,
+            sysctl: BTreeMap::new(),
+            sample: Time(100_000_000),
+            until: None,
+        };
+        let done = self.run_in(memory(&job) + COPY, &job, limit, progress)?;
+        let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
+        let code = match done.report.programs.get(1).map(|report| &report.ended) {
+            Some(Ended::Exit(code)) => *code,
+            _ => ExitClass::Lab as i32,
+        };
+        Ok(LabCopied { stdout: read(file::stdout(1)), stderr: read(file::stderr(1)), code, report: done.report })
+    }
+}
+
+/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written.
+const COPY: u64 = 768 << 20;
 
 /// An error of the first program that failed and was not asked to end; of the one that was waited for
 /// before the others, since these may only have lost it.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::boot::Done;
 use crate::error::LabError;
-use crate::job::{Job, Program, ProgramReport, file};
+use crate::job::{Folder, Job, Program, ProgramReport, file};
 
 /// A scenario file.
 #[derive(Debug, Clone, Deserialize)]
@@ -22,6 +22,9 @@ pub struct Scenario {
     /// Size of the memory-backed folder `/space` of each end.
     #[serde(default)]
     space: Option<Size>,
+    /// Folders of the host that the ends see, and may write to where it says so.
+    #[serde(default)]
+    folders: Vec<Folder>,
     /// Virtual time after which the scenario is over in any case.
     #[serde(default)]
     until: Option<Time>,
@@ -84,6 +87,7 @@ impl Scenario {
             seed: self.seed,
             programs: self.program,
             space: self.space,
+            folders: self.folders,
             sysctl: self.sysctl,
             sample: self.sample,
             until: self.until,

@@ -105,6 +105,9 @@ pub enum NetError {
         /// What there is.
         memory: Size,
     },
+    /// What was handed to somebody else failed there.
+    #[error("{0}")]
+    Other(String),
     /// A socket option or thread that the machine refuses.
     #[error("{what}: {source}")]
     System {
@@ -126,6 +129,7 @@ impl Classified for NetError {
             | NetError::Version { .. }
             | NetError::Refused { .. }
             | NetError::Remote { .. }
+            | NetError::Other(_)
             | NetError::Lost { .. } => ExitClass::Peer,
         }
     }

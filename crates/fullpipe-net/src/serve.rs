@@ -38,6 +38,9 @@ pub struct ServeOptions {
     pub check_memory: bool,
 }
 
+/// Takes a connection that does not begin as a measurement does.
+pub type Other = Arc<dyn Fn(TcpStream, &str) -> Result<(), NetError> + Send + Sync>;
+
 /// What happens at a server, for a log.
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -62,6 +65,7 @@ pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
     busy: Arc<AtomicUsize>,
+    other: Option<Other>,
 }
 
 /// Counts a session as long as it lives.
@@ -98,7 +102,14 @@ impl Server {
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
-        Ok(Server { listener, options, busy: Arc::default() })
+        Ok(Server { listener, options, busy: Arc::default(), other: None })
+    }
+
+    /// Hands connections that do not begin as measurements do to somebody else.
+    #[must_use]
+    pub fn with_other(mut self, other: Other) -> Server {
+        self.other = Some(other);
+        self
     }
 
     /// Where it listens.
@@ -126,19 +137,39 @@ impl Server {
             };
             let peer = address.to_string();
             if self.options.once {
-                return serve(stream, &peer, &self.options, &log);
+                return either(stream, &peer, &self.options, self.other.as_ref(), &log);
             }
+            let other = self.other.clone();
             let seat = Seat::take(&self.busy, self.options.max_clients);
             let (options, log) = (self.options.clone(), log.clone());
             // Without a thread the connection closes, which is all that can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || match seat {
                 Some(_seat) => {
-                    let result = serve(stream, &peer, &options, &log);
+                    let result = either(stream, &peer, &options, other.as_ref(), &log);
                     log(&Event::End { peer: &peer, result });
                 }
                 None => refuse(stream, peer, options.max_clients),
             });
         }
+    }
+}
+
+/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does.
+fn either(
+    stream: TcpStream,
+    peer: &str,
+    options: &ServeOptions,
+    other: Option<&Other>,
+    log: &dyn Fn(&Event<'_>),
+) -> Result<(), NetError> {
+    let Some(other) = other else { return serve(stream, peer, options, log) };
+    stream.set_read_timeout(Some(ANSWER)).map_err(system("setting a timeout"))?;
+    let mut first = [0];
+    match stream.peek(&mut first) {
+        Ok(1) if first == [0] => serve(stream, peer, options, log),
+        Ok(1) => other(stream, peer),
+        Ok(_) => Ok(()),
+        Err(source) => Err(NetError::Lost { peer: peer.into(), doing: "greeting", source }),
     }
 }
 

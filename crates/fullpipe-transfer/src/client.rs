@@ -185,7 +185,7 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         Some(token) => Guard::Client(secure::client(token.fingerprint)?),
         None => Guard::None,
     };
-    let stream = guard.wrap(socket).map_err(|e| {
+    let mut stream = guard.wrap(socket).map_err(|e| {
         let why = match e.kind() {
             std::io::ErrorKind::InvalidData => {
                 format!("its certificate is not the token's ({e}); is the token of this server?")
@@ -194,6 +194,11 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         };
         TransferError::Trust { peer: peer.clone(), why }
     })?;
+    if token.is_none() {
+        // A server that also measures tells by this what is wanted.
+        let told = stream.write_all(&[far::PLAIN]);
+        told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+    }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
     Ok(Line { input, output, peer, address, socket: Some(again), child: None, errors: Arc::default() })
 }
@@ -309,7 +314,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.alarm(move || drop(lock(&child).kill()));
     }
     let introduced = introduce(order, &session, &mut line, &mine);
-    let (transport, rtt_s, streams) = match introduced {
+    let (transport, rtt_s, streams, offer) = match introduced {
         Ok(introduced) => introduced,
         Err(error) => {
             let error = if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error };
@@ -328,18 +333,13 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             ended.fail(TransferError::Interrupted);
         }
     };
-    let mut input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
+    let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
     let (summary, left) = match mine {
         Mine::Send(places, _) => {
-            let offer = match hear(&session, &mut *input)? {
-                Message::Begin { offer } => offer,
-                other => return Err(session.unexpected(&other)),
-            };
             untimed(&line)?;
             far::send(&session, input, order.options, places, streams, offer, counters, stall, &mut tick)?
         }
         Mine::Receive(to, _) => {
-            session.send(&Message::Begin { offer: to.has_past() })?;
             untimed(&line)?;
             far::receive(&session, input, order.options, *to, streams, counters, stall, &mut tick)?
         }
@@ -365,7 +365,7 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     }
 }
 
-type Introduced = (Transport, f64, Vec<secure::Stream>);
+type Introduced = (Transport, f64, Vec<secure::Stream>, bool);
 
 fn introduce(
     order: &Order<'_>,
@@ -373,31 +373,33 @@ fn introduce(
     line: &mut Line,
     mine: &Mine,
 ) -> Result<Introduced, TransferError> {
-    session.send(&Message::Hello(join::hello()))?;
-    let theirs = match first_words(line)? {
-        Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        other => return Err(session.unexpected(&other)),
-    };
-    let (task, sends) = match mine {
-        Mine::Send(_, task) => (task.clone(), true),
-        Mine::Receive(_, task) => (task.clone(), false),
+    let (task, sends, ours_has_past) = match mine {
+        Mine::Send(_, task) => (task.clone(), true, false),
+        Mine::Receive(to, task) => (task.clone(), false, to.has_past()),
     };
     let secret = match order.endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
         _ => Vec::new(),
     };
+    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
+    session.send(&Message::Hello(join::hello()))?;
     session.send(&Message::Setup(Box::new(Setup { task, options: order.options, secret })))?;
-    match hear(session, &mut *line.input)? {
-        Message::Pong { .. } => {}
+    let theirs = match first_words(line)? {
+        Message::Hello(hello) => join::greet(&session.peer, hello)?,
+        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
         other => return Err(session.unexpected(&other)),
-    }
-    let rtt_s = round_trip(session, &mut *line.input)?;
+    };
+    let rtt_s = match &line.socket {
+        Some(socket) => tcp_round_trip(socket),
+        None => None,
+    };
+    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
     let ours = join::hello().limits;
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
-    let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64 };
+    let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };
     session.send(&Message::Connect(Box::new(connect)))?;
-    let (port, token, certificate) = match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate } => (port, token, certificate),
+    let (port, token, certificate, offer) = match hear(session, &mut *line.input)? {
+        Message::Ready { port, token, certificate, offer } => (port, token, certificate, offer),
         other => return Err(session.unexpected(&other)),
     };
     let guard = match (order.options.encrypt, certificate.is_empty()) {
@@ -411,13 +413,25 @@ fn introduce(
     let mut to = line.address;
     to.set_port(port);
     let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
-    Ok((transport, rtt_s, streams))
+    Ok((transport, rtt_s, streams, offer))
+}
+
+/// The round-trip time of a connection as its kernel has measured it, seconds.
+fn tcp_round_trip(socket: &TcpStream) -> Option<f64> {
+    let info = fullpipe_net::tcp_info::TcpInfo::read(std::os::fd::AsFd::as_fd(socket)).ok()?;
+    let us = info.get("min_rtt").filter(|us| *us > 0 && *us < u64::from(u32::MAX))?;
+    Some(us as f64 * 1e-6)
 }
 
 /// The least of a few round trips, seconds.
 fn round_trip(session: &Session, input: &mut (dyn Read + Send)) -> Result<f64, TransferError> {
     let mut least = f64::INFINITY;
+    let first = Instant::now();
     for n in 1..=5 {
+        // The first also waits for what was asked before it.
+        if n > 2 && first.elapsed() > Duration::from_millis(200) {
+            break;
+        }
         let begin = Instant::now();
         session.send(&Message::Ping { n })?;
         match hear(session, input)? {

@@ -1,7 +1,7 @@
 //! The far end of a transfer: what ssh starts, and what a standing server does for each client.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub use crate::receive::Destination;
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
 /// comes before it.
 pub const READY: &[u8] = b"\0fullpipe far end\0";
+
+/// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
+pub const PLAIN: u8 = b'T';
 
 /// Where a far end lets its clients work.
 #[derive(Debug, Clone)]
@@ -58,21 +61,64 @@ pub struct FarOptions {
 /// # Errors
 /// The transfer's; the client has been told.
 pub fn serve(
-    mut input: Box<dyn Read + Send>,
+    input: Box<dyn Read + Send>,
     output: Box<dyn Write + Send>,
     peer: String,
     options: &FarOptions,
 ) -> Result<(Summary, Vec<Left>), TransferError> {
-    let session = Session::new(peer, output);
-    let served = prepare(&session, &mut *input, options);
+    serve_session(&Session::new(peer, output), input, options, &|| Ok(()))
+}
+
+/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
+fn serve_session(
+    session: &Arc<Session>,
+    mut input: Box<dyn Read + Send>,
+    options: &FarOptions,
+    untimed: &dyn Fn() -> Result<(), TransferError>,
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let served = prepare(session, &mut *input, options).and_then(|ready| untimed().map(|()| ready));
     match served {
-        Ok(ready) => run(&session, input, ready),
+        Ok(ready) => run(session, input, ready),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
             let _ = session.send(&Message::Refused { why: error.to_string() });
             Err(error)
         }
     }
+}
+
+/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption.
+///
+/// # Errors
+/// The transfer's; the client has been told, if it could be.
+pub fn serve_socket(
+    mut socket: TcpStream,
+    peer: &str,
+    identity: Option<&Identity>,
+    options: &FarOptions,
+) -> Result<(Summary, Vec<Left>), TransferError> {
+    let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
+    let local = socket.local_addr().map_err(lost)?;
+    socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
+    socket.set_write_timeout(Some(join::JOIN)).map_err(lost)?;
+    let again = socket.try_clone().map_err(lost)?;
+    let guard = match identity {
+        Some(identity) => Guard::Server(identity.server()?),
+        None => {
+            let mut first = [0];
+            socket.read_exact(&mut first).map_err(lost)?;
+            if first != [PLAIN] {
+                let why = "it speaks TLS, this server does not; call it with --insecure".to_owned();
+                return Err(TransferError::Stranger { peer: peer.to_owned(), why });
+            }
+            Guard::None
+        }
+    };
+    let (input, output) = guard.wrap(socket).and_then(crate::secure::Stream::split).map_err(lost)?;
+    let options = FarOptions { listen: local, ..options.clone() };
+    let session = Session::new(peer.to_owned(), output);
+    session.cut_with(again.try_clone().map_err(lost)?);
+    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost))
 }
 
 enum Role {
@@ -82,6 +128,7 @@ enum Role {
 
 struct Ready {
     role: Role,
+    offer: bool,
     options: Options,
     streams: Vec<crate::secure::Stream>,
 }
@@ -113,7 +160,6 @@ fn prepare(
             Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
         }
     };
-    session.send(&Message::Pong { n: 0 })?;
     let connect: Connect = loop {
         match hear(session, input)? {
             Message::Ping { n } => session.send(&Message::Pong { n })?,
@@ -127,8 +173,12 @@ fn prepare(
         let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
         return Err(TransferError::Usage(why));
     }
-    let streams = streams(session, &setup, &transport, options, matches!(role, Role::Send(_)))?;
-    Ok(Ready { role, options: setup.options, streams })
+    let (sends, offer) = match &role {
+        Role::Send(_) => (true, connect.offer),
+        Role::Receive(to) => (false, to.has_past()),
+    };
+    let streams = streams(session, &setup, &transport, options, sends, offer)?;
+    Ok(Ready { role, offer, options: setup.options, streams })
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -156,6 +206,7 @@ fn streams(
     transport: &Transport,
     options: &FarOptions,
     sends: bool,
+    offer: bool,
 ) -> Result<Vec<crate::secure::Stream>, TransferError> {
     let (guard, certificate) = if setup.options.encrypt {
         let identity = Identity::new()?;
@@ -166,28 +217,21 @@ fn streams(
     let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
     let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
     let token: [u8; 32] = rand::rng().random();
-    session.send(&Message::Ready { port: address.port(), token, certificate })?;
+    session.send(&Message::Ready { port: address.port(), token, certificate, offer })?;
     join::accept(session, &listener, transport.streams, &guard, &token)
 }
 
 fn run(
     session: &Arc<Session>,
-    mut input: Box<dyn Read + Send>,
+    input: Box<dyn Read + Send>,
     ready: Ready,
 ) -> Result<(Summary, Vec<Left>), TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
     match ready.role {
-        Role::Receive(to) => {
-            session.send(&Message::Begin { offer: to.has_past() })?;
-            receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {})
-        }
+        Role::Receive(to) => receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {}),
         Role::Send(places) => {
-            let offer = match hear(session, &mut *input)? {
-                Message::Begin { offer } => offer,
-                other => return Err(session.unexpected(&other)),
-            };
-            send(session, input, ready.options, places, ready.streams, offer, counters, stall, &mut || {})
+            send(session, input, ready.options, places, ready.streams, ready.offer, counters, stall, &mut || {})
         }
     }
 }

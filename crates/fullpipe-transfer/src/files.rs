@@ -26,7 +26,9 @@ pub struct Root {
 }
 
 fn flags(extra: OFlag) -> OFlag {
-    extra | OFlag::O_CLOEXEC | OFlag::O_NOCTTY
+    // openat2 refuses flags that mean nothing together.
+    let usual = if extra.contains(OFlag::O_PATH) { OFlag::empty() } else { OFlag::O_NOCTTY };
+    extra | usual | OFlag::O_CLOEXEC
 }
 
 impl Root {

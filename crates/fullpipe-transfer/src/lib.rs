@@ -13,6 +13,7 @@ pub mod files;
 pub mod item;
 mod join;
 pub mod journal;
+pub mod keys;
 pub mod plan;
 pub mod proto;
 pub mod receive;

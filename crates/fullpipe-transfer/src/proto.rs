@@ -55,10 +55,8 @@ pub enum Message {
         token: [u8; 32],
         /// Certificate of the streams (DER), if they are encrypted.
         certificate: Vec<u8>,
-    },
-    /// Receiver, when all streams are connected.
-    Begin {
-        /// An earlier attempt has left something, so that files must be offered before they are sent.
+        /// Where the far end receives: an earlier attempt has left something, so that files must be offered
+        /// before they are sent.
         offer: bool,
     },
     /// Sender: these are next.
@@ -249,6 +247,8 @@ pub struct Connect {
     pub transport: Transport,
     /// Round-trip time as the client saw it, nanoseconds.
     pub rtt_ns: u64,
+    /// Where the client receives: files must be offered before they are sent.
+    pub offer: bool,
 }
 
 /// What of an offered file is to be sent.

@@ -1,6 +1,7 @@
 //! `fullpipe cp`.
 
 mod endpoint;
+mod lab;
 mod transport;
 mod watch;
 
@@ -73,6 +74,9 @@ pub struct Args {
     /// The standing server wants no token and no encryption of what is said to it
     #[arg(long)]
     insecure: bool,
+    /// Testbed: draws every random number
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Give up when nothing moved for so long
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
@@ -82,6 +86,36 @@ pub struct Args {
     /// No progress and no words but errors
     #[arg(long, short)]
     quiet: bool,
+}
+
+impl Args {
+    /// The words that another fullpipe needs to treat files alike.
+    fn passed_on(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for (on, flag) in [
+            (self.recursive, "-r"),
+            (self.dereference, "-L"),
+            (self.xattrs, "--xattrs"),
+            (self.fsync, "--fsync"),
+            (self.update, "--update"),
+            (self.no_encrypt, "--no-encrypt"),
+            (self.json, "--json"),
+            (self.quiet, "--quiet"),
+        ] {
+            if on {
+                words.push(flag.to_owned());
+            }
+        }
+        let direct = match self.direct {
+            Direct::Auto => "auto",
+            Direct::On => "on",
+            Direct::Off => "off",
+        };
+        let valued =
+            [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
+        words.extend(valued.into_iter().chain(self.how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
+        words
+    }
 }
 
 fn direct(text: &str) -> std::result::Result<Direct, String> {
@@ -116,6 +150,9 @@ pub fn run(args: Args) -> Result {
     };
     let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
     let to = endpoint::parse(to)?;
+    if let Place::Lab(path, folder) = &to {
+        return lab::run(&args, &from, path, folder);
+    }
     let (endpoint, way) = endpoint::order(&args, &from, &to)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,11 +1,16 @@
 //! `fullpipe serve`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_net::serve::Event;
-use fullpipe_net::{ServeOptions, Server};
-use fullpipe_path::{ExitClass, Time, path};
+use fullpipe_net::{NetError, ServeOptions, Server};
+use fullpipe_path::{ExitClass, Size, Time, path};
+use fullpipe_transfer::far::{self, FarOptions, Realm};
+use fullpipe_transfer::proto::Summary;
+use fullpipe_transfer::secure::Identity;
 use serde_json::json;
 
 use crate::Result;
@@ -15,6 +20,18 @@ use crate::output::{errln, outln};
 /// Command line.
 #[derive(clap::Args)]
 pub struct Args {
+    /// Let clients with the token copy files to and from this folder too
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Holds the token of --root, made where it is missing, and beside it the key (FILE.key)
+    #[arg(long, value_name = "FILE", requires = "root")]
+    token_file: Option<PathBuf>,
+    /// Anyone may copy, without token and without encryption of what is said
+    #[arg(long, requires = "root")]
+    insecure: bool,
+    /// Clients may ask for data streams that are not encrypted
+    #[arg(long, requires = "root")]
+    allow_plain: bool,
     /// Address to listen on; all by default
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
@@ -77,6 +94,20 @@ pub fn run(args: Args) -> Result {
     };
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let (json, quiet) = (args.json, args.quiet);
+    let server = match &args.root {
+        None => server,
+        Some(root) => {
+            let (far, identity, told) = files(&args, root, address, data_ports)?;
+            if !quiet && !json {
+                errln!("{told}");
+            }
+            server.with_other(Arc::new(move |socket, peer| {
+                let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
+                done.map(|(summary, left)| copied(peer, &summary, left.len(), json, quiet))
+                    .map_err(|error| NetError::Other(error.to_string()))
+            }))
+        }
+    };
     if json {
         outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
     } else if !quiet {
@@ -84,6 +115,60 @@ pub fn run(args: Args) -> Result {
     }
     server.run(move |event| log(event, json, quiet))?;
     Ok(())
+}
+
+/// How files are served: where, to whom, and what to tell the operator.
+fn files(
+    args: &Args,
+    root: &Path,
+    listen: SocketAddr,
+    ports: (u16, u16),
+) -> Result<(FarOptions, Option<Identity>, String)> {
+    let whole = std::fs::canonicalize(root).ok().filter(|path| path.is_dir());
+    let Some(whole) = whole else {
+        let why = format!("--root {}: it is not a folder; make it first", root.display());
+        return Err(Failure::new(ExitClass::Usage, why));
+    };
+    let mut far = FarOptions {
+        realm: Realm::Below(whole.clone()),
+        listen,
+        ports,
+        secret: None,
+        plain_streams: args.allow_plain || args.insecure,
+        most_streams: fullpipe_path::transport::MAX_STREAMS,
+    };
+    if args.insecure {
+        let told =
+            format!("ANYONE may copy files to and from {}: no token, no encryption (--insecure)", whole.display());
+        return Ok((far, None, told));
+    }
+    let file = match &args.token_file {
+        Some(file) => file.clone(),
+        None => default_token_file()?,
+    };
+    let (token, identity) = fullpipe_transfer::keys::load_or_make(&file)?;
+    far.secret = Some(token.secret);
+    let told = format!("files below {}, for clients with the token in {}", whole.display(), file.display());
+    Ok((far, Some(identity), told))
+}
+
+fn default_token_file() -> Result<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
+    let why = "where to keep the token? HOME is not set; give --token-file FILE";
+    Ok(state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe/token"))
+}
+
+fn copied(peer: &str, summary: &Summary, left: usize, json: bool, quiet: bool) {
+    let left = summary.left_total + left as u64;
+    if json {
+        outln!(
+            "{}",
+            json!({"kind": "copied", "peer": peer, "files": summary.files, "bytes": summary.bytes, "left": left})
+        );
+    } else if !quiet {
+        errln!("{peer}: {} copied, {}", crate::words::count(summary.files, "file", "files"), Size(summary.bytes));
+    }
 }
 
 fn log(event: &Event<'_>, json: bool, quiet: bool) {

@@ -50,14 +50,21 @@ def _phases(console: Console, section: Mapping[str, Any]) -> None:
         points = tables.by_rtt(section["rtt_ms"], transport["model"]["points"])
         rows.append([transport["name"], *("" if p is None else tables.phases_cell(p) for p in points)])
     _print(console, "Ramp-up, s, and what is sustained after it, Gb/s", columns, rows)
-    _reasons(console, section, "model")
+    if tables.above_line_rate(section):
+        console.print(
+            "  above the path's rate: bytes that had waited behind a lost segment are read at once",
+            highlight=False,
+        )
+    _reasons(console, section, "model", "? ")
 
 
 def _dynamics(console: Console, section: Mapping[str, Any]) -> None:
     rows = [[name, *row] for name, row in tables.dynamics_rows(section)]
-    if rows:
-        columns = ["transport", *tables.DYNAMICS_COLUMNS]
-        _print(console, "Dynamics after ramp-up, of one run of each", columns, rows, wraps=True)
+    title = "Dynamics after ramp-up, of one run of each"
+    if not rows:
+        console.print(f"[bold]{title}[/bold]", highlight=False)
+    else:
+        _print(console, title, ["transport", *tables.DYNAMICS_COLUMNS], rows, wraps=True)
         if any("*" in row[5] for row in rows):
             console.print(
                 "  * held back by its window: the map shows how bursts meet samples", highlight=False
@@ -65,9 +72,9 @@ def _dynamics(console: Console, section: Mapping[str, Any]) -> None:
     _reasons(console, section, "dynamics")
 
 
-def _reasons(console: Console, section: Mapping[str, Any], part: str) -> None:
+def _reasons(console: Console, section: Mapping[str, Any], part: str, mark: str = "") -> None:
     for line in tables.reasons(tables.points_of(section, part)):
-        console.print(f"  cannot say: {line}", highlight=False, markup=False)
+        console.print(f"  {mark}cannot say: {line}", highlight=False, markup=False)
     console.print()
 
 

@@ -18,12 +18,12 @@ DECIDES = 4.0
 """A difference of AICc from which the larger has "considerably less" support (Burnham and Anderson 2002)."""
 FLAT = "throughput is the same at every RTT"
 """Why nothing can be said of a profile's form."""
-_BINS = re.compile(r"^\d+ bins of (.*?); at least (\d+) are needed")
+_BINS = re.compile(r"^\d+ intervals of (.*?); at least (\d+) are needed")
 
 
 def few_bins(reason: str) -> str:
     """A reason without its number of bins, so that those of several runs are one."""
-    return _BINS.sub(r"fewer than \2 bins of \1", reason)
+    return _BINS.sub(r"fewer than \2 intervals of \1", reason)
 
 
 def phases(trace: Traces) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def points_of(section: Content, part: str) -> list[Content]:
     return found
 
 
+def above_line_rate(section: Content) -> bool:
+    """Whether the rate after a ramp-up is above the path's, as in :func:`fullpipe.model.decompose`."""
+    rate = section["path"].get("rate_bps")
+    sustained = (point.get("sustain_mean_bps") or 0.0 for point in points_of(section, "model"))
+    return rate is not None and any(bps > rate for bps in sustained)
+
+
 def said_of(transport: Content, level: float) -> list[tuple[str, str]]:
     """What there is to say of one transport in words: pairs of what it is about, and words."""
     said: list[tuple[str, str]] = []

@@ -173,7 +173,10 @@ def prediction(content: Content) -> str:
         return "cannot say: nothing arrived"
     middle = median(abs(share) for _, share in off)
     rtt, worst = max(off, key=lambda pair: abs(pair[1]))
-    return f"{100 * middle:.1f}% off (median), at most {100 * worst:+.1f}%, at {rtt:g} ms".replace("-", "−")
+    furthest = f"{100 * worst:+.1f}%".replace("-", "−") if abs(worst) >= 0.0005 else "0.0%"
+    if len(off) == 1:
+        return f"{furthest} off, at {rtt:g} ms"
+    return f"{100 * middle:.1f}% off (median), at most {furthest}, at {rtt:g} ms"
 
 
 def exponent(content: Content | None) -> str:

@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.spec import RunSpec
-from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, log_ceilings, posterior
+from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, log_ceilings, posterior, share
 from fullpipe.errors import UsageError
 
 TOLERANCE = 0.02
@@ -33,6 +33,8 @@ _CAUTION = 0.35
 """Of nearly equals the better known is chosen: by the mean less so many standard deviations."""
 _AS_GOOD = 0.9
 """A run that promises this share of the most may be taken instead, for being cheaper."""
+_LEAST = 0.01
+"""Of the ceiling: what is below that counts as that."""
 _DRAWS = 1000
 _ROUNDS = 8
 """Batches that a budget is spread over at least, whatever the number of workers: decisions need results."""
@@ -81,11 +83,10 @@ class _Kind:
 
 @dataclass
 class _View:
-    """What is known of one kind: log bit/s."""
+    """What is known of one kind: shares of each condition's highest ceiling."""
 
     kind: _Kind
     known: Posterior
-    base: Array
     cap: Array
     count: NDArray[np.int64]
     """Runs of each cell, those under way too."""
@@ -94,7 +95,7 @@ class _View:
 
     @property
     def mean(self) -> Array:
-        return np.minimum(self.known.mean + self.base, self.cap)
+        return np.minimum(self.known.mean, self.cap)
 
 
 def _condition(run: RunSpec) -> RunSpec:
@@ -142,9 +143,10 @@ def _improvement(margin: Array, sd: Array) -> Array:
 
 
 def _promise(mean: Array, cap: Array, than: float, sd: Array) -> Array:
-    """By how much each cell may exceed a value by more than the tolerance, but its cap never."""
+    """By which share each cell may exceed a value by more than the tolerance, but its cap never."""
     beyond = np.where(np.isinf(cap), 0.0, _improvement(np.where(np.isinf(cap), 0.0, mean - cap), sd))
-    return np.asarray(np.maximum(_improvement(mean - than - TOLERANCE, sd) - beyond, 0.0))
+    more = _improvement(mean - (1 + TOLERANCE) * than, sd) - beyond
+    return np.asarray(np.maximum(more, 0.0) / max(than, _LEAST))
 
 
 class Search:
@@ -220,14 +222,15 @@ class Search:
         base, cap = log_ceilings(first, [bps for found in values for bps in found])
         key = tuple(map(tuple, values))
         if self._known.get(index, ((), None))[0] != key:
-            logs = {i: [math.log(max(bps, 1.0)) - base[i] for bps in found] for i, found in enumerate(values)}
-            self._known[index] = key, posterior(features(first), Seen.of(logs))
-        known = self._known[index][1]
+            shares = {i: [share(bps, base[i]) for bps in found] for i, found in enumerate(values)}
+            self._known[index] = key, posterior(features(first), Seen.of(shares))
+        scale = np.empty(len(first))
+        for cells in kind.conditions:
+            scale[cells] = np.exp(base[cells] - base[cells].max())
         return _View(
             kind,
-            replace(known),
-            base,
-            cap,
+            self._known[index][1].scaled(scale),
+            scale * cap,
             np.array([len(found) for found in values]),
             [[run for run in runs if run not in observed and run not in failed] for runs in kind.runs],
         )
@@ -243,8 +246,8 @@ class Search:
         values, vectors = np.linalg.eigh(view.known.covariance[np.ix_(cells, cells)])
         draws = np.random.default_rng(self._seed).standard_normal((len(cells), _DRAWS))
         offsets = vectors @ (np.sqrt(np.maximum(values, 0.0))[:, None] * draws)
-        drawn = np.minimum((view.known.mean + view.base)[cells, None] + offsets, view.cap[cells, None])
-        return float(np.mean(drawn[chosen] >= drawn.max(axis=0) + math.log(1 - WITHIN)))
+        drawn = np.minimum(view.known.mean[cells, None] + offsets, view.cap[cells, None])
+        return float(np.mean(drawn[chosen] >= (1 - WITHIN) * drawn.max(axis=0)))
 
 
 def _leader(view: _View, cells: NDArray[np.int64]) -> int:

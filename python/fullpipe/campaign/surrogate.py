@@ -22,7 +22,7 @@ from fullpipe.campaign.spec import LabPath, RunSpec
 
 Array = NDArray[np.float64]
 
-CAP = math.log(1.01)
+CAP = 1.01
 """How far above its ceiling a run may come: the first window's bytes count, the time before them doesn't."""
 CC_CORRELATION = 0.3
 AUTO_CORRELATION = 0.5
@@ -186,7 +186,7 @@ def _improbability(logs: Array, of: Features, seen: Seen) -> float:
         root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         return 1e10
-    white = solve_triangular(root, seen.mean - _MEAN * of.doubt, lower=True)
+    white = solve_triangular(root, seen.mean - 1 - _MEAN * of.doubt, lower=True)
     each = spread * seen.count
     repeats = 0.5 * float((seen.squares / each + (seen.count - 1) * np.log(each)).sum())
     prior = 0.5 * float((((logs - _MEDIAN) / _SD) ** 2).sum())
@@ -205,7 +205,7 @@ def _fit(of: Features, seen: Seen) -> Array:
 
 @dataclass
 class Posterior:
-    """Log goodput over the ceiling of all cells, as known from what was seen."""
+    """Goodput over the ceiling of all cells, as known from what was seen."""
 
     mean: Array
     covariance: Array
@@ -217,6 +217,10 @@ class Posterior:
         along = self.covariance[:, cell]
         self.covariance = self.covariance - np.outer(along, along) / (along[cell] + self.noise[cell])
 
+    def scaled(self, by: Array) -> "Posterior":
+        """Of each cell's value times a factor."""
+        return Posterior(by * self.mean, np.outer(by, by) * self.covariance, by * by * self.noise)
+
     @property
     def sd(self) -> Array:
         """Standard deviation of each cell."""
@@ -226,7 +230,7 @@ class Posterior:
 def posterior(of: Features, seen: Seen) -> Posterior:
     """What is known of all cells from those seen."""
     logs = _fit(of, seen)
-    prior, mean = _kernel(of, logs), _MEAN * of.doubt
+    prior, mean = _kernel(of, logs), 1 + _MEAN * of.doubt
     noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")])) * of.quiet**2
     if len(seen.cells) == 0:
         return Posterior(mean, prior, noise)
@@ -236,8 +240,14 @@ def posterior(of: Features, seen: Seen) -> Posterior:
     return Posterior(mean, prior - along @ cho_solve(factor, along.T), noise)
 
 
+def share(bps: float, log_base: float) -> float:
+    """Goodput over what it is measured by; more than that, on a real path, counts as its logarithm does."""
+    log = math.log(max(bps, 1.0)) - log_base
+    return math.exp(log) if log < 0 else 1 + log
+
+
 def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
-    """Log bit/s that cells are measured by, and that they cannot exceed.
+    """Log bit/s that cells are measured by, and the share of it that they cannot exceed.
 
     On a real path nothing is known beforehand: the median of what was seen serves, and nothing bounds it.
     """
@@ -246,4 +256,4 @@ def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Ar
         middle = float(np.median(np.log(seen_bps))) if seen_bps else math.log(1e9)
         return np.full(len(runs), middle), np.full(len(runs), math.inf)
     logs = np.log([ceiling or 1.0 for ceiling in ceilings])
-    return logs, logs + CAP
+    return logs, np.full(len(runs), CAP)

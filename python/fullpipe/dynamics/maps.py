@@ -51,7 +51,7 @@ class Poincare:
 
     def __repr__(self) -> str:
         """The shape in one line."""
-        tilt = "none (round)" if self.tilt_deg is None else f"{self.tilt_deg:.0f}°"
+        tilt = "none (round)" if self.tilt_deg is None else f"{round(self.tilt_deg):d}°"
         return (
             f"Poincare({len(self.x)} points, SD1 {self.sd1:.3g}, SD2 {self.sd2:.3g} bit/s, tilt {tilt}, "
             f"95% ellipse {self.area:.3g} (bit/s)²)"

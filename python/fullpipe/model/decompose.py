@@ -204,7 +204,7 @@ def decompose(
         return Decomposition(float(edges[0]), observed, observed, mean, None, 1.0, mean, observed, why)
 
     if len(rates) < LEAST_BINS:
-        return cannot_say(f"{len(rates)} bins of an interval or an RTT; at least {LEAST_BINS} are needed")
+        return cannot_say(f"{len(rates)} intervals of a sample or an RTT; at least {LEAST_BINS} are needed")
     first = _level_index(rates, lengths)
     if len(rates) - first < LEAST_SUSTAINED_BINS:
         return cannot_say("the trace ends with ramp-up, or too soon after it")

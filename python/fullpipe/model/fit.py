@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.errors import UsageError
 from fullpipe.model.closed import PACKET_BYTES
+from fullpipe.units import counted
 
 Floats = NDArray[np.float64]
 Curve = Callable[[Floats], Floats]
@@ -61,7 +62,7 @@ def _points(rtt_ms: ArrayLike, throughput: ArrayLike, params: int) -> tuple[Floa
     distinct = len(np.unique(x))
     if distinct < params + 2:
         raise UsageError(
-            f"{distinct} different RTTs are too few for {params} parameters and their error; "
+            f"{counted(distinct, 'different RTT')}, too few for {params} parameters and their error; "
             f"measure at {params + 2} or more"
         )
     if not y.any():

@@ -62,6 +62,10 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
             })?;
         }
     }
+    for folder in job.folders.clone() {
+        let end = if folder.end == job::End::A { &net.a } else { &net.b };
+        end.run(move |_| root::show(&folder.path, folder.write))?;
+    }
     let progress = File::create(Path::new(OUT).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
     let running = job
         .programs

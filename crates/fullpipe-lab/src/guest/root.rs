@@ -90,6 +90,15 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
     Ok(())
 }
 
+/// Shows a folder of the host where the host has it, over whatever the guest has there.
+pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
+    // Below the guest's own /tmp it is not there yet; below what is the host's it is, and cannot be made.
+    fs::create_dir_all(folder).doing(|| format!("making a place for {}", folder.display()))?;
+    let flags = if write { MsFlags::empty() } else { MsFlags::MS_RDONLY };
+    mount(Some("none"), folder, Some("hostfs"), flags, Some(folder))
+        .doing(|| format!("mounting the host's {}", folder.display()))
+}
+
 /// Writes a file below /proc/sys.
 pub(super) fn set(name: &str, value: &str) -> Fallible<()> {
     fs::write(format!("/proc/sys/{name}"), value).doing(|| format!("setting {} to {value}", name.replace('/', ".")))

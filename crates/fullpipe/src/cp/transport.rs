@@ -48,6 +48,19 @@ pub struct Chosen {
 const LOCAL_S: f64 = 0.5e-3;
 
 impl Args {
+    /// As words of a command line.
+    pub fn passed_on(&self) -> Vec<(&'static str, String)> {
+        let mut words = Vec::new();
+        let mut add = |flag, value: Option<String>| words.extend(value.map(|value| (flag, value)));
+        add("--cc", self.cc.clone());
+        add("--streams", self.streams.map(|n| n.to_string()));
+        add("--buffer", self.buffer.map(|b| b.to_string()));
+        add("--pacing", self.pacing.map(|p| p.to_string()));
+        add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
+        add("--rate", self.rate.map(|rate| rate.to_string()));
+        words
+    }
+
     /// Chooses for a round-trip time and what both kernels allow.
     pub fn choose(&self, rtt_s: f64, sender: &Limits, receiver: &Limits) -> Result<Chosen> {
         let mut why = Vec::new();

@@ -1,0 +1,84 @@
+//! The token and the key of a standing server, in two files that only their owner may read.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rand::RngExt;
+
+use crate::client::Token;
+use crate::error::{TransferError, local};
+use crate::secure::Identity;
+
+/// The private key, and the certificate.
+fn key_file(token: &Path) -> PathBuf {
+    let mut name = token.as_os_str().to_owned();
+    name.push(".key");
+    PathBuf::from(name)
+}
+
+/// Reads a server's token and key, or makes both.
+///
+/// # Errors
+/// A file cannot be read or made, or does not hold what it should.
+pub fn load_or_make(file: &Path) -> Result<(Token, Identity), TransferError> {
+    let key = key_file(file);
+    let what = |what: &str, file: &Path| local(format!("{what} {}", file.display()));
+    match (fs::read_to_string(file), fs::read(&key)) {
+        (Ok(text), Ok(bytes)) => {
+            let token: Token = text.parse()?;
+            let (key_der, certificate): (Vec<u8>, Vec<u8>) = postcard::from_bytes(&bytes).map_err(|_| damaged(&key))?;
+            let identity = Identity { certificate, key: key_der };
+            if identity.fingerprint() != token.fingerprint {
+                return Err(TransferError::Usage(format!(
+                    "{} and {} do not belong together; remove both to have new ones made",
+                    file.display(),
+                    key.display()
+                )));
+            }
+            Ok((token, identity))
+        }
+        (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {
+            let identity = Identity::new()?;
+            let token = Token { secret: rand::rng().random(), fingerprint: identity.fingerprint() };
+            if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                fs::create_dir_all(folder).map_err(what("cannot make folder", folder))?;
+            }
+            let bytes = postcard::to_allocvec(&(&identity.key, &identity.certificate)).unwrap_or_default();
+            write(&key, &bytes).map_err(what("cannot write", &key))?;
+            write(file, format!("{token}\n").as_bytes()).map_err(what("cannot write", file))?;
+            Ok((token, identity))
+        }
+        (Err(e), _) => Err(what("cannot read", file)(e)),
+        (_, Err(e)) => Err(what("cannot read", &key)(e)),
+    }
+}
+
+fn damaged(file: &Path) -> TransferError {
+    TransferError::Usage(format!("{} is damaged; remove it and its token to have new ones made", file.display()))
+}
+
+fn write(file: &Path, content: &[u8]) -> io::Result<()> {
+    let mut to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    to.write_all(content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/token");
+        let (token, identity) = load_or_make(&file).unwrap();
+        let (again, same) = load_or_make(&file).unwrap();
+        assert_eq!(token, again);
+        assert_eq!(identity.certificate, same.certificate);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600);
+        fs::write(&file, "fp1-x").unwrap();
+        assert!(load_or_make(&file).is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! A copy in the testbed: this program at both ends of an emulated path, real files of this host.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use fullpipe_lab::{Lab, LabCopy};
+use fullpipe_path::{ExitClass, LabPath, Time};
+
+use super::endpoint::Place;
+use crate::failure::Failure;
+use crate::output::{self, errln};
+use crate::{Result, progress};
+
+/// Copies, and prints what the near end in the guest prints.
+pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
+    let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
+    // Its own words, but for those that name places and those that are for this end.
+    words.extend(args.passed_on());
+    words.push("--".into());
+    let mut sources = Vec::new();
+    for place in from {
+        let Place::Local(source) = place else {
+            return Err(Failure::new(ExitClass::Usage, "what goes into the testbed must be on this host"));
+        };
+        let whole = absolute(source)?;
+        let kept = if whole.is_dir() { whole.clone() } else { whole.parent().unwrap_or(Path::new("/")).to_owned() };
+        sources.push(kept);
+        words.push(text(&whole, source)?);
+    }
+    let folder = target(to)?;
+    let name = String::from_utf8_lossy(to).into_owned();
+    let wanted = if name.starts_with('/') { name } else { format!("{}/{name}", current()?.display()) };
+    words.push(format!("fullpipe://10.0.2.1{wanted}"));
+    let lab = Lab::open(path.kernel.as_deref())?.with_memory(None);
+    let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
+    let copy = LabCopy { path, seed: args.seed, words, sources, target: folder };
+    let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
+        bar.set_message(format!(
+            "{seconds:.1} s of virtual time, {:.2} GB through the bottleneck",
+            bytes as f64 * 1e-9
+        ));
+    })?;
+    bar.finish_and_clear();
+    output::out(format_args!("{}", copied.stdout));
+    let (said, error) = match copied.stderr.rsplit_once("error: ") {
+        Some((said, error)) if copied.code != 0 => (said, Some(error.trim())),
+        _ => (copied.stderr.as_str(), None),
+    };
+    for line in said.lines() {
+        errln!("{line}");
+    }
+    if !args.quiet && !args.json && copied.code == 0 {
+        errln!(
+            "in the testbed: {:.3} s of virtual time, {} packets dropped at the bottleneck's queue",
+            copied.report.seconds,
+            copied.report.forward.drops
+        );
+    }
+    match copied.code {
+        0 => Ok(()),
+        code => {
+            let class = ExitClass::from_code(code).unwrap_or(ExitClass::Lab);
+            Err(Failure::new(class, error.unwrap_or("the copy in the testbed failed")))
+        }
+    }
+}
+
+fn current() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, format!("finding the current folder: {e}")))
+}
+
+fn absolute(source: &[u8]) -> Result<PathBuf> {
+    let path = current()?.join(OsStr::from_bytes(source));
+    let shown = || fullpipe_transfer::item::printable(source);
+    std::fs::metadata(&path).map_err(|e| Failure::new(ExitClass::Usage, format!("{}: {e}", shown())))?;
+    Ok(path)
+}
+
+fn text(path: &Path, source: &[u8]) -> Result<String> {
+    path.to_str().map(str::to_owned).ok_or_else(|| {
+        let shown = fullpipe_transfer::item::printable(source);
+        Failure::new(ExitClass::Usage, format!("{shown}: the testbed's command line takes only UTF-8; name its folder"))
+    })
+}
+
+/// The folder of this host that the far end writes to: it must be there, and this user's to write.
+fn target(to: &[u8]) -> Result<PathBuf> {
+    let whole = current()?.join(OsStr::from_bytes(to));
+    let folder = if whole.is_dir() { Some(whole.as_path()) } else { whole.parent() };
+    let there = folder.and_then(|folder| std::fs::canonicalize(folder).ok()).filter(|folder| folder.is_dir());
+    there.ok_or_else(|| {
+        let shown = fullpipe_transfer::item::printable(to);
+        Failure::new(
+            ExitClass::Usage,
+            format!("{shown}: its folder does not exist on this host, where the far end writes"),
+        )
+    })
+}
