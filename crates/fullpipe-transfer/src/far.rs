@@ -250,10 +250,12 @@ pub(crate) fn receive(
 ) -> Result<(Summary, Vec<Left>), TransferError> {
     let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
     session.listen(input, receiver.clone())?;
-    session.watch(stall, &mut || {
+    let ended = session.watch(stall, &mut || {
         receiver.tell_progress();
         tick();
-    })?;
+    });
+    receiver.release();
+    ended?;
     let (summary, left, _) = receiver.summary();
     Ok((summary, left))
 }

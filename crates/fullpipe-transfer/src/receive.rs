@@ -7,10 +7,11 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
-use nix::fcntl::{FallocateFlags, OFlag};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag};
 
 use crate::error::{Left, TransferError, local};
 use crate::files::{self, Root};
@@ -35,6 +36,7 @@ pub struct Destination {
     journal_name: PathBuf,
     past: Past,
     transfer: u64,
+    lock: Flock<File>,
 }
 
 impl Destination {
@@ -47,13 +49,11 @@ impl Destination {
         let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
         let file = root.open_at(&journal_name, how, 0o600).map(File::from);
         let file = file.map_err(local(format!("cannot write to {shown}")))?;
-        let locked = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock);
-        let file = locked.map_err(|_| TransferError::Busy(shown.to_owned()))?;
-        // The lock stays as long as any descriptor of the file does.
-        let kept = file.try_clone().map_err(local("opening the journal"))?;
-        std::mem::forget(file);
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|_| TransferError::Busy(shown.to_owned()))?;
+        let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, past) = Journal::open(kept).map_err(local("reading the journal"))?;
-        Ok(Destination { root, rename, journal, journal_name, past, transfer })
+        Ok(Destination { root, rename, journal, journal_name, past, transfer, lock })
     }
 
     /// Whether an earlier attempt has left something.
@@ -103,6 +103,9 @@ pub struct Receiver {
     end: Mutex<EndState>,
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::Sender<Vec<FileItem>>>>,
+    lock: Mutex<Option<Flock<File>>>,
+    /// Threads that write.
+    running: AtomicUsize,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -143,6 +146,8 @@ impl Receiver {
             end: Mutex::new(EndState { streams: n, all_sent: false, left: Vec::new(), left_total: 0 }),
             summary: Mutex::default(),
             offers: Mutex::new(Some(offers)),
+            lock: Mutex::new(Some(to.lock)),
+            running: AtomicUsize::new(n + 1),
             counters,
         });
         let most = block_size(&options, n).max(SMALL);
@@ -151,6 +156,7 @@ impl Receiver {
             thread("stream", move || {
                 let result = receiver.stream(stream, most).and_then(|()| receiver.part_over(true));
                 receiver.check(result);
+                receiver.running.fetch_sub(1, Ordering::SeqCst);
             })?;
         }
         let answering = receiver.clone();
@@ -160,6 +166,7 @@ impl Receiver {
                 let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
                 answering.check(result);
             }
+            answering.running.fetch_sub(1, Ordering::SeqCst);
         })?;
         Ok(receiver)
     }
@@ -168,6 +175,20 @@ impl Receiver {
     pub fn summary(&self) -> (Summary, Vec<Left>, u64) {
         let mut end = lock(&self.end);
         (std::mem::take(&mut lock(&self.summary)), std::mem::take(&mut end.left), end.left_total)
+    }
+
+    /// Lets the next attempt have the destination, in this process perhaps. To be called when the session
+    /// is over; keeps it if a thread does not come to its end, since that may still write.
+    pub(crate) fn release(&self) {
+        lock(&self.offers).take();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.running.load(Ordering::SeqCst) > 0 {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        lock(&self.lock).take();
     }
 
     /// Tells the sender how far it is.
