@@ -372,13 +372,21 @@ impl Receiver {
         if large.values().filter(|slot| slot.is_some()).count() > MOST_LARGE {
             return Err(self.damaged("more files at once than there should be"));
         }
-        let slot = match timed(&self.counters.disk_ns, || self.open(item)) {
-            Ok(opened) => {
-                lock(&opened.state).ended = lock(&self.early).remove(&id);
+        let ended = lock(&self.early).remove(&id);
+        // Of a file that is given up already, what still comes is let pass; the sender knows.
+        let given_up = matches!(ended, Some(Some(_)));
+        let opened = if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open(item))) };
+        let slot = match opened {
+            None => None,
+            Some(Ok(opened)) => {
+                lock(&opened.state).ended = ended;
                 Some(Arc::new(opened))
             }
-            Err(e) => {
+            Some(Err(e)) => {
                 self.leave(item.name.bytes(), &e)?;
+                if ended.is_some() {
+                    self.session.send(&Message::FileDone { id })?;
+                }
                 None
             }
         };
@@ -488,19 +496,23 @@ impl Receiver {
     }
 
     fn file_end(&self, id: u64, failed: Option<String>) -> Result<(), TransferError> {
-        let slot = lock(&self.large).get(&id).cloned();
-        match slot {
+        // Held until it is clear that no block has come: a stream looks for this word under the same lock.
+        let slots = lock(&self.large);
+        match slots.get(&id).cloned() {
             Some(Some(large)) => {
+                drop(slots);
                 lock(&large.state).ended = Some(failed);
                 self.close(id, &large)
             }
             Some(None) => {
+                drop(slots);
                 self.session.send(&Message::FileDone { id })?;
                 self.part_over(false)
             }
             None => {
                 let failed_at_once = failed.is_some();
                 lock(&self.early).insert(id, failed);
+                drop(slots);
                 if failed_at_once { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
             }
         }
