@@ -156,9 +156,7 @@ fn prepare(
     check(&setup, options)?;
     let role = match &setup.task {
         Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
-        Task::Pull(paths) => {
-            Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
-        }
+        Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
     };
     let connect: Connect = loop {
         match hear(session, input)? {
@@ -300,6 +298,21 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     }
     let name = Name::try_from(parts.join(&b'/'));
     name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
+}
+
+/// Sources as typed, no two of which would have the same name at the other end.
+///
+/// # Errors
+/// As with [`place`]; or two have the same name.
+pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
+    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut known = std::collections::HashSet::new();
+    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
+        None => Ok(places),
+        Some(top) => {
+            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
+        }
+    }
 }
 
 /// A source as typed.

@@ -375,7 +375,8 @@ impl Receiver {
         let ended = lock(&self.early).remove(&id);
         // Of a file that is given up already, what still comes is let pass; the sender knows.
         let given_up = matches!(ended, Some(Some(_)));
-        let opened = if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open(item))) };
+        let opened =
+            if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open_apart(item, &large))) };
         let slot = match opened {
             None => None,
             Some(Ok(opened)) => {
@@ -392,6 +393,14 @@ impl Receiver {
         };
         large.insert(id, slot.clone());
         Ok(slot)
+    }
+
+    /// Two that are written at once under one name would be mixed.
+    fn open_apart(&self, item: &FileItem, others: &HashMap<u64, Slot>) -> io::Result<Large> {
+        if others.values().flatten().any(|other| other.item.name == item.name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another source brings a file of this name"));
+        }
+        self.open(item)
     }
 
     fn open(&self, item: &FileItem) -> io::Result<Large> {
