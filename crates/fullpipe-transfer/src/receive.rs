@@ -411,7 +411,7 @@ impl Receiver {
         let kept = lock(&self.kept).remove(&key);
         let file = create(&folder, &partial, kept.is_none())?;
         file.set_len(item.size)?;
-        if kept.is_none() && !files::in_memory(&file) {
+        if kept.is_none() && !item.sparse && !files::in_memory(&file) {
             // A disk that is too small is found out now. Not every file system can promise room.
             match nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64) {
                 Err(nix::errno::Errno::ENOSPC) => return Err(nix::errno::Errno::ENOSPC.into()),
@@ -606,9 +606,14 @@ impl Receiver {
     // Folders, links and the end
 
     fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
-        match self.named(name).and_then(|name| self.root.folder(Some(&name))) {
-            Ok(_) => {
-                let record = Record::Folder { name: name.clone(), meta };
+        let made = self.named(name).and_then(|name| {
+            let folder = File::from(self.root.folder(Some(&name))?);
+            files::set_xattrs(&folder, &meta)
+        });
+        match made {
+            Ok(()) => {
+                // They may be longer than a record, and need not wait.
+                let record = Record::Folder { name: name.clone(), meta: Meta { xattrs: Vec::new(), ..meta } };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
             Err(e) => self.leave(name.bytes(), &e),
