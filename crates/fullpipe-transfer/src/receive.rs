@@ -188,15 +188,18 @@ impl Receiver {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
+        // After a success there is no journal any more; after a failure this is what it knows too little.
+        let _ = lock(&self.journal).flush();
         lock(&self.lock).take();
     }
 
-    /// Tells the sender how far it is.
+    /// Tells the sender, and the journal, how far it is.
     pub fn tell_progress(&self) {
         let bytes = self.counters.done_bytes.load(Ordering::Relaxed);
         let files = self.counters.done_files.load(Ordering::Relaxed);
         if !self.session.is_over() {
             self.check(self.session.send(&Message::Progress { bytes, files, times: self.counters.times() }));
+            self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
         }
     }
 
