@@ -324,7 +324,13 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
     let last = trimmed.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let plain = !matches!(last, b"" | b"." | b".." | b"~");
     let top = if plain { Name::try_from(last.to_vec()).ok() } else { None };
-    let failed = |e| local(format!("cannot open {}", printable(path)))(e);
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        // As where the folder is there, and the file in it is not.
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
+        }
+        _ => local(format!("cannot open {}", printable(path)))(e),
+    };
     match realm {
         Realm::User(base) => {
             let whole = resolve(path, base);
@@ -382,7 +388,13 @@ fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, Trans
                 if path.exists() {
                     return Err(wrong("a file stands where a folder is needed"));
                 }
-                std::fs::create_dir_all(&path).map_err(local(format!("cannot make folder {shown}")))?;
+                match std::fs::create_dir_all(&path) {
+                    // A slash behind a file's name hides the file above.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
+                        return Err(wrong("a file stands where a folder is needed"));
+                    }
+                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
+                }
                 (Root::open(&path, false), None)
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
