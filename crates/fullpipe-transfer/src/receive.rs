@@ -79,6 +79,9 @@ struct LargeState {
     covered: u64,
     /// The sender's last word on it.
     ended: Option<Option<String>>,
+    /// A block was not what its digest says. If the source has changed meanwhile, that is why: pages of the
+    /// cache that are sent without a copy change on their way. The sender's last word tells.
+    damaged: bool,
     over: bool,
 }
 
@@ -454,7 +457,11 @@ impl Receiver {
             // The sender gives the reason with its last word on the file.
             return Ok(());
         }
-        self.verify(trailer, digest, "a block")?;
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            let Some(large) = slot else { return Ok(()) };
+            lock(&large.state).damaged = true;
+            return self.close(id, &large);
+        }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         if let (Some(large), Some(e)) = (&slot, failed) {
@@ -482,6 +489,9 @@ impl Receiver {
             let mut state = lock(&large.state);
             let Some(ended) = &state.ended else { return Ok(()) };
             let failed = ended.clone();
+            if state.damaged && failed.is_none() {
+                return Err(self.damaged("a block"));
+            }
             if state.over || (failed.is_none() && state.covered < large.item.size) {
                 return Ok(());
             }
