@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::host::{Host, Running, journalled, until};
-use crate::tree::{bytes, leftovers, only, same, write};
+use crate::tree::{bytes, date, leftovers, only, same, write};
 
 const MIB: usize = 1 << 20;
 /// Of the files that are cut off in the middle.
@@ -99,7 +99,7 @@ fn a_tree_goes_on_too() {
     let host = Host::start();
     let tree = host.file("tree");
     for i in 0..300 {
-        write(tree.join(format!("{}/{i}", i % 10)), bytes(20_000, i as u64));
+        write(tree.join(format!("{}/{i}", i % 10)), bytes(5_000, i as u64));
     }
     for i in 0..8 {
         write(tree.join(format!("large/{i}")), bytes(5 * MIB, i as u64));
@@ -113,11 +113,11 @@ fn a_tree_goes_on_too() {
     for _ in 0..3 {
         let running = again(SLOW).start();
         let before = journalled(&host.file("to"));
-        until("blocks in the journal", || journalled(&host.file("to")) > before + 150);
+        until("blocks in the journal", || journalled(&host.file("to")) > before + 2500);
         running.kill();
     }
     let done = again("").ok();
-    assert!(done.number("skipped") > 0 && done.number("bytes") < 40 * MIB as u64, "{}", done.out);
+    assert!(done.number("skipped") > 0 && done.number("bytes") < 35 * MIB as u64, "{}", done.out);
     assert_eq!(done.number("files"), 308);
     same(&tree, &host.file("to/tree"));
     assert!(leftovers(&host.file("to")).is_empty());
@@ -189,12 +189,14 @@ fn a_source_that_shrinks() {
 fn many_sources_that_shrink_hang_nothing() {
     // Their last words may arrive before their first blocks.
     let host = Host::start();
-    for i in 0..40 {
-        write(host.file("tree").join(i.to_string()), bytes(2 * MIB, i as u64));
+    for i in 0..30 {
+        write(host.file("tree").join(i.to_string()), bytes(2 * MIB, i));
     }
-    let running = host.cp().words("-r --stall 20s -n 2 --pacing 150mbit --json").arg(host.file("tree")).arg(host.far("to")).start();
+    let mut cp = host.cp();
+    cp.words("-r --stall 20s -n 2 --pacing 150mbit --json").arg(host.file("tree")).arg(host.far("to"));
+    let running = cp.start();
     until("the first blocks", || journalled(&host.file("")) > 200);
-    for i in 0..40 {
+    for i in 0..30 {
         let file = File::options().write(true).open(host.file("tree").join(i.to_string())).unwrap();
         file.set_len(MIB as u64 + 5).unwrap();
     }
@@ -203,10 +205,43 @@ fn many_sources_that_shrink_hang_nothing() {
     for entry in fs::read_dir(host.file("to")).unwrap() {
         let path = entry.unwrap().path();
         // Those that were read before are whole.
-        assert_eq!(fs::read(&path).unwrap(), bytes(2 * MIB, path.file_name().unwrap().to_str().unwrap().parse().unwrap()));
+        let seed = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        assert!(fs::read(&path).unwrap() == bytes(2 * MIB, seed), "{}", path.display());
     }
-    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to/")).ok();
-    same(&host.file("tree"), &host.file("to/tree"));
+    host.cp().arg("-r").arg(host.file("tree/.")).arg(host.far("to/")).ok();
+    date(host.file("tree"), 7, 7);
+    date(host.file("to"), 7, 7);
+    same(&host.file("tree"), &host.file("to"));
+}
+
+#[test]
+fn a_source_that_never_rests() {
+    // Not encrypted, pages of the cache go out by themselves, and may change behind the digest's back.
+    for how in ["--no-encrypt", "--stall 60s"] {
+        let host = Host::start();
+        write(host.file("tree/busy"), bytes(40 * MIB, 1));
+        write(host.file("tree/calm"), bytes(3 * MIB, 2));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = File::options().write(true).open(host.file("tree/busy")).unwrap();
+                for i in (0u64..).take_while(|_| !over.load(std::sync::atomic::Ordering::SeqCst)) {
+                    file.write_all_at(&i.to_le_bytes(), i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (40 * MIB as u64 - 8))
+                        .unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            let done =
+                host.cp().words(how).words("--pacing 300mbit -r").arg(host.file("tree")).arg(host.far("to")).run();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert!(done.err.contains("left: tree/busy: it changed while it was read"), "{how}: {}", done.err);
+            assert_eq!(done.code(), 1, "{how}: {}", done.err);
+        });
+        only(&host.file("to"), &["calm"]);
+        host.cp().words(how).arg("-r").arg(host.file("tree/.")).arg(host.far("to")).ok();
+        same(&host.file("tree/busy"), &host.file("to/busy"));
+        same(&host.file("tree/calm"), &host.file("to/calm"));
+    }
 }
 
 /// A small file system in memory.
@@ -216,7 +251,12 @@ impl Small {
     fn mount(at: PathBuf, size: &str) -> Option<Small> {
         fs::create_dir_all(&at).unwrap();
         let mounted = nix::unistd::geteuid().is_root()
-            && Command::new("mount").args(["-t", "tmpfs", "-o", size, "fullpipe-test"]).arg(&at).status().unwrap().success();
+            && Command::new("mount")
+                .args(["-t", "tmpfs", "-o", size, "fullpipe-test"])
+                .arg(&at)
+                .status()
+                .unwrap()
+                .success();
         if !mounted {
             eprintln!("not tested: no small file system can be mounted here");
         }
@@ -278,16 +318,27 @@ fn the_same_command_twice_at_once() {
         let host = Host::start();
         write(host.file("large"), bytes(LARGE, 7));
         fs::create_dir(host.file("to")).unwrap();
-        let first = repeat(&host, push, "--pacing 50mbit").start();
+        let first = repeat(&host, push, "--pacing 40mbit --block 1MiB").start();
         some_blocks(&host.file("to"));
-        let second = repeat(&host, push, "").run();
-        let first = first.wait();
-        assert_eq!(first.code(), 0, "{}", first.err);
-        assert_eq!(second.code(), if push { 4 } else { 3 }, "{}", second.err);
-        assert!(second.err.contains("another fullpipe is writing to "), "{}", second.err);
-        same(&host.file("large"), &host.file("to/large"));
-        only(&host.file("to"), &["large"]);
+        repeat(&host, push, "").fails(if push { 4 } else { 3 }, "another fullpipe is writing to ");
+        // Whatever becomes of the first, the second has harmed nothing.
+        first.kill();
+        goes_on(&host, push);
     }
+}
+
+#[test]
+fn two_that_start_at_the_same_moment() {
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    // The second waits for a moment: the first is soon over.
+    let both = [repeat(&host, true, "").start(), repeat(&host, true, "").start()].map(Running::wait);
+    for done in both {
+        assert!(done.code() == 0 || done.err.contains("another fullpipe is writing to "), "{}", done.err);
+    }
+    same(&host.file("large"), &host.file("to/large"));
+    only(&host.file("to"), &["large"]);
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn client(at: &Path, user: &str, port: u16) -> String {
          Host unknown\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/host_key\n\
          Host closed\n HostName 127.0.0.1\n Port 1\n\
          Host *\n User {user}\n IdentitiesOnly yes\n IdentityAgent none\n StrictHostKeyChecking no\n\
-         UserKnownHostsFile /dev/null\n GlobalKnownHostsFile /dev/null\n BatchMode yes\n LogLevel ERROR\n",
+         UserKnownHostsFile /dev/null\n GlobalKnownHostsFile /dev/null\n BatchMode yes\n LogLevel ERROR\n \
+         KexAlgorithms curve25519-sha256\n",
         at.display()
     );
     fs::write(at.join("ssh_config"), text).unwrap();
