@@ -18,6 +18,15 @@ const LARGE: usize = 48 * MIB;
 /// So that there is a middle.
 const SLOW: &str = "--pacing 150mbit";
 
+/// Both ways at once: push, or not.
+fn both_ways(test: impl Fn(bool) + Sync) {
+    std::thread::scope(|scope| {
+        let pull = scope.spawn(|| test(false));
+        test(true);
+        pull.join().unwrap();
+    });
+}
+
 /// Waits until some blocks are finished, and few.
 fn some_blocks(folder: &Path) {
     until("blocks in the journal", || journalled(folder) > 200);
@@ -54,11 +63,11 @@ fn goes_on(host: &Host, push: bool) {
 
 #[test]
 fn a_killed_client_goes_on() {
-    for push in [true, false] {
+    both_ways(|push| {
         let host = Host::start();
         slow(&host, push).kill();
         goes_on(&host, push);
-    }
+    });
 }
 
 #[test]
@@ -74,7 +83,7 @@ fn an_interrupted_client_goes_on() {
 
 #[test]
 fn a_killed_far_end_is_started_again() {
-    for push in [true, false] {
+    both_ways(|push| {
         let host = Host::start();
         let (program, ids) = host.known_by_id();
         write(host.file("large"), bytes(LARGE, 7));
@@ -91,7 +100,7 @@ fn a_killed_far_end_is_started_again() {
         assert!(done.number("bytes") < LARGE as u64, "push {push}: {}", done.out);
         only(&host.file("to"), &["large"]);
         same(&host.file("large"), &host.file("to/large"));
-    }
+    });
 }
 
 #[test]
@@ -180,9 +189,9 @@ fn a_source_that_is_written_to() {
 #[test]
 fn a_source_that_shrinks() {
     let truncate = |path: &Path| File::options().write(true).open(path).unwrap().set_len(20 * MIB as u64).unwrap();
-    for push in [true, false] {
+    both_ways(|push| {
         changed(push, truncate, "it became shorter while it was read");
-    }
+    });
 }
 
 #[test]
@@ -277,7 +286,8 @@ impl Drop for Small {
 
 #[test]
 fn a_full_disk() {
-    for (push, code) in [(true, 4), (false, 5)] {
+    both_ways(|push| {
+        let code = if push { 4 } else { 5 };
         let host = Host::start();
         let Some(small) = Small::mount(host.file("to"), "size=20m") else { return };
         write(host.file("large"), bytes(30 * MIB, 7));
@@ -309,12 +319,12 @@ fn a_full_disk() {
         assert!(done.number("skipped") > 10, "{}", done.out);
         same(&host.file("tree"), &host.file("to/tree"));
         assert!(leftovers(&host.file("to")).is_empty());
-    }
+    });
 }
 
 #[test]
 fn the_same_command_twice_at_once() {
-    for push in [true, false] {
+    both_ways(|push| {
         let host = Host::start();
         write(host.file("large"), bytes(LARGE, 7));
         fs::create_dir(host.file("to")).unwrap();
@@ -324,7 +334,7 @@ fn the_same_command_twice_at_once() {
         // Whatever becomes of the first, the second has harmed nothing.
         first.kill();
         goes_on(&host, push);
-    }
+    });
 }
 
 #[test]

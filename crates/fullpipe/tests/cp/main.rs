@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod content;
+mod far_input;
 mod faults;
 mod host;
 mod names;

@@ -1,7 +1,5 @@
 //! The far end of a transfer, told nonsense: it says so and ends; it never hangs, never panics.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 const RUNS: u64 = 200;
-/// Far more than it needs: streams that nobody connects are waited for for 30 s.
+/// Far more than it needs.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn frame(message: &Message) -> Vec<u8> {
@@ -114,7 +112,7 @@ fn far(words: &[u8], close: bool) -> (Option<i32>, String) {
     let mut input = child.stdin.take().unwrap();
     // It may have heard enough before the end.
     let _ = input.write_all(words);
-    let kept = if close { None } else { Some(input) };
+    let kept = Some(input).filter(|_| !close);
     let began = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -168,17 +166,4 @@ fn nonsense_is_not_waited_out() {
         let (code, said) = far(&words, false);
         assert!(matches!(code, Some(2..=5)), "{code:?}: {said}");
     }
-}
-
-#[test]
-fn a_client_that_never_connects_its_streams_is_left() {
-    let dir = tempfile::tempdir().unwrap();
-    let transport = Transport { cc: "cubic".into(), streams: 4, buffer: Buffer::Auto, pacing: None };
-    let connect = frame(&Message::Connect(Box::new(Connect { transport, rtt_ns: 1, offer: false })));
-    let words = [hello(), setup(dir.path(), true), connect].concat();
-    let began = Instant::now();
-    let (code, said) = far(&words, false);
-    assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("waiting for the streams"), "{said}");
-    assert!(began.elapsed() < Duration::from_secs(45));
 }
