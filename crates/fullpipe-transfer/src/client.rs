@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::NetError;
+use fullpipe_net::{NetError, Seen};
 use fullpipe_path::Transport;
 
 use crate::error::{Left, TransferError, system};
@@ -122,6 +122,19 @@ pub struct Finished {
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// What both ends have seen, where samples were wanted.
+    pub trace: Option<TraceOfBoth>,
+}
+
+/// What both ends have seen.
+#[derive(Debug)]
+pub struct TraceOfBoth {
+    /// This end's `CLOCK_MONOTONIC` when it began.
+    pub zero_ns: u64,
+    /// The sending end.
+    pub sender: Seen,
+    /// The receiving end.
+    pub receiver: Seen,
 }
 
 /// A control connection.
@@ -288,6 +301,29 @@ fn first_words(line: &mut Line) -> Result<Message, TransferError> {
     proto::receive(&mut *line.input).map_err(|e| lost(&line.peer, e))
 }
 
+/// What a look at the far end tells.
+pub struct Looked {
+    /// Round-trip time, seconds.
+    pub rtt_s: f64,
+    /// What this kernel allows.
+    pub ours: Limits,
+    /// What the far one does.
+    pub theirs: Limits,
+}
+
+/// Looks at the far end, and moves nothing.
+///
+/// # Errors
+/// It cannot be reached, or does not want to talk.
+pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferError> {
+    let mut line = dial(endpoint)?;
+    let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+    let session = Session::new(line.peer.clone(), output);
+    let (theirs, rtt_s) = greet(endpoint, options, Task::Look, &session, &mut line)
+        .map_err(|error| if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error })?;
+    Ok(Looked { rtt_s, ours: join::hello().limits, theirs })
+}
+
 /// Does it, once.
 ///
 /// # Errors
@@ -301,6 +337,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             Mine::Receive(Box::new(far::destination(&here, target)?), Task::Pull(sources.clone()))
         }
     };
+    let sends = matches!(mine, Mine::Send(..));
     let mut line = dial(order.endpoint)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
@@ -331,7 +368,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
-    let (summary, left) = match mine {
+    let outcome = match mine {
         Mine::Send(places, _) => {
             untimed(&line)?;
             far::send(&session, input, order.options, places, streams, offer, counters, stall, &mut tick)?
@@ -341,7 +378,12 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             far::receive(&session, input, order.options, *to, streams, counters, stall, &mut tick)?
         }
     };
-    Ok(Finished { summary, left, transport, rtt_s })
+    let far::Outcome { summary, left, seen, told } = outcome;
+    let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
+        let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
+        TraceOfBoth { zero_ns, sender, receiver }
+    });
+    Ok(Finished { summary, left, transport, rtt_s, trace })
 }
 
 /// From here on the session watches for stalls.
@@ -362,6 +404,34 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     }
 }
 
+/// First words: what is wanted, who the far end is, and how far away.
+fn greet(
+    endpoint: &Endpoint,
+    options: Options,
+    task: Task,
+    session: &Arc<Session>,
+    line: &mut Line,
+) -> Result<(Limits, f64), TransferError> {
+    let secret = match endpoint {
+        Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
+        _ => Vec::new(),
+    };
+    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
+    session.send(&Message::Hello(join::hello()))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options: options, secret })))?;
+    let theirs = match first_words(line)? {
+        Message::Hello(hello) => join::greet(&session.peer, hello)?,
+        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
+        other => return Err(session.unexpected(&other)),
+    };
+    let rtt_s = match &line.socket {
+        Some(socket) => tcp_round_trip(socket),
+        None => None,
+    };
+    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
+    Ok((theirs, rtt_s))
+}
+
 type Introduced = (Transport, f64, Vec<secure::Stream>, bool);
 
 fn introduce(
@@ -374,23 +444,7 @@ fn introduce(
         Mine::Send(_, task) => (task.clone(), true, false),
         Mine::Receive(to, task) => (task.clone(), false, to.has_past()),
     };
-    let secret = match order.endpoint {
-        Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
-        _ => Vec::new(),
-    };
-    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
-    session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options: order.options, secret })))?;
-    let theirs = match first_words(line)? {
-        Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
-        other => return Err(session.unexpected(&other)),
-    };
-    let rtt_s = match &line.socket {
-        Some(socket) => tcp_round_trip(socket),
-        None => None,
-    };
-    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
+    let (theirs, rtt_s) = greet(order.endpoint, order.options, task, session, line)?;
     let ours = join::hello().limits;
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };

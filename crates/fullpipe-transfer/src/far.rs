@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use fullpipe_path::Transport;
 use rand::RngExt;
 
+use fullpipe_net::Seen;
+
 use crate::error::{Left, TransferError, local};
 use crate::files::Root;
 use crate::item::{Name, printable};
@@ -65,7 +67,7 @@ pub fn serve(
     output: Box<dyn Write + Send>,
     peer: String,
     options: &FarOptions,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     serve_session(&Session::new(peer, output), input, options, &|| Ok(()))
 }
 
@@ -75,7 +77,7 @@ fn serve_session(
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let served = prepare(session, &mut *input, options).and_then(|ready| untimed().map(|()| ready));
     match served {
         Ok(ready) => run(session, input, ready),
@@ -96,7 +98,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
     socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
@@ -156,6 +158,8 @@ fn prepare(
     check(&setup, options)?;
     let role = match &setup.task {
         Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
+        // The client goes when it has seen enough.
+        Task::Look => Role::Send(Vec::new()),
         Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
     };
     let connect: Connect = loop {
@@ -219,11 +223,7 @@ fn streams(
     join::accept(session, &listener, transport.streams, &guard, &token)
 }
 
-fn run(
-    session: &Arc<Session>,
-    input: Box<dyn Read + Send>,
-    ready: Ready,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+fn run(session: &Arc<Session>, input: Box<dyn Read + Send>, ready: Ready) -> Result<Outcome, TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
     match ready.role {
@@ -232,6 +232,19 @@ fn run(
             send(session, input, ready.options, places, ready.streams, ready.offer, counters, stall, &mut || {})
         }
     }
+}
+
+/// How a transfer went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// At the receiver.
+    pub summary: Summary,
+    /// What the sender could not read.
+    pub left: Vec<Left>,
+    /// What this end has seen, and when it began, where samples were wanted.
+    pub(crate) seen: Option<(u64, Seen)>,
+    /// What the other has told.
+    pub(crate) told: Option<Seen>,
 }
 
 /// Receives until the end. `tick` is called now and then.
@@ -245,7 +258,7 @@ pub(crate) fn receive(
     counters: Arc<Counters>,
     stall: Duration,
     tick: &mut dyn FnMut(),
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
     session.listen(input, receiver.clone())?;
     let ended = session.watch(stall, &mut || {
@@ -255,7 +268,8 @@ pub(crate) fn receive(
     receiver.release();
     ended?;
     let (summary, left, _) = receiver.summary();
-    Ok((summary, left))
+    let (trace, told) = receiver.trace();
+    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
 }
 
 /// Sends until the end. `tick` is called now and then.
@@ -270,14 +284,16 @@ pub(crate) fn send(
     counters: Arc<Counters>,
     stall: Duration,
     tick: &mut dyn FnMut(),
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
     session.listen(input, sender.clone())?;
     session.watch(stall, &mut || tick())?;
-    // The receiver's end waits for this word.
-    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new() });
     let (summary, left, _) = sender.summary();
-    Ok((summary, left))
+    let (trace, told) = sender.trace();
+    // The receiver's end waits for these words, but without them all is done too.
+    let _ = trace.as_ref().map(|trace| trace.tell(session));
+    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
 }
 
 /// A name as typed, as the far end's user means it.

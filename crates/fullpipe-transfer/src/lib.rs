@@ -7,6 +7,7 @@
 //! the two ends' words ([`proto`], [`session`]).
 
 pub mod client;
+pub mod direct;
 mod error;
 pub mod far;
 pub mod files;
@@ -20,6 +21,7 @@ pub mod receive;
 pub mod secure;
 pub mod send;
 pub mod session;
+mod trace;
 pub mod walk;
 
 pub use error::{Left, TransferError};

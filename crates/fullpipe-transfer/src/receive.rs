@@ -7,13 +7,17 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag};
 
-use crate::error::{Left, TransferError, local};
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
+
+use crate::direct::{self, Aligned};
+use crate::error::{Left, TransferError, local, system};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem, Meta, Name, printable};
 use crate::journal::{Journal, Past, Record, Version};
@@ -21,6 +25,7 @@ use crate::proto::{self, Chunk, Message, Options, PACK_FILES, Summary, Trailer, 
 use crate::secure::Stream;
 use crate::send::{Counters, NAMED, SMALL, block_size, thread, timed, why};
 use crate::session::{Handler, Session, lock};
+use crate::trace::{Told, Trace};
 
 /// Bytes that pass through the processor's cache at a time: received, hashed, written.
 const PIECE: usize = 256 << 10;
@@ -62,6 +67,14 @@ impl Destination {
     }
 }
 
+/// A folder of small files.
+struct Folder {
+    name: Option<Name>,
+    fd: OwnedFd,
+    /// Its files get its group (`inode(7)`, S_ISGID).
+    gives_group: bool,
+}
+
 /// A large file that is being written.
 struct Large {
     item: FileItem,
@@ -70,7 +83,18 @@ struct Large {
     folder: OwnedFd,
     partial: PathBuf,
     file: File,
+    /// The same, past the cache.
+    direct: Option<File>,
     state: Mutex<LargeState>,
+}
+
+/// A block that has been received and verified, and waits to be written.
+struct Filled {
+    id: u64,
+    large: Arc<Large>,
+    extent: Extent,
+    data: Aligned,
+    digest: [u8; 32],
 }
 
 #[derive(Default)]
@@ -109,6 +133,11 @@ pub struct Receiver {
     lock: Mutex<Option<Flock<File>>>,
     /// Threads that write.
     running: AtomicUsize,
+    all_done: AtomicBool,
+    /// The file system makes files without a name, as far as is known.
+    nameless: AtomicBool,
+    trace: Option<Arc<Trace>>,
+    told: Mutex<Told>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -134,7 +163,12 @@ impl Receiver {
     ) -> Result<Arc<Receiver>, TransferError> {
         let (offers, offered) = mpsc::channel();
         let n = streams.len();
+        let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
+            all_done: AtomicBool::new(false),
+            nameless: AtomicBool::new(true),
+            trace,
+            told: Mutex::default(),
             session,
             options,
             root: to.root,
@@ -154,10 +188,10 @@ impl Receiver {
             counters,
         });
         let most = block_size(&options, n).max(SMALL);
-        for stream in streams {
+        for (i, stream) in streams.into_iter().enumerate() {
             let receiver = receiver.clone();
             thread("stream", move || {
-                let result = receiver.stream(stream, most).and_then(|()| receiver.part_over(true));
+                let result = receiver.stream(i, stream, most).and_then(|()| receiver.part_over(true));
                 receiver.check(result);
                 receiver.running.fetch_sub(1, Ordering::SeqCst);
             })?;
@@ -172,6 +206,11 @@ impl Receiver {
             answering.running.fetch_sub(1, Ordering::SeqCst);
         })?;
         Ok(receiver)
+    }
+
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
     }
 
     /// How it went, and what the sender could not read.
@@ -245,11 +284,57 @@ impl Receiver {
 
     // Streams
 
-    fn stream(&self, mut stream: Stream, most: u64) -> Result<(), TransferError> {
+    /// One stream, with a thread that writes what goes past the cache.
+    fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
+        let (full, filled) = mpsc::sync_channel::<Filled>(0);
+        let (give_back, free) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let write = move || {
+                for block in filled {
+                    let result = self.write_behind(block, &give_back);
+                    self.check(result);
+                }
+            };
+            let started =
+                std::thread::Builder::new().name("write".into()).stack_size(256 << 10).spawn_scoped(scope, write);
+            started.map_err(system("starting a thread"))?;
+            self.take(i, stream, most, full, &free)
+        })
+    }
+
+    /// Writes a block past the cache, and counts it.
+    fn write_behind(&self, block: Filled, give_back: &mpsc::Sender<Aligned>) -> Result<(), TransferError> {
+        let Filled { id, large, extent, mut data, digest } = block;
+        let len = extent.len as usize;
+        let written = timed(&self.counters.disk_ns, || {
+            direct::write(&large.file, large.direct.as_ref(), &mut data, len, extent.offset)
+        });
+        let _ = give_back.send(data);
+        match written {
+            Ok(()) => self.covered(id, Some(large), extent, Some(digest)),
+            Err(e) => self.give_up(id, &large, &e),
+        }
+    }
+
+    /// A large file cannot be written; what still comes of it is dropped.
+    fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
+        self.leave(large.item.name.bytes(), error)?;
+        lock(&self.large).insert(id, None);
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        i: usize,
+        mut stream: Stream,
+        most: u64,
+        full: mpsc::SyncSender<Filled>,
+        free: &mpsc::Receiver<Aligned>,
+    ) -> Result<(), TransferError> {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
-        let mut last: Option<(Name, OwnedFd)> = None;
+        let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
             let chunk: Chunk = timed(&self.counters.net_ns, || proto::receive(&mut stream)).map_err(lost)?;
@@ -262,12 +347,20 @@ impl Receiver {
             let (Some(len), true) = (len, fine) else {
                 return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "a chunk over its limits")));
             };
+            let hole = matches!(chunk, Chunk::Block { hole: true, .. });
+            let arrived = if hole { 0 } else { len };
             match chunk {
                 Chunk::End => return Ok(()),
                 Chunk::Block { id, file, extent, hole } => {
                     let slot = self.slot(id, &file)?;
                     if hole {
                         self.covered(id, slot, extent, None)?;
+                    } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                        let data = free.try_recv().ok().filter(|data| data.len() >= len as usize);
+                        let data = data.unwrap_or_else(|| Aligned::new(most as usize));
+                        let filled = self.fill(&mut stream, id, large, extent, data)?;
+                        // The other thread ends only with this one.
+                        filled.map(|filled| full.send(filled));
                     } else {
                         self.block(&mut stream, &mut buffer, id, slot, extent)?;
                     }
@@ -288,6 +381,9 @@ impl Receiver {
                     lock(&self.summary).bytes += len;
                     self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);
                 }
+            }
+            if let Some(trace) = &self.trace {
+                trace.arrived(i, arrived);
             }
         }
     }
@@ -313,39 +409,59 @@ impl Receiver {
 
     // Small files
 
-    fn small(&self, item: &FileItem, content: &[u8], last: &mut Option<(Name, OwnedFd)>) -> Result<(), TransferError> {
+    fn small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
             Ok(()) => self.done(item),
             Err(e) => self.leave(item.name.bytes(), &e),
         }
     }
 
-    fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<(Name, OwnedFd)>) -> io::Result<()> {
+    fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
         let name = self.named(&item.name)?;
         let parent = name.parent();
-        let known = last.as_ref().is_some_and(|(known, _)| Some(known) == parent.as_ref());
-        let opened = if known { None } else { Some(self.root.folder(parent.as_ref())?) };
-        let folder = match (&opened, last.as_ref()) {
-            (Some(opened), _) => opened,
-            (None, Some((_, folder))) => folder,
-            (None, None) => return Err(io::ErrorKind::NotFound.into()),
+        let folder = match last.take().filter(|folder| folder.name == parent) {
+            Some(known) => known,
+            None => {
+                let fd = self.root.folder(parent.as_ref())?;
+                let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
+                Folder { name: parent, fd, gives_group }
+            }
         };
-        let partial = self.partial(&name);
-        let file = create(folder, &partial, true)?;
-        let written =
-            file.write_all_at(content, 0).and_then(|()| self.name(&file, folder, &partial, &name, &item.meta));
-        if written.is_err() {
-            let _ = files::remove(folder, &partial);
+        let written = self.write_whole(item, content, &folder, &name);
+        *last = Some(folder);
+        written
+    }
+
+    /// Writes a small file: without a name until it is whole where the file system can, since a name less is
+    /// half the work for its folder.
+    fn write_whole(&self, item: &FileItem, content: &[u8], folder: &Folder, name: &Name) -> io::Result<()> {
+        let partial = self.partial(name);
+        if self.nameless.load(Ordering::Relaxed) {
+            match files::nameless(&folder.fd, files::first_mode(&item.meta)) {
+                Some(file) => {
+                    file.write_all_at(content, 0)?;
+                    files::dress(&file, &item.meta, !folder.gives_group)?;
+                    if self.options.fsync {
+                        file.sync_all()?;
+                    }
+                    files::link(&file, &folder.fd, files::part(name.last()), &partial)?;
+                    return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
+                }
+                None => self.nameless.store(false, Ordering::Relaxed),
+            }
         }
-        if let (Some(opened), Some(parent)) = (opened, parent) {
-            *last = Some((parent, opened));
+        let file = create(&folder.fd, &partial, true)?;
+        let written = file.write_all_at(content, 0);
+        let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
+        if written.is_err() {
+            let _ = files::remove(&folder.fd, &partial);
         }
         written
     }
 
     /// Gives a whole file what it had at its source, and its name.
     fn name(&self, file: &File, folder: &OwnedFd, partial: &PathBuf, name: &Name, meta: &Meta) -> io::Result<()> {
-        files::dress(file, meta)?;
+        files::dress(file, meta, false)?;
         if self.options.fsync {
             file.sync_all()?;
         }
@@ -425,7 +541,40 @@ impl Receiver {
             }
         }
         let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });
-        Ok(Large { item: item.clone(), name, key, folder, partial, file, state })
+        let past_cache = direct::wanted(self.options.direct, &file, item.size);
+        let direct = if past_cache { direct::again(&file, true) } else { None };
+        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, state })
+    }
+
+    /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
+    fn fill(
+        &self,
+        stream: &mut Stream,
+        id: u64,
+        large: Arc<Large>,
+        extent: Extent,
+        mut data: Aligned,
+    ) -> Result<Option<Filled>, TransferError> {
+        let mut hasher = blake3::Hasher::new();
+        for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
+            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
+            read.map_err(|e| self.session.lost("receiving", e))?;
+            self.session.moved(piece.len() as u64);
+            timed(&self.counters.hash_ns, || hasher.update(piece));
+        }
+        let trailer = self.trailer(stream)?;
+        if !trailer.good {
+            return Ok(None);
+        }
+        let digest = hasher.finalize();
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            lock(&large.state).damaged = true;
+            self.close(id, &large)?;
+            return Ok(None);
+        }
+        lock(&self.summary).bytes += extent.len;
+        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        Ok(Some(Filled { id, large, extent, data, digest: *digest.as_bytes() }))
     }
 
     fn block(
@@ -465,9 +614,7 @@ impl Receiver {
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         if let (Some(large), Some(e)) = (&slot, failed) {
-            self.leave(large.item.name.bytes(), &e)?;
-            lock(&self.large).insert(id, None);
-            return Ok(());
+            return self.give_up(id, large, &e);
         }
         self.covered(id, slot, extent, Some(*digest.as_bytes()))
     }
@@ -680,9 +827,12 @@ impl Receiver {
             lock(&self.journal).flush().map_err(local("writing the journal"))?;
         }
         self.tell_progress();
-        self.session.send(&Message::AllDone(summary))?;
-        self.session.finish();
-        Ok(())
+        if let Some(trace) = &self.trace {
+            trace.tell(&self.session)?;
+        }
+        self.all_done.store(true, Ordering::SeqCst);
+        // If the sender is gone, it will ask again and be told that all is there.
+        self.session.send(&Message::AllDone(summary))
     }
 
     fn dress_folders(&self) -> Result<(), TransferError> {
@@ -752,10 +902,20 @@ impl Handler for Receiver {
                 lock(&self.offers).take();
                 self.part_over(false)?;
             }
-            Message::Report { .. } => return Ok(true),
+            Message::Report { end, samples, last } => {
+                lock(&self.told).take(&end, &samples);
+                if last && self.is_done() {
+                    self.session.finish();
+                    return Ok(true);
+                }
+            }
             other => return Err(self.session.unexpected(&other)),
         }
         self.session.moved(1);
         Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        self.all_done.load(Ordering::SeqCst)
     }
 }

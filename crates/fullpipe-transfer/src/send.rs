@@ -7,9 +7,13 @@ use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
+
+use crate::direct::{self, Aligned};
 use crate::error::{Left, TransferError, system};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
@@ -17,6 +21,7 @@ use crate::plan::{self, Plan, Work};
 use crate::proto::{self, Chunk, Message, Options, Summary, Times, Trailer, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
+use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
 /// Files up to this size travel whole, many together.
@@ -42,9 +47,30 @@ pub(crate) struct Source {
     path: PathBuf,
     /// Bytes, holes included, that have not been dealt with.
     rest: AtomicU64,
-    open: Mutex<Option<Arc<File>>>,
+    open: Mutex<Option<Arc<Open>>>,
     /// Why it must not take its name.
     bad: Mutex<Option<String>>,
+}
+
+/// A large file that is being read.
+struct Open {
+    file: File,
+    /// The same, past the cache.
+    direct: Option<File>,
+}
+
+impl Source {
+    fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
+        Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
+    }
+}
+
+/// What a stream sends next.
+enum Ready {
+    /// A block that has been read already.
+    Block { source: Arc<Source>, extent: Extent, data: Aligned, trailer: Trailer },
+    /// Anything else.
+    Work(Work<Arc<Source>>),
 }
 
 struct State {
@@ -110,8 +136,12 @@ pub struct Sender {
     session: Arc<Session>,
     options: Options,
     offer: bool,
+    /// Bytes of a block.
+    block: usize,
     state: Mutex<State>,
     changed: Condvar,
+    trace: Option<Arc<Trace>>,
+    told: Mutex<Told>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -144,10 +174,14 @@ impl Sender {
             streams: n,
             summary: None,
         };
+        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
+            trace,
+            told: Mutex::default(),
             session: session.clone(),
             options,
             offer: offer || options.update,
+            block: block as usize,
             state: Mutex::new(state),
             changed: Condvar::new(),
             counters,
@@ -162,7 +196,7 @@ impl Sender {
         for stream in streams {
             let sender = sender.clone();
             thread("stream", move || {
-                let result = sender.stream(stream).and_then(|()| sender.stream_ended());
+                let result = sender.stream(stream);
                 sender.check(result);
             })?;
         }
@@ -186,6 +220,11 @@ impl Sender {
         let mut state = lock(&self.state);
         let summary = state.summary.take().unwrap_or_default();
         (summary, std::mem::take(&mut state.left), state.left_total)
+    }
+
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
     }
 
     fn check(&self, result: Result<(), TransferError>) {
@@ -346,7 +385,9 @@ impl Sender {
         }
         let extents = source.root.read(&source.path).and_then(|file| {
             let list = files::extents(&file, source.item.size)?;
-            *lock(&source.open) = Some(Arc::new(file));
+            let past_cache = direct::wanted(self.options.direct, &file, source.item.size);
+            let direct = if past_cache { direct::again(&file, false) } else { None };
+            *lock(&source.open) = Some(Arc::new(Open { file, direct }));
             Ok(list)
         });
         let extents = match extents {
@@ -369,37 +410,112 @@ impl Sender {
 
     // The streams
 
-    fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
-        let mut buffer = Buffer::new(PIECE);
+    /// What is next for a stream; none when the session is over.
+    fn next(&self) -> Option<Work<Arc<Source>>> {
+        let mut state = lock(&self.state);
         loop {
-            let work = {
-                let mut state = lock(&self.state);
-                loop {
-                    if self.session.is_over() {
-                        return Ok(());
-                    }
-                    match state.plan.next() {
-                        Work::Wait => {
-                            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                        }
-                        work => {
-                            // The walk may go on.
-                            self.changed.notify_all();
-                            break work;
-                        }
-                    }
-                }
-            };
-            match work {
-                Work::Block { file, extent, hole } => self.block(&mut stream, &mut buffer, &file, extent, hole)?,
-                Work::Pack(files) => self.pack(&mut stream, &mut buffer, files)?,
-                Work::Wait => {}
-                Work::End => {
-                    self.write(&mut stream, &proto::pack(&Chunk::End).map_err(system("packing"))?)?;
-                    return stream.finish().map_err(|e| self.session.lost("ending a stream", e));
+            if self.session.is_over() {
+                return None;
+            }
+            match state.plan.next() {
+                Work::Wait => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                work => {
+                    // The walk may go on.
+                    self.changed.notify_all();
+                    return Some(work);
                 }
             }
         }
+    }
+
+    /// One stream, with a thread that reads ahead what goes past the cache.
+    fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
+        let (ready, coming) = mpsc::sync_channel(0);
+        let (give_back, free) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let ahead = move || self.read_ahead(&ready, &free);
+            let started =
+                std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
+            let result =
+                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut stream, &coming, &give_back));
+            if let Err(error) = result {
+                // Before the other thread is waited for: it may wait for work that only this ends.
+                self.session.fail(error);
+            }
+        });
+        Ok(())
+    }
+
+    fn read_ahead(&self, ready: &mpsc::SyncSender<Ready>, free: &mpsc::Receiver<Aligned>) {
+        while let Some(work) = self.next() {
+            let over = matches!(work, Work::End);
+            let next = match work {
+                Work::Block { file, extent, hole: false } => {
+                    let open = lock(&file.open).clone();
+                    match open.filter(|open| open.direct.is_some()) {
+                        Some(open) => self.read_block(file, &open, extent, free),
+                        None => Ready::Work(Work::Block { file, extent, hole: false }),
+                    }
+                }
+                work => Ready::Work(work),
+            };
+            if ready.send(next).is_err() || over {
+                return;
+            }
+        }
+    }
+
+    fn read_block(&self, source: Arc<Source>, open: &Open, extent: Extent, free: &mpsc::Receiver<Aligned>) -> Ready {
+        let len = extent.len as usize;
+        let kept = free.try_recv().ok().filter(|data| data.len() >= len);
+        let mut data = kept.unwrap_or_else(|| Aligned::new(len.max(self.block)));
+        let direct = open.direct.as_ref();
+        let read = timed(&self.counters.disk_ns, || direct::read(&open.file, direct, &mut data, len, extent.offset));
+        if let Err(e) = &read {
+            lock(&source.bad).get_or_insert(why(e));
+        }
+        let digest = timed(&self.counters.hash_ns, || *blake3::hash(data.first(len)).as_bytes());
+        Ready::Block { source, extent, data, trailer: Trailer { good: read.is_ok(), digest } }
+    }
+
+    fn feed(
+        &self,
+        stream: &mut Stream,
+        coming: &mpsc::Receiver<Ready>,
+        give_back: &mpsc::Sender<Aligned>,
+    ) -> Result<(), TransferError> {
+        let mut buffer = Buffer::new(PIECE);
+        for ready in coming {
+            match ready {
+                Ready::Block { source, extent, mut data, trailer } => {
+                    self.header(stream, &source.chunk(extent, false))?;
+                    for piece in data.first(extent.len as usize).chunks(PIECE) {
+                        self.write(stream, piece)?;
+                    }
+                    // Nobody takes it any more when nothing more comes.
+                    let _ = give_back.send(data);
+                    self.write(stream, &trailer.pack())?;
+                    self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+                    self.dealt_with(&source, extent)?;
+                }
+                Ready::Work(Work::Block { file, extent, hole }) => {
+                    self.block(stream, &mut buffer, &file, extent, hole)?
+                }
+                Ready::Work(Work::Pack(files)) => self.pack(stream, &mut buffer, files)?,
+                Ready::Work(Work::Wait) => {}
+                Ready::Work(Work::End) => {
+                    self.header(stream, &Chunk::End)?;
+                    stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
+                    return self.stream_ended();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of a large file are on their way, or never will be; with the last of them the file ends.
+    fn dealt_with(&self, source: &Source, extent: Extent) -> Result<(), TransferError> {
+        if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len { self.end(source) } else { Ok(()) }
     }
 
     fn stream_ended(&self) -> Result<(), TransferError> {
@@ -431,16 +547,16 @@ impl Sender {
         extent: Extent,
         hole: bool,
     ) -> Result<(), TransferError> {
-        self.header(stream, &Chunk::Block { id: source.id, file: source.item.clone(), extent, hole })?;
+        self.header(stream, &source.chunk(extent, hole))?;
         if !hole {
-            let file = lock(&source.open).clone();
+            let open = lock(&source.open).clone();
+            let file = open.as_ref().map(|open| &open.file);
             let mut hasher = blake3::Hasher::new();
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
                 let piece = &mut buffer.0[..PIECE.min(rest as usize)];
                 if good {
-                    let file = file.as_deref();
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
                         good = false;
@@ -451,7 +567,7 @@ impl Sender {
                     timed(&self.counters.hash_ns, || hasher.update(piece));
                 }
                 let len = piece.len();
-                match (&*stream, &file) {
+                match (&*stream, file) {
                     // The page cache's own pages go out, without another copy. Should they change between
                     // these two reads, the digest tells.
                     (Stream::Plain(socket), Some(file)) if good => {
@@ -474,18 +590,15 @@ impl Sender {
             self.write(stream, &Trailer { good, digest: *hasher.finalize().as_bytes() }.pack())?;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         }
-        if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len {
-            self.end(source)?;
-        }
-        Ok(())
+        self.dealt_with(source, extent)
     }
 
     /// All of a large file has been read: is it what it was?
     fn end(&self, source: &Source) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let mut failed = lock(&source.bad).take();
-        if let (None, Some(file)) = (&failed, file) {
-            match files::unchanged(&file, source.item.size, source.item.meta.mtime) {
+        if let (None, Some(open)) = (&failed, file) {
+            match files::unchanged(&open.file, source.item.size, source.item.meta.mtime) {
                 Ok(true) => {}
                 Ok(false) => failed = Some("it changed while it was read; copy it again when it is at rest".into()),
                 Err(e) => failed = Some(why(&e)),
@@ -540,7 +653,8 @@ fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
 pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    const ALL: u64 = 96 << 20;
+    // Each stream holds two: one comes while the other goes.
+    const ALL: u64 = 64 << 20;
     u64::from(options.block).min(ALL / streams.max(1) as u64)
 }
 
@@ -615,9 +729,13 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { .. } => {}
+            Message::Report { end, samples, .. } => lock(&self.told).take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        lock(&self.state).summary.is_some()
     }
 }

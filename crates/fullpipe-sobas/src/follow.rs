@@ -1,0 +1,348 @@
+//! Beyond the paper: pacing rate and window from the capacity, then whatever the path has to give.
+//!
+//! - `Estimate`, `Start`: trains tell the capacity C'; TCP starts up beneath a pacing rate just below C' and
+//!   the paper's S = 1.2·C'·T. Doubling under a pacing rate ends at it, without a burst.
+//! - `Hold`: C' was reached and no queue stands. Nothing is tried: a queue of 64 KB would not forgive it.
+//! - `Drain`: a queue stands, so the rate received is exactly what the path has to give. Less is sent until
+//!   the queue has gone.
+//! - `Follow`: less than C' is to be had. A queue of about a millisecond is kept standing: while it stands,
+//!   nothing is left free. Once it has gone, a *pulse* of the same millisecond is added to the rate. If the
+//!   queue comes back, the pulse has refilled it; if not, others have left and the rate grows by the pulse's.
+//! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
+//!   still lost, others congest the path, and limits would only give it to them (section III-B).
+//!
+//! Without trains C' is unknown: TCP starts up unlimited, until a queue stands or segments are lost, and
+//! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
+
+mod losses;
+mod pulses;
+
+use pulses::{FIRST_BUDGET, Pulse};
+
+use crate::Senses;
+use crate::paper::{START_FACTOR, give_up_at};
+use crate::probes::PROBE_EVERY_NS;
+use crate::trains::Dispersion;
+use crate::words::{State, Why};
+
+/// A pacing rate that no path has, bit/s: asks TCP to pace at its own rate, twice the window per RTT in slow
+/// start (`tcp_pacing_ss_ratio`), so that not every acknowledgment releases a burst.
+const SMOOTH: f64 = 1e12;
+/// Pacing below the capacity: five trains are right within 2%.
+const BELOW: f64 = 0.98;
+/// Pacing below what a standing queue shows to be available.
+const BELOW_SEEN: f64 = 0.99;
+/// A queue stands if no probe of the last so many, plus one, escaped it.
+const STANDING_NS: u64 = 45_000_000;
+/// The same while TCP doubles its window each RTT.
+const STANDING_START_NS: u64 = 35_000_000;
+/// Least standing queue, packets: others' bursts make as much.
+const TARGET_PACKETS: f64 = 8.0;
+/// And at least this part of the RTT: what is older than an RTT can't be undone, and others' traffic
+/// wanders in the meantime.
+const TARGET_RTT: f64 = 0.02;
+/// Above this multiple of the target the queue is too long,
+const HIGH: f64 = 2.0;
+/// below this one it has gone.
+const LOW: f64 = 0.4;
+/// Share of the growth of the queue that is taken back at once.
+const DAMP: f64 = 0.7;
+/// Share of the distance to the target that is made up per round.
+const PULL: f64 = 0.25;
+/// A pulse shorter than this, in delay, can't be told from the timestamps' noise, seconds.
+const VISIBLE_S: f64 = 2e-4;
+/// However shallow the queue: no less than this is kept standing, or pulses show nothing, seconds.
+const LEAST_TARGET_S: f64 = 3e-4;
+/// Received above this part of it: started up.
+const STARTED: f64 = 0.95;
+/// A queue at no less than this part of what the trains said corrects it; at less there is cross traffic.
+const CORRECTS: f64 = 0.97;
+/// Drains that change nothing before the path's delay is taken for changed.
+const STUCK: u32 = 4;
+/// Below this part of what it was, a queue has shrunk.
+const SHRUNK: f64 = 0.7;
+/// TCP's largest burst per stream: `GSO_LEGACY_MAX_SIZE`, bytes.
+const BURST: f64 = 65_536.0;
+/// And in time (`tcp_tso_autosize`: `sk_pacing_shift` is 10), seconds.
+const BURST_S: f64 = 1e-3;
+
+/// The adaptive law.
+#[derive(Debug, Clone)]
+pub(crate) struct Follow {
+    pub state: State,
+    began: u64,
+    /// What is aimed at, bit/s; none: no limit.
+    rate: Option<f64>,
+    /// What is aimed at once the queue has drained.
+    after: f64,
+    /// What is believed, bit/s.
+    capacity: Option<f64>,
+    /// What the trains said, bit/s.
+    trained: f64,
+    /// Whether nothing above it is tried.
+    sure: bool,
+    /// Delay of the queue to keep standing, seconds.
+    target: f64,
+    /// When the next decision is due.
+    judge: u64,
+    /// When which queue delay stood last, seconds.
+    last_queue: Option<(u64, f64)>,
+    pulse: Option<Pulse>,
+    /// Largest pulse that is known to do no harm, bits.
+    budget: f64,
+    /// Retransmissions dealt with.
+    retransmits: u64,
+    /// Until when further ones are of the same event.
+    deaf_until: u64,
+    /// Drains in a row, and the queue that the first of them found, seconds.
+    stuck: (u32, f64),
+    /// Since when no probe has been lost.
+    clean_since: u64,
+    /// Whether the record says already that no more is to be had.
+    told_full: bool,
+    /// Pulses in a row that passed freely.
+    passed: usize,
+    /// Rate before the last pulse's success: what the sender must have shown that it fills.
+    settled: f64,
+}
+
+impl Follow {
+    pub fn new(now: u64) -> Follow {
+        Follow {
+            state: State::Estimate,
+            began: now,
+            rate: None,
+            after: 0.0,
+            capacity: None,
+            trained: 0.0,
+            sure: false,
+            target: LEAST_TARGET_S,
+            judge: now,
+            last_queue: None,
+            pulse: None,
+            budget: FIRST_BUDGET,
+            retransmits: 0,
+            deaf_until: now,
+            stuck: (0, 0.0),
+            clean_since: now,
+            told_full: false,
+            passed: 0,
+            settled: 0.0,
+        }
+    }
+
+    pub fn wake(&self) -> u64 {
+        self.pulse.map_or(u64::MAX, |p| if p.on { p.until } else { p.judge })
+    }
+
+    pub fn capacity(&self) -> Option<f64> {
+        self.capacity
+    }
+
+    /// Pacing rate, bit/s.
+    pub fn pacing(&self) -> Option<f64> {
+        if self.state == State::Disabled {
+            return None;
+        }
+        let Some(rate) = self.rate else { return Some(SMOOTH) };
+        Some(rate + self.pulse.filter(|p| p.on).map_or(0.0, |p| p.extra))
+    }
+
+    /// Window, bytes.
+    pub fn window(&self, s: &Senses) -> f64 {
+        let largest = s.config.largest as f64;
+        let Some(rate) = self.rate else { return largest };
+        let t = s.probes.base_ns() as f64 * 1e-9;
+        let pulse = self.pulse.map_or(0.0, |p| p.volume) / 8.0;
+        s.fit(match self.state {
+            State::Disabled | State::Estimate => largest,
+            State::Start => START_FACTOR * self.capacity.unwrap_or(rate) / 8.0 * t,
+            // The window alone: what is in flight beyond rate·T is the queue.
+            State::Hold if !s.config.pacing => rate / BELOW / 8.0 * t,
+            _ if !s.config.pacing => rate / 8.0 * (t + self.target) + pulse,
+            // Pacing limits; the window stops what would come if the path suddenly gave less.
+            _ => rate / BELOW / 8.0 * (t + HIGH * self.target) + pulse + BURST * f64::from(s.config.streams),
+        })
+    }
+
+    fn enter(&mut self, state: State, why: Why) -> Option<Why> {
+        self.state = state;
+        Some(why)
+    }
+
+    /// From an order to its effect's return, and the probes that show it.
+    fn round(s: &Senses) -> u64 {
+        s.probes.base_ns() + STANDING_NS
+    }
+
+    fn cap(&self) -> f64 {
+        if self.sure { self.capacity.map_or(f64::INFINITY, |c| BELOW * c) } else { f64::INFINITY }
+    }
+
+    /// A step; why, if something was decided that belongs in the record.
+    pub fn step(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        if let Some(pulse) = self.pulse.as_mut()
+            && now >= pulse.until
+        {
+            pulse.on = false;
+        }
+        if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)) {
+            return Some(why);
+        }
+        match self.state {
+            State::Estimate => self.estimate(now, s),
+            State::Start => self.start(now, s),
+            State::Hold => self.hold(now, s),
+            State::Drain => self.drain(now, s),
+            State::Follow => self.follow(now, s),
+            _ => None,
+        }
+    }
+
+    fn estimate(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        let waited = now >= self.began.saturating_add(3 * s.probes.base_ns());
+        match s.trains.dispersion() {
+            Dispersion::Known { mean, capacity, sure } if s.trains.done() || waited => {
+                let capacity = s.payload_bps(capacity);
+                (self.capacity, self.sure, self.trained) = (Some(capacity), sure, capacity);
+                // Nearer to what is available than the capacity is, where there is cross traffic.
+                self.rate = Some(BELOW * s.payload_bps(mean).min(capacity));
+                self.target = self.target_at(s, capacity);
+                self.enter(State::Start, Why::Trains)
+            }
+            _ if !s.config.trains || s.trains.done() || now >= give_up_at(self.began, s.probes.base_ns()) => {
+                self.target = self.target_at(s, f64::INFINITY);
+                self.enter(State::Start, Why::NoTrains)
+            }
+            _ => None,
+        }
+    }
+
+    fn target_at(&self, s: &Senses, capacity: f64) -> f64 {
+        let packets = TARGET_PACKETS * f64::from(s.config.mss) * 8.0 / capacity.max(1.0);
+        let asked = (s.config.queue_ns as f64 * 1e-9).min(1.0);
+        asked.max(packets).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
+    }
+
+    /// A queue longer than this is too long, seconds; TCP's own bursts make less.
+    fn high(&self) -> f64 {
+        let burst = self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S));
+        (HIGH * self.target).max(burst + VISIBLE_S)
+    }
+
+    /// Rate that the path gave while its queue stood, bit/s.
+    fn seen(&self, now: u64, s: &Senses) -> Option<f64> {
+        let longest = s.probes.base_ns().max(2 * STANDING_NS);
+        let since = s.probes.busy_since()?.max(now.saturating_sub(longest));
+        s.bytes.between(since, now)
+    }
+
+    fn queue(s: &Senses, now: u64, over: u64) -> Option<f64> {
+        s.probes.standing_ns(now.saturating_sub(over)).map(|d| d as f64 * 1e-9)
+    }
+
+    fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        let queue = Self::queue(s, now, STANDING_START_NS)?;
+        if queue > self.target.max(self.high() / HIGH)
+            && let Some(seen) = self.seen(now, s)
+        {
+            return self.reduce(now, s, seen, queue, Why::Queue);
+        }
+        let measured = s.windows.step(now, s.probes.base_ns(), &mut s.bytes)?;
+        if measured.bps >= STARTED * self.rate? {
+            self.judge = now + Self::round(s);
+            let state = if self.sure { State::Hold } else { State::Follow };
+            return self.enter(state, Why::Flat);
+        }
+        None
+    }
+
+    fn hold(&mut self, now: u64, s: &Senses) -> Option<Why> {
+        let queue = Self::queue(s, now, STANDING_START_NS)?;
+        if queue <= self.high() {
+            return None;
+        }
+        let seen = self.seen(now, s)?;
+        self.reduce(now, s, seen, queue, Why::Queue)
+    }
+
+    /// A queue stands, and so much comes through.
+    fn reduce(&mut self, now: u64, s: &Senses, seen: f64, queue: f64, why: Why) -> Option<Why> {
+        match self.capacity {
+            // The trains were a little high, and what is left of it is no cross traffic.
+            Some(capacity) if self.sure && seen >= CORRECTS * self.trained => self.capacity = Some(capacity.min(seen)),
+            Some(_) if self.sure => {}
+            known => self.capacity = Some(known.unwrap_or(0.0).max(seen)),
+        }
+        let capacity = self.capacity.unwrap_or(seen).max(1.0);
+        self.after = (BELOW_SEEN * seen).min(self.cap());
+        let over = (s.probes.base_ns().max(STANDING_NS)) as f64 * 1e-9;
+        // A window alone drains the queue by itself: what is in flight beyond it stops.
+        let cut = if s.config.pacing { ((queue - self.target) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };
+        self.rate = Some(self.after - cut);
+        let length = if cut > 0.0 { (queue - self.target).max(0.0) * capacity / cut } else { 0.0 };
+        self.judge = now.saturating_add((length * 1e9) as u64);
+        self.calm();
+        self.enter(State::Drain, why)
+    }
+
+    /// Forgets what was being tried.
+    fn calm(&mut self) {
+        (self.pulse, self.last_queue, self.told_full, self.passed, self.settled) = (None, None, false, 0, 0.0);
+    }
+
+    fn drain(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        if now < self.judge {
+            return None;
+        }
+        // Drained at the bottleneck; the probes will show it an RTT later.
+        self.rate = Some(self.after);
+        self.judge = now + Self::round(s);
+        self.enter(State::Follow, Why::Drained)
+    }
+
+    fn follow(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        if let Some(pulse) = self.pulse {
+            if now < pulse.judge {
+                return None;
+            }
+            return self.verdict(now, s, pulse);
+        }
+        let (queue, rate) = (Self::queue(s, now, STANDING_NS)?, self.rate?);
+        if now < self.judge {
+            return None;
+        }
+        let capacity = self.capacity.unwrap_or(rate).max(1.0);
+        if queue > self.high() {
+            // A queue that has shrunk is ours, and is being dealt with.
+            if self.stuck.0 == 0 || queue < SHRUNK * self.stuck.1 {
+                self.stuck = (0, queue);
+            }
+            self.stuck.0 += 1;
+            if self.stuck.0 > STUCK {
+                self.stuck.0 = 0;
+                s.probes.rebase(now.saturating_sub(STANDING_NS));
+                return Some(Why::Rebased);
+            }
+            let seen = self.seen(now, s)?;
+            return self.reduce(now, s, seen, queue, Why::Queue);
+        }
+        self.stuck.0 = 0;
+        self.judge = now + Self::round(s);
+        if queue > LOW * self.target {
+            let grown = self.last_queue.map_or(0.0, |(at, was)| {
+                (queue - was) * capacity / ((now.saturating_sub(at)).max(PROBE_EVERY_NS) as f64 * 1e-9)
+            });
+            let pull = (self.target - queue) * capacity / (Self::round(s) as f64 * 1e-9);
+            self.last_queue = Some((now, queue));
+            self.rate = Some((rate - DAMP * grown + PULL * pull).clamp(0.5 * rate, self.cap().min(1.1 * rate)));
+            return None;
+        }
+        self.last_queue = None;
+        if rate >= 0.995 * self.cap() {
+            return self.enter(State::Hold, Why::Capacity);
+        }
+        self.begin(now, s, queue, rate, capacity);
+        None
+    }
+}

@@ -1,0 +1,255 @@
+//! Socket-buffer auto-sizing (SOBAS), as a state machine without I/O: no socket, no clock, no thread.
+//!
+//! After Prasad, Jain and Dovrolis, *Socket Buffer Auto-Sizing for High-Performance Data Transfers*
+//! (J. Grid Computing 2003); "section" and "Figure" are its own. The window of a TCP transfer is limited to what fills the
+//! path, so that the transfer does not overflow the bottleneck's queue. [`Mode::Paper`] is that
+//! algorithm; [`Mode::Adaptive`] adds the sender's pacing rate, which a queue shallower than TCP's bursts
+//! needs, and goes on watching for as long as the transfer runs.
+//!
+//! A shell owns the sockets. It opens the streams with the largest buffers (the window scale is fixed at the
+//! handshake), then turns what it sees into [`Observation`]s and what comes back into system calls:
+//!
+//! ```
+//! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
+//! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
+//! #                       queue_ns: fullpipe_sobas::QUEUE_NS, trains: true, mode: Mode::Adaptive };
+//! let mut sobas = Sobas::new(config, 20_000_000, 0);
+//! sobas.observe(5_000_000, Observation::Bytes(14_480));
+//! for action in sobas.tick(5_000_000) {
+//!     match action {
+//!         Action::Window(bytes) => { /* each stream's share: bytes / streams */ }
+//!         Action::Pacing(bps) => { /* SO_MAX_PACING_RATE, bytes per second, each stream's share */ }
+//!         Action::SendProbe | Action::SendTrain { .. } => { /* UDP, to the other end */ }
+//!         Action::Note(event) => { /* the record */ }
+//!     }
+//! }
+//! assert!(sobas.next_wake() > 5_000_000);
+//! ```
+//!
+//! Instants are nanoseconds of one monotonic clock of the caller's; what goes backwards is ignored.
+//! Rates are bits of TCP payload per second, windows bytes of payload, both of all streams together.
+
+mod follow;
+mod paper;
+mod probes;
+mod rate;
+mod trains;
+mod words;
+
+pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
+pub use trains::{Dispersion, Train};
+pub use words::{Action, Config, Event, Mode, Observation, QUEUE_NS, State, Why};
+
+use follow::Follow;
+use paper::Paper;
+use probes::Probes;
+use rate::{Bytes, Windows};
+use trains::Trains;
+
+/// Least window per stream, segments: TCP's initial window (RFC 6928).
+const LEAST_SEGMENTS: f64 = 10.0;
+/// RTTs beyond this are not the network's, nanoseconds.
+const LONGEST_RTT_NS: u64 = 10_000_000_000;
+/// Instants beyond this (146 years) stand still, nanoseconds: sums of them stay within 64 bits.
+const LAST_NS: u64 = u64::MAX / 4;
+/// Ticks are no closer than this, nanoseconds.
+const LEAST_TICK_NS: u64 = 1_000_000;
+/// All trains leave within one RTT, but not closer than this, nanoseconds: 32 packets take 4 ms at 97 Mb/s.
+const TRAIN_APART_NS: u64 = 2_000_000;
+/// Rate is told over at least this in the record, nanoseconds.
+const NOTED_NS: u64 = 50_000_000;
+
+/// What has been seen.
+#[derive(Debug, Clone)]
+pub(crate) struct Senses {
+    pub config: Config,
+    pub probes: Probes,
+    pub bytes: Bytes,
+    pub windows: Windows,
+    pub trains: Trains,
+    pub buffer_limited: Option<bool>,
+    pub retransmits: u64,
+}
+
+impl Senses {
+    /// Payload rate of full segments at so many packets per second, bit/s.
+    fn payload_bps(&self, packets_per_second: f64) -> f64 {
+        packets_per_second * f64::from(self.config.mss) * 8.0
+    }
+
+    /// One segment per stream, bytes.
+    fn segments(&self) -> f64 {
+        f64::from(self.config.mss) * f64::from(self.config.streams)
+    }
+
+    /// A window within what is possible.
+    fn fit(&self, window: f64) -> f64 {
+        let largest = self.config.largest as f64;
+        window.max((LEAST_SEGMENTS * self.segments()).min(largest)).min(largest)
+    }
+
+    /// Payload rate received over at least 50 ms and an RTT, bit/s.
+    fn recent_bps(&self, now: u64) -> Option<f64> {
+        self.bytes.between(now.saturating_sub(self.probes.base_ns().max(NOTED_NS)), now)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Law {
+    Paper(Paper),
+    Follow(Box<Follow>),
+}
+
+/// The controller of one transfer.
+#[derive(Debug, Clone)]
+pub struct Sobas {
+    senses: Senses,
+    law: Law,
+    now: u64,
+    next_probe: u64,
+    next_train: u64,
+    window: Option<u64>,
+    pacing: Option<u64>,
+}
+
+impl Sobas {
+    /// At the transfer's start, with the RTT measured on connecting. Neither window nor pacing is limited
+    /// until the first [`Action`] says so.
+    pub fn new(config: Config, rtt_ns: u64, now_ns: u64) -> Sobas {
+        let now_ns = now_ns.min(LAST_NS);
+        let config = Config {
+            mss: config.mss.max(1),
+            packet: config.packet.max(config.mss).max(1),
+            streams: config.streams.max(1),
+            largest: config.largest.max(1),
+            ..config
+        };
+        let law = match config.mode {
+            Mode::Paper => Law::Paper(Paper::new(now_ns, config.largest)),
+            Mode::Adaptive => Law::Follow(Box::new(Follow::new(now_ns))),
+        };
+        let senses = Senses {
+            config,
+            probes: Probes::new(rtt_ns.min(LONGEST_RTT_NS)),
+            bytes: Bytes::default(),
+            windows: Windows::default(),
+            trains: Trains::default(),
+            buffer_limited: None,
+            retransmits: 0,
+        };
+        Sobas { senses, law, now: now_ns, next_probe: now_ns, next_train: now_ns, window: None, pacing: None }
+    }
+
+    /// Takes in what was seen at an instant.
+    pub fn observe(&mut self, at_ns: u64, observation: Observation) {
+        let at_ns = at_ns.min(LAST_NS);
+        self.now = self.now.max(at_ns);
+        let s = &mut self.senses;
+        match observation {
+            Observation::Probe { rtt_ns } => s.probes.back(self.now, rtt_ns.min(LONGEST_RTT_NS)),
+            Observation::ProbeLost => s.probes.lost(),
+            Observation::Train(train) => s.trains.add(&train),
+            Observation::Bytes(total) => s.bytes.add(at_ns, total),
+            Observation::Retransmits(total) => s.retransmits = s.retransmits.max(total),
+            Observation::BufferLimited(limited) => s.buffer_limited = Some(limited),
+        }
+    }
+
+    /// When [`tick`](Sobas::tick) is wanted next, nanoseconds. Sooner does no harm.
+    pub fn next_wake(&self) -> u64 {
+        let law = match &self.law {
+            Law::Paper(_) => u64::MAX,
+            Law::Follow(follow) => follow.wake(),
+        };
+        let train = if self.training() { self.next_train } else { u64::MAX };
+        law.min(self.next_probe).min(train).max(self.now.saturating_add(LEAST_TICK_NS))
+    }
+
+    /// What to do now, in this order.
+    pub fn tick(&mut self, now_ns: u64) -> Vec<Action> {
+        self.now = self.now.max(now_ns.min(LAST_NS));
+        let (now, mut actions) = (self.now, Vec::new());
+        self.send(now, &mut actions);
+        let why = match &mut self.law {
+            Law::Paper(paper) => paper.step(now, &mut self.senses),
+            Law::Follow(follow) => follow.step(now, &mut self.senses),
+        };
+        self.act(&mut actions);
+        if let Some(why) = why {
+            actions.push(Action::Note(self.event(now, why)));
+        }
+        actions
+    }
+
+    /// The state that it is in.
+    pub fn state(&self) -> State {
+        match &self.law {
+            Law::Paper(paper) => paper.state,
+            Law::Follow(follow) => follow.state,
+        }
+    }
+
+    fn training(&self) -> bool {
+        self.senses.config.trains && self.state() == State::Estimate
+    }
+
+    fn send(&mut self, now: u64, actions: &mut Vec<Action>) {
+        if now >= self.next_probe {
+            actions.push(Action::SendProbe);
+            // A shell that slept does not catch up with a burst.
+            self.next_probe = now.saturating_add(PROBE_EVERY_NS);
+        }
+        if self.training() && now >= self.next_train {
+            if let Some(packets) = self.senses.trains.next() {
+                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet });
+            }
+            let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
+            self.next_train = now.saturating_add(apart);
+        }
+    }
+
+    /// Actuators, where they are on and have moved.
+    fn act(&mut self, actions: &mut Vec<Action>) {
+        let config = self.senses.config;
+        let (window, pacing) = match &self.law {
+            Law::Paper(paper) => (paper.window, None),
+            Law::Follow(follow) => (follow.window(&self.senses), follow.pacing()),
+        };
+        // A float may be rounded beyond the largest.
+        let window = (window as u64).min(config.largest);
+        if config.window && self.window.unwrap_or(config.largest) != window {
+            self.window = Some(window);
+            actions.push(Action::Window(window));
+        }
+        // An initial window per RTT, as for the window: at less, ACKs stall.
+        let least = LEAST_SEGMENTS * self.senses.segments() * 8e9 / self.senses.probes.base_ns() as f64;
+        let paced = config.pacing && config.mode == Mode::Adaptive;
+        let pacing = pacing.filter(|_| paced).map(|p| p.max(least).max(1.0) as u64);
+        if self.pacing != pacing {
+            self.pacing = pacing;
+            actions.push(Action::Pacing(pacing));
+        }
+    }
+
+    fn event(&self, now: u64, why: Why) -> Event {
+        let s = &self.senses;
+        let recent = now.saturating_sub(NOTED_NS);
+        Event {
+            at_ns: now,
+            state: self.state(),
+            why,
+            rate_bps: s.recent_bps(now).unwrap_or(0.0) as u64,
+            rtt_ns: s.probes.base_ns(),
+            queue_ns: s.probes.standing_ns(recent).unwrap_or(0),
+            capacity_bps: match &self.law {
+                Law::Paper(_) => match s.trains.dispersion() {
+                    Dispersion::Known { mean, .. } => Some(s.payload_bps(mean) as u64),
+                    Dispersion::Unknown => None,
+                },
+                Law::Follow(follow) => follow.capacity().map(|c| c as u64),
+            },
+            window: self.window.unwrap_or(s.config.largest),
+            pacing_bps: self.pacing,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Capacity from the dispersion of packet trains.
+//!
+//! The paper takes "the average dispersion of five packet trains, using UDP probing packets" (section
+//! IV-B), after Dovrolis, Ramanathan and Moore (INFOCOM 2001). A receiver of today coalesces interrupts
+//! and merges packets (NAPI, GRO), so the timestamps of neighbours say nothing; how many packets came
+//! between the ends of two batches still does.
+
+/// Trains that the paper averages over (section IV-B).
+pub const TRAINS: usize = 5;
+/// Packets of a first train. At the bottleneck up to all of them queue: 32 × 1,500 bytes fit a queue of 64 KB.
+pub const FIRST_PACKETS: u16 = 32;
+/// Packets of the longest train, sent where shorter ones arrive in too few batches: 1 ms at 10 Gb/s.
+pub const MOST_PACKETS: u16 = 1024;
+/// Trains sent before giving up.
+pub const MOST_TRAINS: usize = 12;
+/// A gap below this part of the mean one is within a batch. Cross traffic alone stretches gaps by at most
+/// a factor of two while it leaves half of the capacity.
+const WITHIN_BATCH: f64 = 0.3;
+/// Fewest batches that have an inside once the first and the last are discarded.
+const FEWEST_BATCHES: usize = 4;
+/// Fewest packets that a rate is taken from.
+const FEWEST_PACKETS: usize = 8;
+/// Packets over which the fastest passage is sought: few enough to fall between cross traffic's.
+const RUN: usize = 8;
+/// The fastest passage being so much faster than the whole train says that others' packets came between.
+const CROSS: f64 = 1.06;
+/// Trains left below `TRAINS / 2` that agree to this much are as good as five.
+const AGREE: f64 = 0.02;
+/// A sender must have been so much faster than what arrived, or the dispersion is its own, not the path's.
+const SENDER_FASTER: f64 = 1.1;
+
+/// How one packet train arrived.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Train {
+    /// From handing its first packet to the sender's kernel to handing over its last, nanoseconds; 0 where nobody
+    /// looked. A sender slower than the path says nothing of the path.
+    pub sent_span_ns: u64,
+    /// Packets sent.
+    pub sent: u16,
+    /// When each packet that came arrived, by the receiver's clock, in the order of arrival, nanoseconds.
+    /// The kernel's own timestamps (`SO_TIMESTAMPNS`) are better than the reader's.
+    pub arrivals_ns: Vec<u64>,
+}
+
+/// What the trains say. Rates are packets per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Dispersion {
+    /// Nothing: too few packets or batches. A longer train may say more.
+    Unknown,
+    /// The path's rate.
+    Known {
+        /// The mean over the trains, as in the paper; cross traffic lowers it.
+        mean: f64,
+        /// The capacity: median over the trains, of the fastest passages where others' packets came between.
+        capacity: f64,
+        /// Whether nothing hints at a higher capacity: no cross traffic seen, and a sender faster than
+        /// the path.
+        sure: bool,
+    },
+}
+
+/// One train's rates, packets per second.
+#[derive(Debug, Clone, Copy)]
+struct Rated {
+    whole: f64,
+    fastest: f64,
+    sent: Option<f64>,
+}
+
+/// The trains so far.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Trains {
+    rated: Vec<Rated>,
+    asked: usize,
+    packets: Option<u16>,
+}
+
+impl Trains {
+    /// Packets of the next train, if one is wanted.
+    pub fn next(&mut self) -> Option<u16> {
+        if self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS {
+            return None;
+        }
+        self.asked += 1;
+        Some(self.packets.unwrap_or(FIRST_PACKETS))
+    }
+
+    /// Whether no further train is wanted.
+    pub fn done(&self) -> bool {
+        self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS
+    }
+
+    /// Takes one in.
+    pub fn add(&mut self, train: &Train) {
+        if self.rated.len() >= TRAINS {
+            return;
+        }
+        match rate(train) {
+            Some(rated) => self.rated.push(rated),
+            // Too few batches: only a longer train has more.
+            None => {
+                let now = self.packets.unwrap_or(FIRST_PACKETS);
+                self.packets = Some(now.saturating_mul(4).min(MOST_PACKETS));
+            }
+        }
+    }
+
+    /// What they say together.
+    pub fn dispersion(&self) -> Dispersion {
+        let mut whole: Vec<f64> = self.rated.iter().map(|r| r.whole).collect();
+        let (Some(low), Some(high)) = (whole.iter().copied().reduce(f64::min), whole.iter().copied().reduce(f64::max))
+        else {
+            return Dispersion::Unknown;
+        };
+        if whole.len() * 2 < TRAINS && high > low * (1.0 + AGREE) {
+            return Dispersion::Unknown;
+        }
+        // The mean of dispersions, hence the harmonic mean of rates.
+        let mean = whole.len() as f64 / whole.iter().map(|r| 1.0 / r).sum::<f64>();
+        let mut fastest: Vec<f64> = self.rated.iter().map(|r| r.fastest).collect();
+        let (middle, fast) = (median(&mut whole), median(&mut fastest));
+        let cross = fast > CROSS * middle;
+        let faster = self.rated.iter().all(|r| r.sent.is_none_or(|sent| sent >= SENDER_FASTER * middle));
+        Dispersion::Known { mean, capacity: if cross { fast } else { middle }, sure: !cross && faster }
+    }
+}
+
+/// Of one train: packets between the ends of its second-first and second-last batch, over that time.
+///
+/// The first batch began at an unknown moment before its packets were stamped, the last may have been
+/// cut short by the train's end; both ends fall on the end of a batch. Without coalescing every packet is a batch.
+fn rate(train: &Train) -> Option<Rated> {
+    let at = &train.arrivals_ns;
+    let (first, last) = (*at.first()?, *at.last()?);
+    if at.len() < FEWEST_PACKETS || last <= first || at.windows(2).any(|w| w[1] < w[0]) {
+        return None;
+    }
+    let gap = (last - first) as f64 / (at.len() - 1) as f64;
+    // Index of the last packet of each batch.
+    let mut ends: Vec<usize> = (0..at.len() - 1).filter(|&i| (at[i + 1] - at[i]) as f64 > WITHIN_BATCH * gap).collect();
+    ends.push(at.len() - 1);
+    if ends.len() < FEWEST_BATCHES {
+        return None;
+    }
+    let (from, to) = (ends[0], ends[ends.len() - 2]);
+    let packets = to - from;
+    let span = seconds(at[from], at[to]);
+    if packets < FEWEST_PACKETS / 2 || span <= 0.0 {
+        return None;
+    }
+    let whole = packets as f64 / span;
+    // Between packets of one batch there is no time to measure.
+    let single = ends.len() * 10 >= at.len() * 9;
+    let fastest = if single {
+        let runs = (from..=to.saturating_sub(RUN)).map(|i| RUN as f64 / seconds(at[i], at[i + RUN]));
+        runs.filter(|r| r.is_finite()).fold(whole, f64::max)
+    } else {
+        whole
+    };
+    let sent = (train.sent_span_ns > 0 && train.sent > 1)
+        .then(|| f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9));
+    Some(Rated { whole, fastest, sent })
+}
+
+fn seconds(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 * 1e-9
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Evenly spaced, stamped when the coalescing timer fires.
+    fn train(packets: u16, gap_ns: f64, coalesce_ns: u64) -> Train {
+        let stamp = |at: u64| if coalesce_ns == 0 { at } else { at.div_ceil(coalesce_ns) * coalesce_ns };
+        let arrivals_ns = (0..packets).map(|i| stamp(1_000_000 + (f64::from(i) * gap_ns) as u64)).collect();
+        Train { sent_span_ns: 0, sent: packets, arrivals_ns }
+    }
+
+    fn run(gap_ns: f64, coalesce_ns: u64) -> (Dispersion, usize) {
+        let mut trains = Trains::default();
+        while let Some(packets) = trains.next() {
+            trains.add(&train(packets, gap_ns, coalesce_ns));
+        }
+        (trains.dispersion(), trains.asked)
+    }
+
+    #[test]
+    fn even_gaps_are_the_rate() {
+        for gap in [120.0, 1200.0, 12_000.0, 120_000.0] {
+            let (Dispersion::Known { capacity, sure, .. }, 5) = run(gap, 0) else { panic!("{gap}") };
+            assert!((capacity * gap * 1e-9 - 1.0).abs() < 0.02, "{gap}: {capacity}");
+            assert!(sure);
+        }
+    }
+
+    #[test]
+    fn coalescing_takes_longer_trains_and_no_more() {
+        // 1, 10, 40 Gb/s; 20 to 100 µs between interrupts.
+        for (gap, timer) in [(12_000.0, 50_000), (1_200.0, 20_000), (1_200.0, 100_000), (300.0, 50_000)] {
+            let (Dispersion::Known { capacity, .. }, asked) = run(gap, timer) else { panic!("{gap} {timer}") };
+            assert!((capacity * gap * 1e-9 - 1.0).abs() < 0.07, "{gap} {timer}: {}", capacity * gap * 1e-9);
+            assert!(asked <= 8);
+        }
+    }
+
+    #[test]
+    fn one_batch_says_nothing() {
+        assert_eq!(run(1_200.0, 10_000_000).0, Dispersion::Unknown);
+        assert_eq!(Trains::default().dispersion(), Dispersion::Unknown);
+    }
+
+    #[test]
+    fn others_packets_between_are_seen_past() {
+        let mut trains = Trains::default();
+        while let Some(packets) = trains.next() {
+            let mut t = train(packets, 1_200.0, 0);
+            for at in t.arrivals_ns.iter_mut().skip(20) {
+                *at += 20_000;
+            }
+            trains.add(&t);
+        }
+        let Dispersion::Known { mean, capacity, sure } = trains.dispersion() else { panic!() };
+        assert!(mean < 600_000.0 && (capacity * 1.2e-6 - 1.0).abs() < 0.02 && !sure, "{mean} {capacity}");
+    }
+
+    #[test]
+    fn a_sender_no_faster_than_the_path_leaves_doubt() {
+        let mut trains = Trains::default();
+        while let Some(packets) = trains.next() {
+            trains.add(&Train { sent_span_ns: 37_200, ..train(packets, 1_200.0, 0) });
+        }
+        assert!(matches!(trains.dispersion(), Dispersion::Known { sure: false, .. }));
+    }
+}

@@ -1,0 +1,101 @@
+//! Whatever is seen, in whatever order: no panic, and only orders that can be carried out.
+
+use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas, Train};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+/// Over all magnitudes, the ends included.
+fn any(random: &mut Pcg64Mcg) -> u64 {
+    match random.random_range(0..8) {
+        0 => 0,
+        1 => u64::MAX,
+        _ => random.random::<u64>() >> random.random_range(0..64),
+    }
+}
+
+fn train(random: &mut Pcg64Mcg) -> Train {
+    let mut arrivals_ns: Vec<u64> = (0..random.random_range(0..200)).map(|_| any(random)).collect();
+    if random.random() {
+        arrivals_ns.sort_unstable();
+    }
+    Train { sent_span_ns: any(random), sent: any(random) as u16, arrivals_ns }
+}
+
+fn one(seed: u64) {
+    let random = &mut Pcg64Mcg::seed_from_u64(seed);
+    let tame = random.random::<bool>();
+    let any = |random: &mut Pcg64Mcg, most: u64| if tame { random.random_range(0..most) } else { any(random) };
+    let config = Config {
+        mss: any(random, 9_000) as u32,
+        packet: any(random, 9_000) as u32,
+        streams: any(random, 64) as u16,
+        largest: any(random, 1 << 32),
+        window: random.random(),
+        pacing: random.random(),
+        queue_ns: any(random, 10_000_000),
+        trains: random.random(),
+        mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
+    };
+    let mut now = any(random, 1 << 40);
+    let mut sobas = Sobas::new(config, any(random, 400_000_000), now);
+    let (mut bytes, mut lost) = (0, 0);
+    for _ in 0..400 {
+        if tame {
+            now += random.random_range(0..20_000_000);
+            bytes += random.random_range(0..20_000_000);
+            lost += u64::from(random.random_ratio(1, 50));
+        } else {
+            (now, bytes, lost) = (any(random, 0), any(random, 0), any(random, 0));
+        }
+        let observation = match random.random_range(0..8) {
+            0 | 1 => Observation::Bytes(bytes),
+            2 | 3 => Observation::Probe { rtt_ns: any(random, 400_000_000) },
+            4 => Observation::ProbeLost,
+            5 => Observation::Train(train(random)),
+            6 => Observation::Retransmits(lost),
+            _ => Observation::BufferLimited(random.random()),
+        };
+        sobas.observe(now, observation);
+        for action in sobas.tick(now) {
+            match action {
+                Action::Window(bytes) => assert!(bytes >= 1 && bytes <= config.largest.max(1), "{seed}: {bytes}"),
+                Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
+                Action::SendTrain { packets, bytes } => assert!(packets > 1 && bytes > 0),
+                Action::SendProbe | Action::Note(_) => {}
+            }
+        }
+        let _ = sobas.next_wake();
+    }
+}
+
+#[test]
+fn nothing_seen_makes_it_fall() {
+    for seed in 0..500 {
+        one(seed);
+    }
+}
+
+#[test]
+fn nothing_seen_at_all_is_no_reason_to_limit() {
+    let config = Config {
+        mss: 1448,
+        packet: 1500,
+        streams: 4,
+        largest: 1 << 30,
+        window: true,
+        pacing: true,
+        queue_ns: fullpipe_sobas::QUEUE_NS,
+        trains: true,
+        mode: Mode::Adaptive,
+    };
+    let mut sobas = Sobas::new(config, 20_000_000, 0);
+    let mut now = 0;
+    while now < 5_000_000_000 {
+        for action in sobas.tick(now) {
+            assert!(!matches!(action, Action::Window(_)), "{action:?}");
+            assert!(!matches!(action, Action::Pacing(Some(bps)) if bps < 1_000_000_000_000), "{action:?}");
+        }
+        assert!(sobas.next_wake() > now);
+        now = sobas.next_wake();
+    }
+}

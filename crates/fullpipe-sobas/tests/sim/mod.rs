@@ -1,0 +1,394 @@
+//! One bottleneck with a drop-tail queue, one TCP, others' traffic: a deterministic fluid in steps of 0.1 ms.
+//!
+//! Bytes are payload. The sender is before the queue, all of the path's delay behind it; the controller
+//! sits at the receiver, and orders to the sender take half an RTT. TCP is paced once a pacing rate is set, and
+//! then sends in bursts as Linux does; unpaced, each acknowledgment releases what it lets go at once.
+
+#![allow(dead_code)]
+
+mod others;
+mod tcp;
+
+use std::collections::VecDeque;
+
+use fullpipe_sobas::{Action, Config, Event, Mode, Observation, QUEUE_NS, Sobas, State, Train};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use others::Other;
+use tcp::Tcp;
+
+const STEP: f64 = 1e-4;
+pub const MSS: f64 = 1448.0;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Cc {
+    Reno,
+    Cubic,
+}
+
+/// Others' traffic.
+#[derive(Clone, Copy, Debug)]
+pub enum Cross {
+    /// Unresponsive packets of 1,500 bytes at random instants, bit/s, while it lasts.
+    Udp { bps: f64, from: f64, to: f64 },
+    /// One TCP that its window of so many bytes limits.
+    Tcp { window: f64 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Path {
+    /// bit/s of payload.
+    pub bps: f64,
+    /// Seconds.
+    pub rtt: f64,
+    /// Bytes.
+    pub queue: f64,
+    /// Sender's line rate, as a multiple of the capacity.
+    pub line: f64,
+    pub cross: Vec<Cross>,
+    /// Others' congestion: a packet's chance of being dropped.
+    pub loss: f64,
+    /// TCP's bursts when paced, bytes.
+    pub burst: f64,
+    /// Most of what the probes' timestamps err by, seconds.
+    pub jitter: f64,
+    /// Of all that is random.
+    pub seed: u64,
+}
+
+impl Path {
+    pub fn new(gbps: f64, rtt_ms: f64, queue: f64) -> Path {
+        Path {
+            bps: gbps * 1e9,
+            rtt: rtt_ms * 1e-3,
+            queue,
+            line: 1e3,
+            cross: vec![],
+            loss: 0.0,
+            burst: 65_536.0,
+            jitter: 2e-5,
+            seed: 1,
+        }
+    }
+
+    pub fn bdp(&self) -> f64 {
+        self.bps * self.rtt / 8.0
+    }
+
+    pub fn cross(mut self, cross: Cross) -> Path {
+        self.cross.push(cross);
+        self
+    }
+}
+
+/// The paper's eight paths (section V), and what of the capacity is available.
+pub fn eight() -> Vec<(&'static str, Path, f64)> {
+    let of = |name, mbps: f64, rtt: f64, cross: f64| {
+        let path = Path::new(mbps * 1e-3, rtt, mbps * 1e6 * rtt * 1e-3 / 8.0);
+        let path = if cross > 0.0 { path.cross(Cross::Udp { bps: cross * 1e6, from: 0.0, to: 1e9 }) } else { path };
+        (name, path, 1.0 - cross / mbps)
+    };
+    let mut tcp = of("tcp", 970.0, 20.0, 0.0);
+    tcp.1.cross.push(Cross::Tcp { window: 500e6 * 0.02 / 8.0 });
+    tcp.2 = 470.0 / 970.0;
+    vec![
+        of("gigabit", 970.0, 20.0, 0.0),
+        of("unresponsive", 970.0, 20.0, 400.0),
+        tcp,
+        of("campus", 620.0, 10.0, 20.0),
+        of("LBNL", 620.0, 60.0, 190.0),
+        of("NYU", 97.0, 40.0, 7.0),
+        of("NYU later", 97.0, 40.0, 17.0),
+        of("Lulea", 97.0, 150.0, 57.0),
+    ]
+}
+
+pub fn config(mode: Mode) -> Config {
+    Config {
+        mss: MSS as u32,
+        packet: 1500,
+        streams: 1,
+        largest: 1 << 32,
+        window: true,
+        pacing: true,
+        queue_ns: QUEUE_NS,
+        trains: true,
+        mode,
+    }
+}
+
+#[derive(Clone, Copy, Default)]
+struct Parcel {
+    own: f64,
+    tcp: f64,
+    udp: f64,
+    /// Own bytes dropped just before.
+    lost: f64,
+    tcp_lost: f64,
+    entered: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Ack {
+    at: f64,
+    own: f64,
+    lost: f64,
+    edge: f64,
+    queued: f64,
+}
+
+enum Later {
+    Probe { sent: f64 },
+    Train { packets: u16 },
+    Pacing(Option<u64>),
+    Seen(Observation),
+}
+
+/// A transfer that runs for as long as it is stepped.
+pub struct Sim {
+    pub path: Path,
+    pub now: f64,
+    pub sobas: Option<Sobas>,
+    pub events: Vec<Event>,
+    /// Per step: bytes received so far, queue in seconds, own bytes dropped so far.
+    pub trace: Vec<(f64, f64, f64)>,
+    tcp: Tcp,
+    queue: VecDeque<Parcel>,
+    backlog: f64,
+    data: VecDeque<(f64, Parcel)>,
+    acks: VecDeque<Ack>,
+    received: f64,
+    missed: f64,
+    edge: f64,
+    window: f64,
+    dropped: f64,
+    later: Vec<(f64, Later)>,
+    others: Vec<Other>,
+    told: f64,
+    full: bool,
+    random: Pcg64Mcg,
+}
+
+impl Sim {
+    pub fn new(path: Path, cc: Cc, config: Option<Config>) -> Sim {
+        let sobas = config.map(|c| Sobas::new(c, (path.rtt * 1e9) as u64, 0));
+        let window = config.map_or(f64::from(u32::MAX), |c| c.largest as f64);
+        let random = Pcg64Mcg::seed_from_u64(path.seed);
+        Sim {
+            others: path.cross.iter().map(|&what| Other::new(what)).collect(),
+            tcp: Tcp::new(cc, 65_535.0, path.burst),
+            path,
+            now: 0.0,
+            sobas,
+            events: vec![],
+            trace: vec![],
+            queue: VecDeque::new(),
+            backlog: 0.0,
+            data: VecDeque::new(),
+            acks: VecDeque::new(),
+            received: 0.0,
+            missed: 0.0,
+            edge: 65_535.0,
+            window,
+            dropped: 0.0,
+            later: vec![],
+            told: 0.0,
+            full: false,
+            random,
+        }
+    }
+
+    pub fn run(mut self, seconds: f64) -> Sim {
+        while self.now < seconds {
+            self.step();
+        }
+        self
+    }
+
+    fn step(&mut self) {
+        let half = self.path.rtt / 2.0;
+        self.now += STEP;
+        let now = self.now;
+        while self.acks.front().is_some_and(|a| a.at <= now) {
+            let Some(ack) = self.acks.pop_front() else { break };
+            self.tcp.ack(now, self.path.rtt + ack.queued, ack);
+        }
+        let mut arriving = Parcel { own: self.tcp.send(self.path.rtt), entered: now, ..Parcel::default() };
+        for other in &mut self.others {
+            other.send(now, &mut arriving, &mut self.random);
+        }
+        self.enqueue(arriving);
+        self.serve(now + half);
+        while self.data.front().is_some_and(|d| d.0 <= now) {
+            let Some((_, p)) = self.data.pop_front() else { break };
+            self.received += p.own;
+            self.missed += p.lost;
+            // Linux opens the window at most so fast (tcp_grow_window), and never takes back what it has offered.
+            let seen = self.received + self.missed;
+            self.edge = self.edge.max(seen + self.window.min(65_535.0 + 2.0 * seen));
+            let queued = (now - half - p.entered).max(0.0);
+            self.acks.push_back(Ack { at: now + half, own: p.own, lost: p.lost, edge: self.edge, queued });
+        }
+        self.control(now, half);
+        self.trace.push((self.received, self.backlog * 8.0 / self.path.bps, self.dropped));
+    }
+
+    fn enqueue(&mut self, mut p: Parcel) {
+        let all = p.own + p.tcp + p.udp;
+        let served = self.path.bps / 8.0 * STEP;
+        let over = (self.backlog + all - served - self.path.queue).max(0.0).min(all);
+        self.full = over > 0.0;
+        let mut drop = if all > 0.0 { over / all } else { 0.0 };
+        // Others' congestion hits single packets.
+        if self.path.loss > 0.0 && self.random.random::<f64>() < self.path.loss * all / MSS {
+            drop = (drop + MSS / all).min(1.0);
+        }
+        p.lost = p.own * drop;
+        p.tcp_lost = p.tcp * drop;
+        self.dropped += p.lost;
+        (p.own, p.tcp, p.udp) = (p.own * (1.0 - drop), p.tcp * (1.0 - drop), p.udp * (1.0 - drop));
+        self.backlog += p.own + p.tcp + p.udp;
+        self.queue.push_back(p);
+    }
+
+    fn serve(&mut self, at: f64) {
+        let mut room = self.path.bps / 8.0 * STEP;
+        let mut out = Parcel { entered: self.now, ..Parcel::default() };
+        while let Some(p) = self.queue.front_mut() {
+            let all = p.own + p.tcp + p.udp;
+            let part = if all <= room { 1.0 } else { room / all };
+            out.entered = p.entered;
+            out.own += p.own * part;
+            out.tcp += p.tcp * part;
+            out.lost += p.lost;
+            out.tcp_lost += p.tcp_lost;
+            self.backlog -= all * part;
+            (p.lost, p.tcp_lost) = (0.0, 0.0);
+            if part < 1.0 {
+                (p.own, p.tcp, p.udp) = (p.own * (1.0 - part), p.tcp * (1.0 - part), p.udp * (1.0 - part));
+                break;
+            }
+            room -= all;
+            self.queue.pop_front();
+        }
+        self.backlog = self.backlog.max(0.0);
+        for other in self.others.iter_mut().filter(|o| matches!(o.what, Cross::Tcp { .. })) {
+            other.back.push_back((at + self.path.rtt / 2.0, out.tcp, out.tcp_lost));
+        }
+        if out.own + out.lost > 0.0 {
+            self.data.push_back((at, out));
+        }
+    }
+
+    fn control(&mut self, now: f64, half: f64) {
+        let Some(mut sobas) = self.sobas.take() else { return };
+        let ns = (now * 1e9) as u64;
+        let due: Vec<Later>;
+        (due, self.later) = {
+            let (due, rest): (Vec<_>, Vec<_>) = self.later.drain(..).partition(|l| l.0 <= now);
+            (due.into_iter().map(|l| l.1).collect(), rest)
+        };
+        for later in due {
+            match later {
+                Later::Pacing(bps) => self.tcp.pacing = bps.map(|b| b as f64),
+                Later::Seen(observation) => sobas.observe(ns, observation),
+                Later::Probe { sent } => self.echo(now, half, sent),
+                Later::Train { packets } => self.train(now, half, packets),
+            }
+        }
+        if now - self.told > 0.05 {
+            self.told = now;
+            let lost = Observation::Retransmits((self.tcp.lost / MSS).ceil() as u64);
+            self.later.push((now + half, Later::Seen(lost)));
+        }
+        if ns >= sobas.next_wake() {
+            sobas.observe(ns, Observation::Bytes(self.received as u64));
+            for action in sobas.tick(ns) {
+                match action {
+                    Action::Window(bytes) => self.window = bytes as f64,
+                    Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
+                    Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
+                    Action::SendTrain { packets, .. } => self.later.push((now + half, Later::Train { packets })),
+                    Action::Note(event) => self.events.push(event),
+                }
+            }
+        }
+        self.sobas = Some(sobas);
+    }
+
+    fn echo(&mut self, now: f64, half: f64, sent: f64) {
+        if self.full || self.random.random::<f64>() < self.path.loss {
+            self.later.push((now + half + 0.1, Later::Seen(Observation::ProbeLost)));
+            return;
+        }
+        let back = now + self.backlog * 8.0 / self.path.bps + half;
+        let rtt = back - sent + self.random.random::<f64>() * self.path.jitter;
+        self.later.push((back, Later::Seen(Observation::Probe { rtt_ns: (rtt * 1e9) as u64 })));
+    }
+
+    fn train(&mut self, now: f64, half: f64, packets: u16) {
+        let line = self.path.bps * self.path.line;
+        let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
+        let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + others / line));
+        let start = now + self.backlog * 8.0 / self.path.bps + half;
+        let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / self.path.line).max(1e-3)) as usize;
+        let count = usize::from(packets).min(room);
+        let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
+        self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
+        let sent_span_ns = (f64::from(packets - 1) * MSS * 8.0 / line * 1e9) as u64;
+        let train = Train { sent_span_ns, sent: packets, arrivals_ns };
+        self.later.push((start + gap * count as f64, Later::Seen(Observation::Train(train))));
+    }
+
+    fn at(&self, seconds: f64) -> usize {
+        ((seconds / STEP) as usize).min(self.trace.len() - 1)
+    }
+
+    /// Goodput, as a part of the capacity.
+    pub fn share(&self, from: f64, to: f64) -> f64 {
+        (self.trace[self.at(to)].0 - self.trace[self.at(from)].0) * 8.0 / (to - from) / self.path.bps
+    }
+
+    /// Longest queue delay, seconds.
+    pub fn queue(&self, from: f64, to: f64) -> f64 {
+        self.trace[self.at(from)..=self.at(to)].iter().map(|t| t.1).fold(0.0, f64::max)
+    }
+
+    /// Mean queue delay, seconds.
+    pub fn mean_queue(&self, from: f64, to: f64) -> f64 {
+        let all = &self.trace[self.at(from)..=self.at(to)];
+        all.iter().map(|t| t.1).sum::<f64>() / all.len() as f64
+    }
+
+    /// Segments of this transfer dropped.
+    pub fn dropped(&self, from: f64, to: f64) -> f64 {
+        (self.trace[self.at(to)].2 - self.trace[self.at(from)].2) / MSS
+    }
+
+    /// When an RTT's throughput was first this part of the capacity, after an instant.
+    pub fn reaches(&self, part: f64, after: f64) -> Option<f64> {
+        let over = self.path.rtt.max(0.01);
+        let mut t = after.max(over);
+        while t < self.now {
+            if self.share(t - over, t) >= part {
+                return Some(t);
+            }
+            t += 1e-3;
+        }
+        None
+    }
+
+    pub fn first(&self, state: State) -> Option<f64> {
+        self.events.iter().find(|e| e.state == state).map(|e| e.at_ns as f64 * 1e-9)
+    }
+
+    pub fn state(&self) -> Option<State> {
+        self.sobas.as_ref().map(Sobas::state)
+    }
+
+    /// RTTs and seconds that doubling from the initial window takes.
+    pub fn doubling(&self) -> f64 {
+        (self.path.bdp() / (10.0 * MSS)).log2().max(1.0) * self.path.rtt
+    }
+}
