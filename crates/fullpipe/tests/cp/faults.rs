@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// Of the files that are cut off in the middle.
 const LARGE: usize = 48 * MIB;
 /// So that there is a middle.
-const SLOW: &str = "--pacing 150mbit";
+const SLOW: &str = "--pacing 150mbit --block 1MiB";
 
 /// Both ways at once: push, or not.
 fn both_ways(test: impl Fn(bool) + Sync) {
@@ -162,7 +162,7 @@ fn changed(push: bool, change: impl Fn(&Path), part: &str) {
     let running = slow(&host, push);
     change(&host.file("large"));
     let done = running.wait();
-    assert!(done.err.contains(&format!("left: large: {part}")), "{}", done.err);
+    assert!(done.err.contains(&format!("left: large: {part}")), "push {push}: {done:?}");
     assert_eq!(done.code(), 1, "{}", done.err);
     assert!(!host.file("to/large").exists());
     // At rest, it is copied.
