@@ -332,10 +332,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // What is wrong here is said before anyone is called.
     let here = Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?);
     let mine = match &order.way {
-        Way::Push(sources, target) => {
-            let places: Result<Vec<Place>, _> = sources.iter().map(|source| far::place(&here, source)).collect();
-            Mine::Send(places?, Task::Push(target.clone()))
-        }
+        Way::Push(sources, target) => Mine::Send(far::places(&here, sources)?, Task::Push(target.clone())),
         Way::Pull(sources, target) => {
             Mine::Receive(Box::new(far::destination(&here, target)?), Task::Pull(sources.clone()))
         }

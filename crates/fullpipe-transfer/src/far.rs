@@ -160,9 +160,7 @@ fn prepare(
         Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
         // The client goes when it has seen enough.
         Task::Look => Role::Send(Vec::new()),
-        Task::Pull(paths) => {
-            Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
-        }
+        Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
     };
     let connect: Connect = loop {
         match hear(session, input)? {
@@ -263,10 +261,12 @@ pub(crate) fn receive(
 ) -> Result<Outcome, TransferError> {
     let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
     session.listen(input, receiver.clone())?;
-    session.watch(stall, &mut || {
+    let ended = session.watch(stall, &mut || {
         receiver.tell_progress();
         tick();
-    })?;
+    });
+    receiver.release();
+    ended?;
     let (summary, left, _) = receiver.summary();
     let (trace, told) = receiver.trace();
     Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
@@ -316,6 +316,21 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
 }
 
+/// Sources as typed, no two of which would have the same name at the other end.
+///
+/// # Errors
+/// As with [`place`]; or two have the same name.
+pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
+    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut known = std::collections::HashSet::new();
+    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
+        None => Ok(places),
+        Some(top) => {
+            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
+        }
+    }
+}
+
 /// A source as typed.
 ///
 /// # Errors
@@ -325,7 +340,13 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
     let last = trimmed.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let plain = !matches!(last, b"" | b"." | b".." | b"~");
     let top = if plain { Name::try_from(last.to_vec()).ok() } else { None };
-    let failed = |e| local(format!("cannot open {}", printable(path)))(e);
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        // As where the folder is there, and the file in it is not.
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
+        }
+        _ => local(format!("cannot open {}", printable(path)))(e),
+    };
     match realm {
         Realm::User(base) => {
             let whole = resolve(path, base);
@@ -383,7 +404,13 @@ fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, Trans
                 if path.exists() {
                     return Err(wrong("a file stands where a folder is needed"));
                 }
-                std::fs::create_dir_all(&path).map_err(local(format!("cannot make folder {shown}")))?;
+                match std::fs::create_dir_all(&path) {
+                    // A slash behind a file's name hides the file above.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
+                        return Err(wrong("a file stands where a folder is needed"));
+                    }
+                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
+                }
                 (Root::open(&path, false), None)
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;

@@ -161,6 +161,14 @@ pub fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
+/// Gives an open file or folder its extended attributes.
+///
+/// # Errors
+/// The file system's.
+pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
+    meta.xattrs.iter().try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
+}
+
 /// Who this process is, which does not change.
 struct Me {
     uid: u32,
@@ -201,9 +209,7 @@ pub fn dress(file: &File, meta: &Meta, fresh: bool) -> io::Result<()> {
     if !mine || first_mode(meta) & !me().umask != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
     }
-    for (name, value) in &meta.xattrs {
-        file.set_xattr(std::ffi::OsStr::from_bytes(name), value)?;
-    }
+    set_xattrs(file, meta)?;
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
     Ok(())

@@ -408,7 +408,7 @@ mod tests {
 
     fn item(name: &str) -> FileItem {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 2), xattrs: vec![] };
-        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, meta }
+        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, sparse: false, meta }
     }
 
     #[test]

@@ -7,10 +7,11 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
-use nix::fcntl::{FallocateFlags, OFlag};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, OFlag};
 
 use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
@@ -40,6 +41,7 @@ pub struct Destination {
     journal_name: PathBuf,
     past: Past,
     transfer: u64,
+    lock: Flock<File>,
 }
 
 impl Destination {
@@ -52,13 +54,11 @@ impl Destination {
         let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
         let file = root.open_at(&journal_name, how, 0o600).map(File::from);
         let file = file.map_err(local(format!("cannot write to {shown}")))?;
-        let locked = nix::fcntl::Flock::lock(file, nix::fcntl::FlockArg::LockExclusiveNonblock);
-        let file = locked.map_err(|_| TransferError::Busy(shown.to_owned()))?;
-        // The lock stays as long as any descriptor of the file does.
-        let kept = file.try_clone().map_err(local("opening the journal"))?;
-        std::mem::forget(file);
+        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
+        let lock = lock.map_err(|_| TransferError::Busy(shown.to_owned()))?;
+        let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, past) = Journal::open(kept).map_err(local("reading the journal"))?;
-        Ok(Destination { root, rename, journal, journal_name, past, transfer })
+        Ok(Destination { root, rename, journal, journal_name, past, transfer, lock })
     }
 
     /// Whether an earlier attempt has left something.
@@ -103,6 +103,9 @@ struct LargeState {
     covered: u64,
     /// The sender's last word on it.
     ended: Option<Option<String>>,
+    /// A block was not what its digest says. If the source has changed meanwhile, that is why: pages of the
+    /// cache that are sent without a copy change on their way. The sender's last word tells.
+    damaged: bool,
     over: bool,
 }
 
@@ -127,6 +130,9 @@ pub struct Receiver {
     end: Mutex<EndState>,
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::Sender<Vec<FileItem>>>>,
+    lock: Mutex<Option<Flock<File>>>,
+    /// Threads that write.
+    running: AtomicUsize,
     all_done: AtomicBool,
     /// The file system makes files without a name, as far as is known.
     nameless: AtomicBool,
@@ -177,6 +183,8 @@ impl Receiver {
             end: Mutex::new(EndState { streams: n, all_sent: false, left: Vec::new(), left_total: 0 }),
             summary: Mutex::default(),
             offers: Mutex::new(Some(offers)),
+            lock: Mutex::new(Some(to.lock)),
+            running: AtomicUsize::new(n + 1),
             counters,
         });
         let most = block_size(&options, n).max(SMALL);
@@ -185,6 +193,7 @@ impl Receiver {
             thread("stream", move || {
                 let result = receiver.stream(i, stream, most).and_then(|()| receiver.part_over(true));
                 receiver.check(result);
+                receiver.running.fetch_sub(1, Ordering::SeqCst);
             })?;
         }
         let answering = receiver.clone();
@@ -194,6 +203,7 @@ impl Receiver {
                 let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
                 answering.check(result);
             }
+            answering.running.fetch_sub(1, Ordering::SeqCst);
         })?;
         Ok(receiver)
     }
@@ -209,12 +219,29 @@ impl Receiver {
         (std::mem::take(&mut lock(&self.summary)), std::mem::take(&mut end.left), end.left_total)
     }
 
-    /// Tells the sender how far it is.
+    /// Lets the next attempt have the destination, in this process perhaps. To be called when the session
+    /// is over; keeps it if a thread does not come to its end, since that may still write.
+    pub(crate) fn release(&self) {
+        lock(&self.offers).take();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.running.load(Ordering::SeqCst) > 0 {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // After a success there is no journal any more; after a failure this is what it knows too little.
+        let _ = lock(&self.journal).flush();
+        lock(&self.lock).take();
+    }
+
+    /// Tells the sender, and the journal, how far it is.
     pub fn tell_progress(&self) {
         let bytes = self.counters.done_bytes.load(Ordering::Relaxed);
         let files = self.counters.done_files.load(Ordering::Relaxed);
         if !self.session.is_over() {
             self.check(self.session.send(&Message::Progress { bytes, files, times: self.counters.times() }));
+            self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
         }
     }
 
@@ -467,18 +494,35 @@ impl Receiver {
         if large.values().filter(|slot| slot.is_some()).count() > MOST_LARGE {
             return Err(self.damaged("more files at once than there should be"));
         }
-        let slot = match timed(&self.counters.disk_ns, || self.open(item)) {
-            Ok(opened) => {
-                lock(&opened.state).ended = lock(&self.early).remove(&id);
+        let ended = lock(&self.early).remove(&id);
+        // Of a file that is given up already, what still comes is let pass; the sender knows.
+        let given_up = matches!(ended, Some(Some(_)));
+        let opened =
+            if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open_apart(item, &large))) };
+        let slot = match opened {
+            None => None,
+            Some(Ok(opened)) => {
+                lock(&opened.state).ended = ended;
                 Some(Arc::new(opened))
             }
-            Err(e) => {
+            Some(Err(e)) => {
                 self.leave(item.name.bytes(), &e)?;
+                if ended.is_some() {
+                    self.session.send(&Message::FileDone { id })?;
+                }
                 None
             }
         };
         large.insert(id, slot.clone());
         Ok(slot)
+    }
+
+    /// Two that are written at once under one name would be mixed.
+    fn open_apart(&self, item: &FileItem, others: &HashMap<u64, Slot>) -> io::Result<Large> {
+        if others.values().flatten().any(|other| other.item.name == item.name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another source brings a file of this name"));
+        }
+        self.open(item)
     }
 
     fn open(&self, item: &FileItem) -> io::Result<Large> {
@@ -489,7 +533,7 @@ impl Receiver {
         let kept = lock(&self.kept).remove(&key);
         let file = create(&folder, &partial, kept.is_none())?;
         file.set_len(item.size)?;
-        if kept.is_none() && !files::in_memory(&file) {
+        if kept.is_none() && !item.sparse && !files::in_memory(&file) {
             // A disk that is too small is found out now. Not every file system can promise room.
             match nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64) {
                 Err(nix::errno::Errno::ENOSPC) => return Err(nix::errno::Errno::ENOSPC.into()),
@@ -523,7 +567,11 @@ impl Receiver {
             return Ok(None);
         }
         let digest = hasher.finalize();
-        self.verify(trailer, digest, "a block")?;
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            lock(&large.state).damaged = true;
+            self.close(id, &large)?;
+            return Ok(None);
+        }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         Ok(Some(Filled { id, large, extent, data, digest: *digest.as_bytes() }))
@@ -558,7 +606,11 @@ impl Receiver {
             // The sender gives the reason with its last word on the file.
             return Ok(());
         }
-        self.verify(trailer, digest, "a block")?;
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            let Some(large) = slot else { return Ok(()) };
+            lock(&large.state).damaged = true;
+            return self.close(id, &large);
+        }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         if let (Some(large), Some(e)) = (&slot, failed) {
@@ -584,6 +636,9 @@ impl Receiver {
             let mut state = lock(&large.state);
             let Some(ended) = &state.ended else { return Ok(()) };
             let failed = ended.clone();
+            if state.damaged && failed.is_none() {
+                return Err(self.damaged("a block"));
+            }
             if state.over || (failed.is_none() && state.covered < large.item.size) {
                 return Ok(());
             }
@@ -610,19 +665,23 @@ impl Receiver {
     }
 
     fn file_end(&self, id: u64, failed: Option<String>) -> Result<(), TransferError> {
-        let slot = lock(&self.large).get(&id).cloned();
-        match slot {
+        // Held until it is clear that no block has come: a stream looks for this word under the same lock.
+        let slots = lock(&self.large);
+        match slots.get(&id).cloned() {
             Some(Some(large)) => {
+                drop(slots);
                 lock(&large.state).ended = Some(failed);
                 self.close(id, &large)
             }
             Some(None) => {
+                drop(slots);
                 self.session.send(&Message::FileDone { id })?;
                 self.part_over(false)
             }
             None => {
                 let failed_at_once = failed.is_some();
                 lock(&self.early).insert(id, failed);
+                drop(slots);
                 if failed_at_once { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
             }
         }
@@ -707,9 +766,14 @@ impl Receiver {
     // Folders, links and the end
 
     fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
-        match self.named(name).and_then(|name| self.root.folder(Some(&name))) {
-            Ok(_) => {
-                let record = Record::Folder { name: name.clone(), meta };
+        let made = self.named(name).and_then(|name| {
+            let folder = File::from(self.root.folder(Some(&name))?);
+            files::set_xattrs(&folder, &meta)
+        });
+        match made {
+            Ok(()) => {
+                // They may be longer than a record, and need not wait.
+                let record = Record::Folder { name: name.clone(), meta: Meta { xattrs: Vec::new(), ..meta } };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
             Err(e) => self.leave(name.bytes(), &e),

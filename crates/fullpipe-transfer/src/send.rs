@@ -246,7 +246,8 @@ impl Sender {
     fn walk(&self, places: Vec<Place>) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
-        let sight = Sight { recursive: self.options.recursive, dereference: self.options.dereference };
+        let Options { recursive, dereference, xattrs, .. } = self.options;
+        let sight = Sight { recursive, dereference, xattrs };
         for place in places {
             let root = place.root.clone();
             walk::walk(&place, sight, &mut |found| {

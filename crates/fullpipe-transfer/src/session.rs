@@ -215,7 +215,11 @@ impl Session {
                 State::Running => {}
                 State::Finished => return Ok(()),
                 State::Failed(error) => {
-                    return Err(error.take().unwrap_or(TransferError::Interrupted));
+                    let error = error.take().unwrap_or(TransferError::Interrupted);
+                    drop(state);
+                    // What has moved since the last time decides whether it is worth another attempt.
+                    tick();
+                    return Err(error);
                 }
             }
             drop(state);

@@ -147,6 +147,7 @@ fn direct(text: &str) -> std::result::Result<Direct, String> {
 
 /// Copies, again and again while a lost connection lets it get on.
 pub fn run(args: Args) -> Result {
+    crate::far::more_files();
     let block = u32::try_from(args.block.0).unwrap_or(u32::MAX);
     if !(64 << 10..=64 << 20).contains(&block) {
         return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));

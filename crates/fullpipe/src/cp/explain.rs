@@ -30,7 +30,7 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
     let mut found = (0u64, 0u64);
     if let Way::Push(sources, _) = way {
         let here = Realm::User(std::env::current_dir().unwrap_or_else(|_| FilePath::new("/").to_owned()));
-        let sight = Sight { recursive: options.recursive, dereference: options.dereference };
+        let sight = Sight { recursive: options.recursive, dereference: options.dereference, xattrs: false };
         for source in sources {
             walk::walk(&far::place(&here, source)?, sight, &mut |one| {
                 match one {
