@@ -189,6 +189,11 @@ impl Journal {
         if matches!(record, Record::Block { .. }) || self.buffer.len() > LONGEST { self.flush() } else { Ok(()) }
     }
 
+    /// Whether nothing was ever finished.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.file.metadata().is_ok_and(|file| file.len() <= MAGIC.len() as u64)
+    }
+
     /// Writes what waits.
     ///
     /// # Errors

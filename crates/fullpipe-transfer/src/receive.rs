@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -32,8 +32,10 @@ const PIECE: usize = 256 << 10;
 /// Large files under way at once; a sender has fewer.
 const MOST_LARGE: usize = 256;
 
-/// Where to write, found and locked before anything is sent.
-pub struct Destination {
+/// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind.
+pub struct Destination(Option<Parts>);
+
+struct Parts {
     root: Root,
     /// The name of the one thing that comes, if another than at its source.
     rename: Option<Vec<u8>>,
@@ -56,14 +58,26 @@ impl Destination {
         let file = file.map_err(local(format!("cannot write to {shown}")))?;
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
         let lock = lock.map_err(|_| TransferError::Busy(shown.to_owned()))?;
+        // The one that held it has finished and removed it: this is nobody's any more.
+        if lock.metadata().is_ok_and(|file| file.nlink() == 0) {
+            return Err(TransferError::Busy(shown.to_owned()));
+        }
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, past) = Journal::open(kept).map_err(local("reading the journal"))?;
-        Ok(Destination { root, rename, journal, journal_name, past, transfer, lock })
+        Ok(Destination(Some(Parts { root, rename, journal, journal_name, past, transfer, lock })))
     }
 
     /// Whether an earlier attempt has left something.
     pub fn has_past(&self) -> bool {
-        !self.past.is_empty()
+        self.0.as_ref().is_some_and(|parts| !parts.past.is_empty())
+    }
+}
+
+impl Drop for Destination {
+    fn drop(&mut self) {
+        if let Some(parts) = self.0.take().filter(|parts| parts.journal.is_empty()) {
+            let _ = files::remove(parts.root.as_fd(), &parts.journal_name);
+        }
     }
 }
 
@@ -157,10 +171,13 @@ impl Receiver {
     pub fn start(
         session: Arc<Session>,
         options: Options,
-        to: Destination,
+        mut to: Destination,
         streams: Vec<Stream>,
         counters: Arc<Counters>,
     ) -> Result<Arc<Receiver>, TransferError> {
+        let Some(to) = to.0.take() else {
+            return Err(TransferError::Usage("the destination is in use already".into()));
+        };
         let (offers, offered) = mpsc::channel();
         let n = streams.len();
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
@@ -232,6 +249,13 @@ impl Receiver {
         }
         // After a success there is no journal any more; after a failure this is what it knows too little.
         let _ = lock(&self.journal).flush();
+        if lock(&self.journal).is_empty() && !self.all_done.load(Ordering::SeqCst) {
+            // Nothing to go on from: nothing is left.
+            for large in lock(&self.large).values().flatten() {
+                let _ = files::remove(&large.folder, &large.partial);
+            }
+            let _ = files::remove(self.root.as_fd(), &self.journal_name);
+        }
         lock(&self.lock).take();
     }
 
