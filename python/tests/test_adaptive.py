@@ -24,18 +24,15 @@ def demo() -> Measured:
 def test_an_eighth_of_the_demo_finds_the_best(demo: Measured) -> None:
     budget = parse_budget("12%", len(demo.runs))
     assert budget == 20
-    least = []
-    for seed in range(20):
+    # bench/find_best.py does more seeds, and draws the order of repeats.
+    for seed in range(6):
         search = Search(demo.runs, budget, seed)
         observed = replay(demo, search)
         assert len(observed) <= 20
         found = search.best(observed)
         assert [rtt(best.run) for best in found] == sorted({rtt(run) for run in demo.runs})
         assert all(best.n for best in found)
-        least.append(min(demo.of_best(found)))
-    # At the RTT where it does worst.
-    assert median(least) >= 0.97
-    assert sum(share >= 0.97 for share in least) >= 18
+        assert min(demo.of_best(found)) >= 0.97
 
 
 @pytest.mark.parametrize("name", HELD_BACK)

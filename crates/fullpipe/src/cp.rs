@@ -92,6 +92,9 @@ pub struct Args {
     /// Runs in the testbed's guest on behalf of this path
     #[arg(long, hide = true)]
     guest: Option<String>,
+    /// Testbed: memory of the guest, if what the path needs is not enough
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Testbed: draws every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
