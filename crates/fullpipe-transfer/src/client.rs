@@ -270,6 +270,10 @@ fn ssh_failed(line: &Line, error: TransferError) -> TransferError {
     let status = lock(child).try_wait().ok().flatten();
     let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
     let peer = &line.peer;
+    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned() };
+    }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(
             "{peer} has no fullpipe on the PATH of its ssh logins ({said}); copy this program there, or say where it is with --far-program"
