@@ -422,7 +422,7 @@ fn greet(
     };
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
     session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options: options, secret })))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options, secret })))?;
     let theirs = match first_words(line)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),

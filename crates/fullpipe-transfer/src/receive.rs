@@ -559,9 +559,9 @@ impl Receiver {
         file.set_len(item.size)?;
         if kept.is_none() && !item.sparse && !files::in_memory(&file) {
             // A disk that is too small is found out now. Not every file system can promise room.
-            match nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64) {
-                Err(nix::errno::Errno::ENOSPC) => return Err(nix::errno::Errno::ENOSPC.into()),
-                _ => {}
+            let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
+            if room == Err(nix::errno::Errno::ENOSPC) {
+                return Err(nix::errno::Errno::ENOSPC.into());
             }
         }
         let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });

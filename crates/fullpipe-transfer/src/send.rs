@@ -417,7 +417,7 @@ impl Sender {
             if self.session.is_over() {
                 return None;
             }
-            match state.plan.next() {
+            match state.plan.take() {
                 Work::Wait => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
                 work => {
                     // The walk may go on.

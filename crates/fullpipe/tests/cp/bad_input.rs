@@ -149,7 +149,7 @@ fn what_may_not_be_read_or_written() {
         write(tree.join(name), name);
     }
     write(tree.join("secret-large"), bytes(3 << 20, 1));
-    let close = |name: &str| fs::set_permissions(tree.join(name), Permissions::from_mode(0)).unwrap();
+    let close = |name: &str| fs::set_permissions(tree.join(name), Permissions::from_mode(0o0)).unwrap();
     ["secret", "secret-large", "locked"].into_iter().for_each(close);
     let mut cp = host.cp();
     let done = cp.far_program(&program).arg("-r").arg(far(&tree)).arg(host.file("pull")).fails(1, "tree/secret: ");
