@@ -34,6 +34,8 @@ pub enum Message {
     Refused {
         /// For a person.
         why: String,
+        /// [`fullpipe_path::ExitClass`]: the same mistake is the same code, whichever end finds it.
+        class: u8,
     },
     /// Either end: are you there?
     Ping {
@@ -133,6 +135,8 @@ pub enum Message {
         why: String,
         /// Whether it may go better the next time.
         again: bool,
+        /// As in [`Message::Refused`].
+        class: u8,
     },
 }
 
