@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::trains::Train;
 
@@ -74,8 +74,8 @@ pub enum Action {
     /// The receiver is to offer this window, bytes of payload, all streams together.
     Window(u64),
     /// The sender is to send no faster than this, bit/s of TCP payload, all streams together; none: as fast as it
-    /// likes. TCP's own pacing counts payload (`tcp_update_skb_after_send`), the fq qdisc counts
-    /// Ethernet frames: with fq the shell scales.
+    /// likes. TCP's own pacing counts payload (`tcp_update_skb_after_send`), and since Linux 4.20 the fq
+    /// qdisc keeps to the instants that TCP has computed so.
     Pacing(Option<u64>),
     /// Send one probe of [`PROBE_BYTES`](crate::PROBE_BYTES).
     SendProbe,
@@ -91,7 +91,7 @@ pub enum Action {
 }
 
 /// Named states. The paper's bear their number in Figure 8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Both laws: trains are out, nothing is limited yet. Figure 8, state 1.
@@ -119,7 +119,7 @@ pub enum State {
 }
 
 /// Why something was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The trains gave a capacity.
@@ -177,7 +177,7 @@ impl fmt::Display for Why {
 }
 
 /// One decision, for the record.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When, nanoseconds, by the caller's clock.
     pub at_ns: u64,

@@ -16,6 +16,7 @@ use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Targ
 use crate::secure::{self, Fingerprint, Guard};
 use crate::send::Counters;
 use crate::session::{Session, lock};
+use crate::sobas::{self, About, Aside};
 use crate::walk::Place;
 
 /// How the far end is reached.
@@ -314,7 +315,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.alarm(move || drop(lock(&child).kill()));
     }
     let introduced = introduce(order, &session, &mut line, &mine);
-    let (transport, rtt_s, streams, offer) = match introduced {
+    let Introduced { transport, rtt_s, streams, offer, aside } = match introduced {
         Ok(introduced) => introduced,
         Err(error) => {
             let error = if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error };
@@ -322,7 +323,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let counters = Arc::new(Counters::default());
-    let seen = counters.clone();
+    sobas::start(&session, aside, &streams, matches!(mine, Mine::Send(..)), &counters)?;
+    let (seen, last) = (counters.clone(), counters.clone());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let interrupted = order.interrupted;
     let show = &mut order.show;
@@ -344,6 +346,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             far::receive(&session, input, order.options, *to, streams, counters, stall, &mut tick)?
         }
     };
+    (order.show)(&last);
     Ok(Finished { summary, left, transport, rtt_s })
 }
 
@@ -365,7 +368,13 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     }
 }
 
-type Introduced = (Transport, f64, Vec<secure::Stream>, bool);
+struct Introduced {
+    transport: Transport,
+    rtt_s: f64,
+    streams: Vec<secure::Stream>,
+    offer: bool,
+    aside: Option<Aside>,
+}
 
 fn introduce(
     order: &Order<'_>,
@@ -398,8 +407,8 @@ fn introduce(
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };
     session.send(&Message::Connect(Box::new(connect)))?;
-    let (port, token, certificate, offer) = match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, offer } => (port, token, certificate, offer),
+    let (port, token, certificate, offer, udp) = match hear(session, &mut *line.input)? {
+        Message::Ready { port, token, certificate, offer, udp } => (port, token, certificate, offer, udp),
         other => return Err(session.unexpected(&other)),
     };
     let guard = match (order.options.encrypt, certificate.is_empty()) {
@@ -413,7 +422,11 @@ fn introduce(
     let mut to = line.address;
     to.set_port(port);
     let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
-    Ok((transport, rtt_s, streams, offer))
+    to.set_port(udp);
+    let rtt_ns = (rtt_s * 1e9) as u64;
+    let about = order.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
+    let aside = about.map(|about| sobas::call(about, to));
+    Ok(Introduced { transport, rtt_s, streams, offer, aside })
 }
 
 /// The round-trip time of a connection as its kernel has measured it, seconds.

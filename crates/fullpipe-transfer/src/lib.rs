@@ -20,6 +20,7 @@ pub mod receive;
 pub mod secure;
 pub mod send;
 pub mod session;
+pub mod sobas;
 pub mod walk;
 
 pub use error::{Left, TransferError};

@@ -17,6 +17,7 @@ use crate::plan::{self, Plan, Work};
 use crate::proto::{self, Chunk, Message, Options, Summary, Times, Trailer, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
+use crate::sobas::Note;
 use crate::walk::{self, Found, Place, Sight};
 
 /// Files up to this size travel whole, many together.
@@ -87,6 +88,8 @@ pub struct Counters {
     pub net_ns: AtomicU64,
     /// The other end's times, as it last told.
     pub other: Mutex<Times>,
+    /// What the controller of window and pacing did, until a display takes it.
+    pub notes: Mutex<Vec<Note>>,
 }
 
 impl Counters {

@@ -33,6 +33,8 @@ pub struct Session {
     sockets: Mutex<Vec<TcpStream>>,
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// Whoever takes the messages that are about sizing, not about files.
+    aside: Mutex<Option<Box<dyn Fn(Message) + Send>>>,
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
@@ -54,6 +56,7 @@ impl Session {
             changed: Condvar::new(),
             sockets: Mutex::default(),
             alarms: Mutex::default(),
+            aside: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
@@ -70,6 +73,11 @@ impl Session {
     /// Calls this when the transfer fails.
     pub(crate) fn alarm(&self, alarm: impl Fn() + Send + 'static) {
         lock(&self.alarms).push(Box::new(alarm));
+    }
+
+    /// Gives messages that are about sizing to this.
+    pub(crate) fn aside(&self, take: impl Fn(Message) + Send + 'static) {
+        *lock(&self.aside) = Some(Box::new(take));
     }
 
     fn cut(&self) {
@@ -164,6 +172,12 @@ impl Session {
                     Ok(Message::Refused { why }) => Err(TransferError::Refused { peer: session.peer.clone(), why }),
                     Ok(Message::Failed { why, again }) => {
                         Err(TransferError::Remote { peer: session.peer.clone(), why, again })
+                    }
+                    Ok(message @ (Message::Pace { .. } | Message::Seen(_) | Message::Sized(_))) => {
+                        if let Some(take) = &*lock(&session.aside) {
+                            take(message);
+                        }
+                        Ok(false)
                     }
                     Ok(message) => handler.handle(message),
                     Err(e) => Err(session.lost("waiting for its word", e)),

@@ -144,6 +144,7 @@ pub fn run(args: Args) -> Result {
         update: args.update,
         sample_ns: 0,
         stall_ns: args.stall.0,
+        sobas: args.how.sobas(),
     };
     let Some((to, from)) = args.paths.split_last() else {
         return Err(Failure::new(ExitClass::Usage, "give SRC... DST"));
