@@ -123,6 +123,8 @@ pub struct Finished {
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// Segments sent again, where this end sends.
+    pub retransmits: Option<u64>,
 }
 
 /// A control connection.
@@ -323,7 +325,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let counters = Arc::new(Counters::default());
-    sobas::start(&session, aside, &streams, matches!(mine, Mine::Send(..)), &counters)?;
+    let sockets: Vec<TcpStream> = streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
+    let sends = matches!(mine, Mine::Send(..));
+    sobas::start(&session, aside, &streams, sends, &counters)?;
     let (seen, last) = (counters.clone(), counters.clone());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let interrupted = order.interrupted;
@@ -347,7 +351,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     (order.show)(&last);
-    Ok(Finished { summary, left, transport, rtt_s })
+    let retransmits = sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
+    Ok(Finished { summary, left, transport, rtt_s, retransmits })
 }
 
 /// From here on the session watches for stalls.

@@ -210,6 +210,7 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": summary.bytes,
                    "seconds": seconds, "rate_bps": rate, "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.retransmits,
                    "left": left, "left_total": total})
         );
     } else if !args.quiet {

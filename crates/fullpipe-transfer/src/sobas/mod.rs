@@ -161,7 +161,8 @@ pub(crate) fn start(
     }
 }
 
-fn read(socket: &TcpStream) -> Option<TcpInfo> {
+/// TCP_INFO of a stream.
+pub(crate) fn read(socket: &TcpStream) -> Option<TcpInfo> {
     TcpInfo::read(std::os::fd::AsFd::as_fd(socket)).ok()
 }
 
