@@ -35,7 +35,7 @@ TUNED = Way("auto", ["--buffer", "auto"])
 def bdp(keys: Keys, rate_bps: float, rtt_s: float) -> Way:
     """A buffer of one bandwidth-delay product."""
     del keys
-    return Way("bdp", ["--buffer", f"{round(rate_bps * rtt_s / 8)}"])
+    return Way("bdp", ["--buffer", f"{round(rate_bps * rtt_s / 8)}B"])
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ def transfer(
     with tempfile.TemporaryDirectory(dir=MEMORY, prefix="fullpipe-sobas-to-") as to:
         serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
         copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", str(streams)]
-        copy += [*way.flags, "--", str(file), f"fullpipe://10.0.2.1{to}/"]
+        copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
         programs: list[Mapping[str, object]] = [
-            {"end": "b", "run": serve},
+            {"end": "b", "run": serve, **({"env": {"SOBASTRACE": "1"}} if os.environ.get("SOBASTRACE") else {})},
             {"end": "a", "start": START, "run": copy},
         ]
         for i, other in enumerate(others):
@@ -112,19 +112,23 @@ def transfer(
             run = ["iperf3", "--client", "b", "--port", port, "--udp", "--bitrate", other.rate, "--time", seconds]
             programs.append({"end": "a", "start": f"{other.start}s", "wait": False, "run": run})
         # JSON's strings, numbers and booleans are TOML's.
-        lines = [f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}", "memory = \"1.6GB\""]
+        lines = [f'space = "{size + (64<<20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
         lines.append("[path]")
         lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
-        for end, folder, write in (("a", MEMORY, False), ("b", to, True)):
+        for end, folder, write in (("a", MEMORY, False),):
             lines += ["[[folders]]", f"end = {json.dumps(end)}", f"path = {json.dumps(str(folder))}"]
             lines.append(f"write = {json.dumps(write)}")
         for program in programs:
             lines.append("[[program]]")
-            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items()]
+            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items() if key != "env"]
+            if "env" in program:
+                lines.append("env = { SOBASTRACE = \"1\" }")
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
             scene.write("\n".join(lines))
             scene.flush()
             found = [json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()]
+    if os.environ.get("SOBASTRACE"):
+        Path("/tmp/sobastrace").write_text(found[0]["stderr"])
     said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
     done = said[-1]
     queue = [line for line in found if line["kind"] == "queue"]

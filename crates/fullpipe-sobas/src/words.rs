@@ -85,6 +85,8 @@ pub enum Action {
         packets: u16,
         /// IP bytes of each.
         bytes: u32,
+        /// Spread evenly over this, nanoseconds; 0: as fast as they go.
+        over_ns: u64,
     },
     /// For the record.
     Note(Event),
@@ -126,6 +128,8 @@ pub enum Why {
     Trains,
     /// No trains: the capacity is learnt from the highest rate received.
     NoTrains,
+    /// Trains at the path's own rate came slower: others use it too.
+    Shared,
     /// The flat-rate condition.
     Flat,
     /// The const-rate-drop condition.
@@ -159,6 +163,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::Trains => "packet trains gave a capacity",
             Why::NoTrains => "no packet train told the capacity; it is learnt from the rate received",
+            Why::Shared => "packet trains show others' traffic",
             Why::Flat => "the rate is flat",
             Why::ConstantThenDrop => "the rate dropped after having been constant",
             Why::Drop => "the rate dropped",

@@ -16,6 +16,8 @@ use crate::session::{Session, lock};
 const MOST_TRAINS: u32 = 256;
 /// Packets of the longest train, and IP bytes of each.
 const MOST_PACKETS: u16 = 1024;
+/// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
+const LONGEST_SPREAD_NS: u64 = 800_000_000;
 /// What the streams say is read no more often than this, nanoseconds.
 const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
@@ -109,11 +111,16 @@ impl Answer {
                         let seen = self.seen(now);
                         self.say(&Word::Echo { n, sent_ns, held_ns: came.waited_ns, seen });
                     }
-                    Word::Train { id, packets, bytes } if trains < MOST_TRAINS => {
+                    Word::Train { id, packets, bytes, over_ns } if trains < MOST_TRAINS => {
                         trains += 1;
                         if let Some(udp) = &self.aside.udp {
                             let bytes = bytes.min(packet);
-                            let (sent, span_ns) = udp.train(id, packets.min(MOST_PACKETS), bytes);
+                            let packets = packets.min(MOST_PACKETS);
+                            let (sent, span_ns) = if over_ns == 0 {
+                                udp.train(id, packets, bytes)
+                            } else {
+                                udp.spread(id, packets, bytes, over_ns.min(LONGEST_SPREAD_NS))
+                            };
                             udp.send(&Word::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
                         }
                     }

@@ -33,6 +33,7 @@ struct Coming {
     last_ns: u64,
     sent: Option<(u16, u64)>,
     asked: u16,
+    over_ns: u64,
 }
 
 pub(super) struct Judge {
@@ -51,6 +52,37 @@ pub(super) struct Judge {
     limited: Option<(u64, u64)>,
     began: u64,
     largest: u64,
+    arrived: Arrived,
+}
+
+/// Payload that has arrived, in order or not. The kernel counts bytes only once all before them are there, so that
+/// each loss would look like a pause and a rush; segments it counts as they come (`tcpi_data_segs_in`).
+#[derive(Default)]
+struct Arrived {
+    /// Segments as last read, of 32 bits, and all of them.
+    segments: Vec<(u32, u64)>,
+    /// Payload of a segment: the most that it has been on average.
+    payload: f64,
+}
+
+impl Arrived {
+    fn look(&mut self, sockets: &[TcpStream]) -> u64 {
+        self.segments.resize(sockets.len(), (0, 0));
+        let (mut bytes, mut all) = (0, 0);
+        for (socket, (last, total)) in sockets.iter().zip(&mut self.segments) {
+            let Some(info) = read(socket) else { continue };
+            let now = info.get("data_segs_in").unwrap_or(0) as u32;
+            *total += u64::from(now.wrapping_sub(*last));
+            *last = now;
+            all += *total;
+            bytes += info.get("bytes_received").unwrap_or(0);
+        }
+        if all == 0 {
+            return bytes;
+        }
+        self.payload = self.payload.max(bytes as f64 / all as f64);
+        (all as f64 * self.payload) as u64
+    }
 }
 
 impl Judge {
@@ -71,6 +103,7 @@ impl Judge {
         Judge {
             session: session.clone(),
             largest,
+            arrived: Arrived::default(),
             aside,
             windows: actuate::Windows::default(),
             sockets,
@@ -226,6 +259,7 @@ impl Judge {
 
     /// What the sender says of its streams.
     fn streams(&mut self, sobas: &mut Sobas, now: u64, seen: Seen) {
+        if std::env::var_os("SOBASTRACE").is_some() { eprintln!("   seen {seen:?}"); }
         sobas.observe(now, Observation::Retransmits(seen.retransmits));
         let Some((since, before)) = self.limited else {
             self.limited = Some((now, seen.window_limited_us));
@@ -242,8 +276,9 @@ impl Judge {
 
     /// What this end sees for itself, and what has not come.
     fn look(&mut self, sobas: &mut Sobas, now: u64) {
-        let bytes = self.sockets.iter().filter_map(|s| read(s)?.get("bytes_received")).sum();
+        let bytes = self.arrived.look(&self.sockets);
         sobas.observe(now, Observation::Bytes(bytes));
+        if std::env::var_os("SOBASTRACE").is_some() { eprintln!("{:.3} {:?} bytes {bytes} out {} ", (now-self.began) as f64/1e9, sobas.state(), self.out.len()); }
         let late = LOST_NS + 2 * self.aside.rtt_ns;
         while let Some((&first, &sent)) = self.out.first_key_value()
             && now.saturating_sub(sent) > late
@@ -259,7 +294,8 @@ impl Judge {
         for id in done {
             let Some(train) = self.trains.remove(&id) else { continue };
             let (sent, sent_span_ns) = train.sent.unwrap_or((train.asked, 0));
-            sobas.observe(now, Observation::Train(Train { sent_span_ns, sent, arrivals_ns: train.arrivals_ns }));
+            let (over_ns, arrivals_ns) = (train.over_ns, train.arrivals_ns);
+            sobas.observe(now, Observation::Train(Train { sent_span_ns, sent, over_ns, arrivals_ns }));
         }
     }
 
@@ -281,11 +317,11 @@ impl Judge {
                     self.say(&Word::Probe { n, sent_ns: now });
                 }
             }
-            Action::SendTrain { packets, bytes } => {
+            Action::SendTrain { packets, bytes, over_ns } => {
                 let id = self.next_train;
                 self.next_train = self.next_train.wrapping_add(1);
-                self.trains.insert(id, Coming { asked: packets, last_ns: now, ..Coming::default() });
-                self.say(&Word::Train { id, packets, bytes });
+                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns: now, ..Coming::default() });
+                self.say(&Word::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {
                 event.at_ns = event.at_ns.saturating_sub(self.began);

@@ -15,6 +15,10 @@ use super::wire::{Keys, Word};
 const SEGMENTED: usize = 65_000;
 /// Most segments that it cuts (`UDP_MAX_SEGMENTS`, include/linux/udp.h; 128 since 6.9).
 const SEGMENTS: usize = 64;
+/// Between the groups of a train that is spread, nanoseconds,
+const GROUP_NS: u64 = 25_000;
+/// unless there are fewer than this.
+const FEWEST_GROUPS: u64 = 8;
 /// IPv4 and UDP headers; IPv6's is 20 bytes longer.
 const HEADERS: usize = 28;
 
@@ -108,6 +112,28 @@ impl Udp {
         let Some(peer) = self.peer else { return };
         let bytes = self.keys.seal(word, (packet as usize).saturating_sub(self.headers()));
         let _ = self.socket.send_to(&bytes, peer);
+    }
+
+    /// Sends packets evenly over so long; gives how many went out, and the time from the first to the last, had
+    /// each left on its own. They leave in groups, since threads sleep no more exactly than this.
+    pub fn spread(&self, id: u32, packets: u16, packet: u32, over_ns: u64) -> (u16, u64) {
+        let groups = (over_ns / GROUP_NS).clamp(FEWEST_GROUPS, u64::from(packets.max(1))) as u16;
+        let each = packets.div_ceil(groups).max(1);
+        let begin = sys::now_ns();
+        let (mut sent, mut last, mut last_group) = (0u16, begin, 0);
+        while sent < packets {
+            sys::sleep_until(begin + over_ns * u64::from(sent) / u64::from(packets.max(1)));
+            last = sys::now_ns();
+            last_group = self.train(id, each.min(packets - sent), packet).0;
+            if last_group == 0 {
+                break;
+            }
+            sent += last_group;
+        }
+        // The last group's packets, and all before, each as long as those before it took on average.
+        let before = sent.saturating_sub(last_group);
+        let span = last.saturating_sub(begin);
+        if before == 0 { (sent, 0) } else { (sent, span * u64::from(sent - 1) / u64::from(before)) }
     }
 
     /// Sends packets back to back; gives how many went out and how long it took.

@@ -46,6 +46,8 @@ pub(super) enum Word {
         packets: u16,
         /// IP bytes of each.
         bytes: u32,
+        /// Spread over this, nanoseconds; 0: back to back.
+        over_ns: u64,
     },
     /// Sending end: one of them.
     Packet {
