@@ -25,16 +25,14 @@ class Way:
     flags: Sequence[str]
 
 
-#: The BDP's flags depend on the path.
 SOBAS = Way("sobas", ["--buffer", "sobas"])
 PAPER = Way("paper", ["--buffer", "sobas", "--sobas", "paper"])
 LARGEST = Way("largest", ["--buffer", "1.07GB"])
 TUNED = Way("auto", ["--buffer", "auto"])
 
 
-def bdp(keys: Keys, rate_bps: float, rtt_s: float) -> Way:
+def bdp(rate_bps: float, rtt_s: float) -> Way:
     """A buffer of one bandwidth-delay product."""
-    del keys
     return Way("bdp", ["--buffer", f"{round(rate_bps * rtt_s / 8)}B"])
 
 
@@ -55,13 +53,12 @@ class Done:
     """Payload over all of the transfer, connecting included."""
     seconds: float
     retransmits: int
+    drops: int
     """Packets dropped at the bottleneck's queue, others' included."""
     queue_ms: tuple[float, float]
     """Delay of the bottleneck's queue while the transfer ran: median and 95th percentile."""
     notes: list[Line] = field(default_factory=list)
     """What the controller did."""
-    rates: list[tuple[float, float]] = field(default_factory=list)
-    """Received payload over time: seconds, bit/s."""
 
 
 def source(size: int) -> Path:
@@ -97,38 +94,31 @@ def transfer(
 ) -> Done:
     """Copies a file over a path."""
     file = source(size)
-    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="fullpipe-sobas-to-") as to:
-        serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
-        copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", str(streams)]
-        copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
-        programs: list[Mapping[str, object]] = [
-            {"end": "b", "run": serve, **({"env": {"SOBASTRACE": "1"}} if os.environ.get("SOBASTRACE") else {})},
-            {"end": "a", "start": START, "run": copy},
-        ]
-        for i, other in enumerate(others):
-            port = str(5300 + i)
-            programs.append({"end": "b", "run": ["iperf3", "--server", "--one-off", "--port", port]})
-            seconds = f"{other.stop - other.start}"
-            run = ["iperf3", "--client", "b", "--port", port, "--udp", "--bitrate", other.rate, "--time", seconds]
-            programs.append({"end": "a", "start": f"{other.start}s", "wait": False, "run": run})
-        # JSON's strings, numbers and booleans are TOML's.
-        lines = [f'space = "{size + (64<<20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
-        lines.append("[path]")
-        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
-        for end, folder, write in (("a", MEMORY, False),):
-            lines += ["[[folders]]", f"end = {json.dumps(end)}", f"path = {json.dumps(str(folder))}"]
-            lines.append(f"write = {json.dumps(write)}")
-        for program in programs:
-            lines.append("[[program]]")
-            lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items() if key != "env"]
-            if "env" in program:
-                lines.append("env = { SOBASTRACE = \"1\" }")
-        with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
-            scene.write("\n".join(lines))
-            scene.flush()
-            found = [json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()]
-    if os.environ.get("SOBASTRACE"):
-        Path("/tmp/sobastrace").write_text(found[0]["stderr"])
+    serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", str(streams)]
+    copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
+    programs: list[Mapping[str, object]] = [
+        {"end": "b", "run": serve},
+        {"end": "a", "start": START, "run": copy},
+    ]
+    for i, other in enumerate(others):
+        port = str(5300 + i)
+        programs.append({"end": "b", "run": ["iperf3", "--server", "--one-off", "--port", port]})
+        seconds = f"{other.stop - other.start}"
+        run = ["iperf3", "--client", "b", "--port", port, "--udp", "--bitrate", other.rate, "--time", seconds]
+        programs.append({"end": "a", "start": f"{other.start}s", "wait": False, "run": run})
+    # JSON's strings, numbers and booleans are TOML's.
+    lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
+    lines.append("[path]")
+    lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
+    lines += ["[[folders]]", 'end = "a"', f"path = {json.dumps(str(MEMORY))}"]
+    for program in programs:
+        lines.append("[[program]]")
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items()]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
+        scene.write("\n".join(lines))
+        scene.flush()
+        found = [json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()]
     said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
     done = said[-1]
     queue = [line for line in found if line["kind"] == "queue"]
@@ -136,8 +126,8 @@ def transfer(
     return Done(
         rate_bps=float(done["rate_bps"]),
         seconds=float(done["seconds"]),
-        retransmits=int(done.get("retransmits", found[-1]["forward"]["drops"])),
+        retransmits=int(done["retransmits"]),
+        drops=int(found[-1]["forward"]["drops"]),
         queue_ms=(percentile(delays, 0.5), percentile(delays, 0.95)),
         notes=[line for line in said if line["kind"] == "sobas"],
-        rates=[(line["t"], line["rate_bps"]) for line in said if line["kind"] == "progress" and "t" in line],
     )
