@@ -116,6 +116,8 @@ pub(crate) struct Follow {
     shared: bool,
     /// Losses while starting up.
     start_losses: u32,
+    /// Longest delay of the queue that was seen without loss, seconds.
+    depth: f64,
 }
 
 impl Follow {
@@ -143,6 +145,7 @@ impl Follow {
             asked_others: false,
             shared: false,
             start_losses: 0,
+            depth: 0.0,
         }
     }
 
@@ -227,6 +230,7 @@ impl Follow {
         if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)) {
             return Some(why);
         }
+        self.depth = self.depth.max(s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9);
         match self.state {
             State::Estimate => self.estimate(now, s),
             State::Start => self.start(now, s),

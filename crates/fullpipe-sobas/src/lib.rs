@@ -208,10 +208,12 @@ impl Sobas {
         } else if let Some(pps) = self.spread_pps()
             && now >= self.next_train
         {
+            let mut apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
             if let Some((packets, over_ns)) = self.senses.trains.next_spread(pps) {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
+                // They are half of what the path carries meanwhile.
+                apart = apart.max(2 * over_ns);
             }
-            let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
             self.next_train = now.saturating_add(apart);
         }
     }

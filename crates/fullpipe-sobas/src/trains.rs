@@ -14,6 +14,10 @@ pub const MOST_PACKETS: u16 = 1024;
 /// Packets of a train at the rate of the path: beside others who take half of it, half of them queue, 48 KB of
 /// 1,500-byte packets.
 pub const SPREAD_PACKETS: u16 = 64;
+/// On slow paths fewer, that they take no longer than this, seconds,
+const SPREAD_S: f64 = 4e-3;
+/// but no fewer than this.
+const LEAST_SPREAD: f64 = 16.0;
 /// Trains sent before giving up.
 pub const MOST_TRAINS: usize = 12;
 /// A gap below this part of the mean one is within a batch. Cross traffic alone stretches gaps by at most
@@ -104,7 +108,8 @@ impl Trains {
             return None;
         }
         self.spread_asked += 1;
-        Some((SPREAD_PACKETS, (f64::from(SPREAD_PACKETS) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
+        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, f64::from(SPREAD_PACKETS)) as u16;
+        Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
     /// Whether trains at the rate of the path have still to be sent.

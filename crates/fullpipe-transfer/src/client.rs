@@ -351,7 +351,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     (order.show)(&last);
-    let retransmits = sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
+    let retransmits =
+        sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
     Ok(Finished { summary, left, transport, rtt_s, retransmits })
 }
 

@@ -88,6 +88,7 @@ impl Follow {
     fn learn_queue(&mut self, now: u64, s: &Senses) {
         let t = s.probes.base_ns();
         let longest = s.probes.longest_ns(now.saturating_sub(2 * t + STANDING_NS)) as f64 * 1e-9;
+        self.depth = self.depth.min(longest);
         if longest >= VISIBLE_S {
             self.target = self.target.min(longest / 3.0).max(LEAST_TARGET_S);
         }

@@ -35,12 +35,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub fn new(
-        session: &Arc<Session>,
-        aside: Aside,
-        sockets: Arc<Vec<TcpStream>>,
-        counters: Arc<Counters>,
-    ) -> Answer {
+    pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
         let paced = matches!(aside.law, Law::Pacing | Law::Both);
         if paced {
             actuate::pace(&sockets, Some(SMOOTH));

@@ -90,12 +90,7 @@ impl Arrived {
 }
 
 impl Judge {
-    pub fn new(
-        session: &Arc<Session>,
-        aside: Aside,
-        sockets: Arc<Vec<TcpStream>>,
-        counters: Arc<Counters>,
-    ) -> Judge {
+    pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Judge {
         let (tell, told) = mpsc::channel();
         session.aside(move |message| {
             if let Message::Seen(seen) = message {
@@ -263,7 +258,6 @@ impl Judge {
 
     /// What the sender says of its streams.
     fn streams(&mut self, sobas: &mut Sobas, now: u64, seen: Seen) {
-        if std::env::var_os("SOBASTRACE").is_some() { eprintln!("   seen {seen:?}"); }
         sobas.observe(now, Observation::Retransmits(seen.retransmits));
         let Some((since, before)) = self.limited else {
             self.limited = Some((now, seen.window_limited_us));
@@ -282,7 +276,6 @@ impl Judge {
     fn look(&mut self, sobas: &mut Sobas, now: u64) {
         let bytes = self.arrived.look(&self.sockets);
         sobas.observe(now, Observation::Bytes(bytes));
-        if std::env::var_os("SOBASTRACE").is_some() { eprintln!("{:.3} {:?} bytes {bytes} out {} ", (now-self.began) as f64/1e9, sobas.state(), self.out.len()); }
         let late = LOST_NS + 2 * self.aside.rtt_ns;
         while let Some((&first, &sent)) = self.out.first_key_value()
             && now.saturating_sub(sent) > late
@@ -292,7 +285,8 @@ impl Judge {
         }
         let over = |train: &Coming| {
             train.sent.is_some_and(|(sent, _)| train.arrivals_ns.len() >= usize::from(sent))
-                || now.saturating_sub(train.last_ns) > TRAIN_OVER_NS + if train.arrivals_ns.is_empty() { late } else { 0 }
+                || now.saturating_sub(train.last_ns)
+                    > TRAIN_OVER_NS + if train.arrivals_ns.is_empty() { late } else { 0 }
         };
         let done: Vec<u32> = self.trains.iter().filter(|(_, train)| over(train)).map(|(id, _)| *id).collect();
         for id in done {

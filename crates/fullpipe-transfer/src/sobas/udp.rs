@@ -141,7 +141,8 @@ impl Udp {
         let Some(peer) = self.peer else { return (0, 0) };
         let one = self.keys.seal(&Word::Packet { id }, (packet as usize).saturating_sub(self.headers()));
         let at_once = (SEGMENTED / one.len()).clamp(1, SEGMENTS);
-        let segment = |size: usize| sys::set_int_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, size as i32);
+        let segment =
+            |size: usize| sys::set_int_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, size as i32);
         let cut = at_once > 1 && segment(one.len()).is_ok();
         let all = one.repeat(if cut { at_once.min(usize::from(packets)) } else { 1 });
         let begin = sys::now_ns();

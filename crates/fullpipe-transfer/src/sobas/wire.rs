@@ -76,11 +76,7 @@ impl Keys {
     pub fn new(token: &[u8; 32], calls: bool) -> Keys {
         let from_client = blake3::derive_key("fullpipe 2026 datagrams from the client", token);
         let from_far = blake3::derive_key("fullpipe 2026 datagrams from the far end", token);
-        if calls {
-            Keys { mine: from_client, theirs: from_far }
-        } else {
-            Keys { mine: from_far, theirs: from_client }
-        }
+        if calls { Keys { mine: from_client, theirs: from_far } } else { Keys { mine: from_far, theirs: from_client } }
     }
 
     /// A datagram of so many bytes, or as many as it needs.
