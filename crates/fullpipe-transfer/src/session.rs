@@ -22,6 +22,9 @@ enum State {
     Failed(Option<TransferError>),
 }
 
+/// Takes messages.
+type Aside = Box<dyn Fn(Message) + Send>;
+
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
     /// Whom to name in errors.
@@ -34,7 +37,7 @@ pub struct Session {
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
     /// Whoever takes the messages that are about sizing, not about files.
-    aside: Mutex<Option<Box<dyn Fn(Message) + Send>>>,
+    aside: Mutex<Option<Aside>>,
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
