@@ -22,7 +22,8 @@ def machine() -> str:
     """The machine in one line: processor, cores, memory, kernel."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next(
-        (line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line), "unknown"
+        (line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line),
+        "unknown",
     )
     pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     memory = pages * page / 2**30

@@ -54,7 +54,14 @@ def main() -> int:
         scenario.write_text(EMPTY)
         boots = [timed([FULLPIPE, "lab", "run", str(scenario), "--quiet"]).wall_s for _ in range(11)]
     middle = statistics.median(boots)
-    good.append(row("boot, empty scenario, halt", "under 1 s", f"{spread(boots, 3)} s", middle < 1))
+    good.append(
+        row(
+            "boot, empty scenario, halt",
+            "under 1 s",
+            f"{spread(boots, 3)} s",
+            middle < 1,
+        )
+    )
 
     small = [measure("--size", "1GB").wall_s for _ in range(7)]
     middle = statistics.median(small)
@@ -67,16 +74,33 @@ def main() -> int:
         wall = spread([run.wall_s for run in long], 1)
         figure = f"{spread(cpu, 1)} s of processor, {wall} s of wall, {goodput:.2f} Gb/s"
         good.append(
-            row(f"100 s, {streams} streams", "under 120 s of one core", figure, statistics.median(cpu) < 120)
+            row(
+                f"100 s, {streams} streams",
+                "under 120 s of one core",
+                figure,
+                statistics.median(cpu) < 120,
+            )
         )
         bar = 3 * (BDP + QUEUE) / 1e6 + 300
         peak = max(run.peak_mb for run in long)
-        good.append(row(f"memory, {streams} streams", f"under {bar:.0f} MB", f"{peak:.0f} MB", peak < bar))
+        good.append(
+            row(
+                f"memory, {streams} streams",
+                f"under {bar:.0f} MB",
+                f"{peak:.0f} MB",
+                peak < bar,
+            )
+        )
 
     far = measure("--size", "10GB", "--streams", "10", path="lab:rtt=366ms,rate=10gbit")
     bar = 3 * 2 * 457.5 + 300
     good.append(
-        row("memory, 366 ms, 10 streams", f"under {bar:.0f} MB", f"{far.peak_mb:.0f} MB", far.peak_mb < bar)
+        row(
+            "memory, 366 ms, 10 streams",
+            f"under {bar:.0f} MB",
+            f"{far.peak_mb:.0f} MB",
+            far.peak_mb < bar,
+        )
     )
 
     ratios = []
@@ -85,7 +109,12 @@ def main() -> int:
         ratios.append(runs_per_minute(2, 6) / one)
     middle = statistics.median(ratios)
     good.append(
-        row("two guests on two cores", "1.8 × one's runs per minute", f"{spread(ratios)} ×", middle >= 1.8)
+        row(
+            "two guests on two cores",
+            "1.8 × one's runs per minute",
+            f"{spread(ratios)} ×",
+            middle >= 1.8,
+        )
     )
     return 0 if all(good) else 1
 

@@ -26,7 +26,11 @@ def profile(entries: int) -> dict[str, object]:
             {
                 "path": i % 5,
                 "workload": 0,
-                "transport": {"cc": f"cc{i // 320}", "streams": 1 + i // 5 % 64, "buffer": "1GB"},
+                "transport": {
+                    "cc": f"cc{i // 320}",
+                    "streams": 1 + i // 5 % 64,
+                    "buffer": "1GB",
+                },
                 "rtt_ms": RTTS,
                 "n": [2] * len(RTTS),
                 "mean_bps": [round(9e9 / (1 + rtt / (100 + i))) for rtt in RTTS],
@@ -43,7 +47,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "profile.json"
         file.write_text(json.dumps(profile(10_000), separators=(",", ":")))
-        command = [FULLPIPE, "select", "--rtt", "91.6ms", "--rate", "10gbit", "--profile", str(file)]
+        command = [
+            FULLPIPE,
+            "select",
+            "--rtt",
+            "91.6ms",
+            "--rate",
+            "10gbit",
+            "--profile",
+            str(file),
+        ]
         times = []
         for _ in range(21):
             start = time.monotonic()

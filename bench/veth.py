@@ -71,7 +71,17 @@ def pair(server: list[str], client: list[str]) -> tuple[str, float]:
 
 def iperf3(streams: int, *flags: str) -> Run:
     """One run of iperf3."""
-    client = ["iperf3", "-c", "10.9.0.2", "-P", str(streams), "-t", str(SECONDS), "--json", *flags]
+    client = [
+        "iperf3",
+        "-c",
+        "10.9.0.2",
+        "-P",
+        str(streams),
+        "-t",
+        str(SECONDS),
+        "--json",
+        *flags,
+    ]
     output, cpu = pair(["iperf3", "--server", "--one-off"], client)
     end = json.loads(output)["end"]["sum_received"]
     return Run(end["bits_per_second"] / 1e9, cpu / (end["bytes"] / 1e9))

@@ -1,143 +1,68 @@
-"""What a search decides, replayed on grids that were measured completely.
+"""What a search decides, replayed on grids that were measured completely: see `grids.py`."""
 
-`data/*.csv` hold the goodput of every run of a grid, in Mb/s, by seed: `demo.csv` of campaigns/demo.toml;
-`hpdc17-*.csv` of parts of campaigns/hpdc17.toml with three seeds, on which nothing was tuned.
-"""
-
-import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import pytest
 from conftest import campaign_of
+from grids import GRID, GRIDS, HELD_BACK, USUAL, Measured, measured, replay, rtt
 
 from fullpipe.campaign import LabPath, RunSpec, expand
-from fullpipe.campaign.adaptive import Best, Search, parse_budget
+from fullpipe.campaign.adaptive import Search, parse_budget
 from fullpipe.campaign.ceiling import ceiling_bps, is_lossless, is_short
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.surrogate import Seen, features, posterior
+from fullpipe.campaign.surrogate import Seen, features, posterior, share
 from fullpipe.errors import UsageError
-from fullpipe.units import format_time
-
-DATA = Path(__file__).parent / "data"
-RTTS = '["0.4ms", "11.8ms", "22.6ms", "45.6ms", "91.6ms", "183ms", "366ms"]'
-GRID = """
-[[grid]]
-seeds = {seeds}
-sample = "{sample}"
-path = {{ rtt = {rtts}, {path}, queue_bdp = 1.0 }}
-transport = {{ cc = {ccs}, streams = {streams}, buffer = {buffers} }}
-workload = {{ size = "1GB" }}
-"""
-FOUR = '["cubic", "htcp", "scalable", "bbr"]'
-GRIDS = {
-    "demo": [
-        {"seeds": 2, "sample": sample, "path": 'rate = "10gbit"', "ccs": '["cubic", "htcp", "scalable"]',
-         "streams": [1, 10], "buffers": f'"{buffer}"'}
-        for buffer, sample in (("250KB", "1s"), ("1GB", "100ms"))
-    ],
-    "hpdc17-10gige": [
-        {"seeds": 3, "sample": sample, "path": 'modality = "10gige"', "ccs": FOUR,
-         "streams": list(range(1, 11)), "buffers": buffers}
-        for buffers, sample in (('["250MB", "1GB"]', "100ms"), ('"250KB"', "1s"))
-    ],
-    "hpdc17-oc192": [
-        {"seeds": 3, "sample": "1s", "path": 'modality = "oc192"', "ccs": FOUR, "streams": [1, 4, 10],
-         "buffers": '"1GB"'}
-    ],
-}  # fmt: skip
-
-
-def rtt(run: RunSpec) -> int:
-    assert isinstance(run.path, LabPath)
-    return run.path.rtt
-
-
-def transport(run: RunSpec) -> tuple[object, ...]:
-    return rtt(run), run.cc, run.streams, run.buffer_text
-
-
-@dataclass
-class Measured:
-    """A grid and what each of its runs reached, bit/s."""
-
-    runs: list[RunSpec]
-    goodput: dict[RunSpec, float]
-
-    def of_best(self, found: list[Best]) -> list[float]:
-        """Of each RTT's highest mean over seeds, the share that the chosen transport has."""
-        by_transport: dict[tuple[object, ...], list[float]] = {}
-        for run in self.runs:
-            by_transport.setdefault(transport(run), []).append(self.goodput[run])
-        highest: dict[object, float] = {}
-        for (at, *_), goodputs in by_transport.items():
-            highest[at] = max(highest.get(at, 0.0), mean(goodputs))
-        return [mean(by_transport[transport(best.run)]) / highest[rtt(best.run)] for best in found]
-
-
-def measured(folder: Path, name: str) -> Measured:
-    runs = expand(campaign_of(folder, "".join(GRID.format(rtts=RTTS, **grid) for grid in GRIDS[name])))
-    with (DATA / f"{name}.csv").open() as file:
-        rows = {
-            (row["rtt"], row["cc"], int(row["streams"]), row["buffer"]): row["goodput_mbps_by_seed"].split()
-            for row in csv.DictReader(file)
-        }
-    goodput = {}
-    for run in runs:
-        at, *rest = transport(run)
-        assert isinstance(at, int)
-        goodput[run] = float(rows[format_time(at), *rest][run.seed - 1]) * 1e6  # type: ignore[index]
-    return Measured(runs, goodput)
-
-
-def replay(
-    grid: Measured, search: Search, workers: int = 2, known: Mapping[RunSpec, float] | None = None
-) -> dict[RunSpec, float]:
-    observed = dict(known or {})
-    while batch := search.next(observed, workers=workers):
-        assert not observed.keys() & set(batch)
-        assert len(batch) == len(set(batch))
-        observed |= {run: grid.goodput[run] for run in batch}
-    return observed
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Measured:
-    return measured(tmp_path, "demo")
+def demo() -> Measured:
+    return measured("demo")
 
 
 def test_an_eighth_of_the_demo_finds_the_best(demo: Measured) -> None:
     budget = parse_budget("12%", len(demo.runs))
     assert budget == 20
-    least = []
-    for seed in range(20):
+    # bench/find_best.py does more seeds, and draws the order of repeats.
+    for seed in range(6):
         search = Search(demo.runs, budget, seed)
         observed = replay(demo, search)
         assert len(observed) <= 20
         found = search.best(observed)
         assert [rtt(best.run) for best in found] == sorted({rtt(run) for run in demo.runs})
         assert all(best.n for best in found)
-        least.append(min(demo.of_best(found)))
-    # At the RTT where it does worst.
-    assert median(least) >= 0.97
-    assert sum(share >= 0.97 for share in least) >= 18
+        assert min(demo.of_best(found)) >= 0.97
 
 
-@pytest.mark.parametrize(("name", "share"), [("hpdc17-oc192", 0.9), ("hpdc17-10gige", 0.97)])
-def test_on_grids_that_were_held_back(tmp_path: Path, name: str, share: float) -> None:
-    grid = measured(tmp_path, name)
+@pytest.mark.parametrize("name", HELD_BACK)
+def test_on_grids_that_were_held_back(name: str) -> None:
+    grid = measured(name)
     search = Search(grid.runs, parse_budget("12%", len(grid.runs)))
     observed = replay(grid, search, workers=16)
     assert len(observed) <= 0.12 * len(grid.runs)
-    assert min(grid.of_best(search.best(observed))) >= share
+    assert min(grid.of_best(search.best(observed))) >= 0.97
+
+
+def test_a_bad_run_does_not_make_all_like_it_hopeless(demo: Measured) -> None:
+    cells = [run for run in demo.runs if run.seed == 1]
+    about = features(cells)
+    near = next(
+        i for i, run in enumerate(cells) if i and (run.cc, run.streams) == (cells[0].cc, cells[0].streams)
+    )
+    bad, worse = (posterior(about, Seen.of({0: [share(bps, math.log(1e9))]})).mean for bps in (1e8, 1e7))
+    assert bad[near] - worse[near] < 0.1
+
+
+def test_choices_are_confirmed(demo: Measured) -> None:
+    search = Search(demo.runs, len(demo.runs))
+    found = search.best(replay(demo, search))
+    assert all(best.n == 2 for best in found)
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_nothing_measured_is_above_its_ceiling(tmp_path: Path, name: str) -> None:
-    grid = measured(tmp_path, name)
+def test_nothing_measured_is_above_its_ceiling(name: str) -> None:
+    grid = measured(name)
     for run, goodput in grid.goodput.items():
         assert goodput <= 1.02 * (ceiling_bps(run) or 0.0), run
 
@@ -216,7 +141,8 @@ def test_failed_runs_count_and_are_not_tried_again(demo: Measured) -> None:
 
 def test_it_stops_once_it_is_certain(tmp_path: Path) -> None:
     text = GRID.format(
-        seeds=5, sample="1s", rtts='["91.6ms", "183ms"]', path='rate = "10gbit"', ccs='["cubic", "htcp"]',
+        **USUAL | {"rtts": '["91.6ms", "183ms"]'}, seeds=5, sample="1s",
+        path='rate = "10gbit"', ccs='["cubic", "htcp"]',
         streams=[1], buffers='["250KB", "500KB", "8MB"]',
     )  # fmt: skip
     runs = expand(campaign_of(tmp_path, text))
@@ -232,7 +158,8 @@ def test_it_stops_once_it_is_certain(tmp_path: Path) -> None:
 def test_of_equals_the_cheaper_is_run(tmp_path: Path) -> None:
     both = [
         GRID.format(
-            seeds=1, sample=sample, rtts='["183ms"]', path='rate = "10gbit"', ccs=f'["{cc}"]', streams=[4],
+            **USUAL | {"rtts": '["183ms"]'}, seeds=1, sample=sample,
+            path='rate = "10gbit"', ccs=f'["{cc}"]', streams=[4],
             buffers='"64MB"',
         )
         for cc, sample in (("cubic", "10ms"), ("htcp", "1s"))

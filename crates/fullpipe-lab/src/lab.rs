@@ -92,17 +92,22 @@ impl Lab {
         check_programs(&job, &done)?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let mut real: BTreeMap<String, Value> = BTreeMap::new();
-        let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        real.insert("ended_unix_s".into(), json!(ended.as_secs()));
-        real.insert("wall_s".into(), json!(done.wall_s));
-        real.insert("memory_bytes".into(), json!(done.memory_peak));
-        if let Ok(host) = nix::unistd::gethostname() {
-            real.insert("host".into(), json!(host.to_string_lossy()));
-        }
-        let (text, outcome) = merge::merge(&text, &done.report, &real).map_err(LabError::Guest)?;
+        let (text, outcome) = merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
         Ok(LabMeasured { text, outcome })
     }
+}
+
+/// What of a run is of the host, not of the guest.
+fn real(done: &Done) -> BTreeMap<String, Value> {
+    let mut real: BTreeMap<String, Value> = BTreeMap::new();
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    real.insert("ended_unix_s".into(), json!(ended.as_secs()));
+    real.insert("wall_s".into(), json!(done.wall_s));
+    real.insert("memory_bytes".into(), json!(done.memory_peak));
+    if let Ok(host) = nix::unistd::gethostname() {
+        real.insert("host".into(), json!(host.to_string_lossy()));
+    }
+    real
 }
 
 /// A copy in the testbed.
@@ -129,7 +134,12 @@ pub struct LabCopied {
     pub code: i32,
     /// What the path saw.
     pub report: crate::job::Report,
+    /// The record, if the copy was to write one to [`RECORD`].
+    pub record: Option<String>,
 }
+
+/// Where a copy in the testbed writes its record.
+pub const RECORD: &str = "/out/record.ndjson";
 
 fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
     let words = |text: &[&str]| text.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -206,17 +216,29 @@ impl Lab {
             sample: Time(100_000_000),
             until: None,
         };
-        let done = self.run_in(memory(&job) + COPY, &job, limit, progress)?;
+        let held = job.path.bdp() + job.path.queue.0;
+        let done = self.run_in(memory(&job) + COPY + held * 2, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
         let code = match done.report.programs.get(1).map(|report| &report.ended) {
             Some(Ended::Exit(code)) => *code,
             _ => ExitClass::Lab as i32,
         };
-        Ok(LabCopied { stdout: read(file::stdout(1)), stderr: read(file::stderr(1)), code, report: done.report })
+        let record = match read("record.ndjson".into()) {
+            text if text.is_empty() => None,
+            text => Some(merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
+        };
+        Ok(LabCopied {
+            record,
+            stdout: read(file::stdout(1)),
+            stderr: read(file::stderr(1)),
+            code,
+            report: done.report,
+        })
     }
 }
 
-/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written.
+/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written; besides
+/// those of the source that are in flight.
 const COPY: u64 = 768 << 20;
 
 /// An error of the first program that failed and was not asked to end; of the one that was waited for

@@ -44,7 +44,7 @@ fn kernel() -> String {
 }
 
 /// Describes this end by its first stream.
-pub(crate) fn describe(stream: &std::net::TcpStream) -> EndInfo {
+pub fn describe(stream: &std::net::TcpStream) -> EndInfo {
     let socket = SockRef::from(stream);
     let fd = stream.as_fd();
     let cc = socket.tcp_congestion().unwrap_or_default();
@@ -70,7 +70,7 @@ pub(crate) fn describe(stream: &std::net::TcpStream) -> EndInfo {
 }
 
 /// Send and receive buffer as the kernel has them now; autotuning changes them.
-pub(crate) fn buffers(stream: &std::net::TcpStream) -> (u64, u64) {
+pub fn buffers(stream: &std::net::TcpStream) -> (u64, u64) {
     let socket = SockRef::from(stream);
     (socket.send_buffer_size().unwrap_or(0) as u64, socket.recv_buffer_size().unwrap_or(0) as u64)
 }

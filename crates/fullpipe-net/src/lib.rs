@@ -7,7 +7,7 @@
 //! kernel wakes it exactly when there is something to do. One more thread samples TCP_INFO.
 
 mod bottleneck;
-mod ends;
+pub mod ends;
 mod error;
 pub mod measure;
 mod plan;
@@ -23,3 +23,4 @@ pub mod wire;
 pub use error::NetError;
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
+pub use session::Seen;

@@ -93,7 +93,7 @@ pub fn measure(
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
-    Ok(combine(request, options, (zero_ns, rtt_ns), wall_s, sender, receiver))
+    Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
 /// Round-trip time to a server, seconds, from its control connection.
@@ -219,9 +219,11 @@ fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64
     f64::from(yes) / f64::from(all.max(1))
 }
 
-fn combine(
+/// Puts both ends' views together; `capacity` is the most payload that the path can carry, bit/s, where
+/// known.
+pub fn combine(
     request: &Request,
-    options: &MeasureOptions,
+    capacity: Option<f64>,
     (zero_ns, rtt_ns): (u64, u64),
     wall_s: f64,
     sender: Seen,
@@ -266,7 +268,7 @@ fn combine(
     let cpu = |seen: &Seen| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = Evidence {
         goodput: goodput_bps,
-        capacity: options.capacity,
+        capacity,
         pacing: request.transport.pacing.map(|rate| rate.0 as f64),
         busy: sum("busy_time"),
         rwnd: sum("rwnd_limited"),

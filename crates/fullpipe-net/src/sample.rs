@@ -35,7 +35,7 @@ pub struct Sample {
 
 impl Sample {
     /// Appends the packed form: t, bytes, stream, end, length, TCP_INFO.
-    pub(crate) fn pack(&self, to: &mut Vec<u8>) {
+    pub fn pack(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.t_ns.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
         to.extend_from_slice(&self.stream.to_le_bytes());
@@ -45,7 +45,7 @@ impl Sample {
     }
 
     /// Reads the packed form, none if it is damaged.
-    pub(crate) fn unpack(from: &mut &[u8]) -> Option<Sample> {
+    pub fn unpack(from: &mut &[u8]) -> Option<Sample> {
         fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
             let (head, rest) = from.split_first_chunk()?;
             *from = rest;

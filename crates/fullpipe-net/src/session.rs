@@ -81,9 +81,12 @@ pub(crate) struct Role<'a> {
 }
 
 /// What one end has seen.
-pub(crate) struct Seen {
-    pub(crate) report: Report,
-    pub(crate) samples: Vec<Sample>,
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// What it is, and what it received.
+    pub report: Report,
+    /// Over time.
+    pub samples: Vec<Sample>,
 }
 
 /// Moves the data. `progress` is told seconds and bytes about twice a second, where given.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
 use fullpipe_path::{Buffer, Size, Transport};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -139,7 +140,26 @@ pub fn limits() -> (Vec<String>, u64, u64) {
         read("ipv4/tcp_allowed_congestion_control")
     };
     let number = |name| read(name).trim().parse().unwrap_or(0);
-    (list.split_whitespace().map(str::to_owned).collect(), number("core/wmem_max"), number("core/rmem_max"))
+    let mut ccs: Vec<String> = list.split_whitespace().map(str::to_owned).collect();
+    if nix::unistd::geteuid().is_root() {
+        // Root's socket option loads the module (net/ipv4/tcp_cong.c, tcp_set_congestion_control).
+        let more: Vec<String> = loadable().into_iter().filter(|cc| !ccs.contains(cc)).collect();
+        ccs.extend(more);
+    }
+    (ccs, number("core/wmem_max"), number("core/rmem_max"))
+}
+
+/// Congestion controls whose modules lie ready for this kernel.
+fn loadable() -> Vec<String> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let folder = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let name = |file: std::fs::DirEntry| {
+        let name = file.file_name().into_string().ok()?;
+        let cc = name.strip_prefix("tcp_")?.split('.').next()?.to_owned();
+        LAB_CONGESTION_CONTROLS.contains(&cc.as_str()).then_some(cc)
+    };
+    files.filter_map(name).collect()
 }
 
 /// Where this kernel's own tuning stops: send and receive buffer, bytes, bookkeeping included (`tcp_wmem`,

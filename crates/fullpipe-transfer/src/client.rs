@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::NetError;
+use fullpipe_net::{NetError, Seen};
 use fullpipe_path::Transport;
 
 use crate::error::{Left, TransferError, system};
@@ -125,6 +125,19 @@ pub struct Finished {
     pub rtt_s: f64,
     /// Segments sent again, where this end sends.
     pub retransmits: Option<u64>,
+    /// What both ends have seen, where samples were wanted.
+    pub trace: Option<TraceOfBoth>,
+}
+
+/// What both ends have seen.
+#[derive(Debug)]
+pub struct TraceOfBoth {
+    /// This end's `CLOCK_MONOTONIC` when it began.
+    pub zero_ns: u64,
+    /// The sending end.
+    pub sender: Seen,
+    /// The receiving end.
+    pub receiver: Seen,
 }
 
 /// A control connection.
@@ -260,6 +273,10 @@ fn ssh_failed(line: &Line, error: TransferError) -> TransferError {
     let status = lock(child).try_wait().ok().flatten();
     let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
     let peer = &line.peer;
+    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned() };
+    }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(
             "{peer} has no fullpipe on the PATH of its ssh logins ({said}); copy this program there, or say where it is with --far-program"
@@ -291,6 +308,29 @@ fn first_words(line: &mut Line) -> Result<Message, TransferError> {
     proto::receive(&mut *line.input).map_err(|e| lost(&line.peer, e))
 }
 
+/// What a look at the far end tells.
+pub struct Looked {
+    /// Round-trip time, seconds.
+    pub rtt_s: f64,
+    /// What this kernel allows.
+    pub ours: Limits,
+    /// What the far one does.
+    pub theirs: Limits,
+}
+
+/// Looks at the far end, and moves nothing.
+///
+/// # Errors
+/// It cannot be reached, or does not want to talk.
+pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferError> {
+    let mut line = dial(endpoint)?;
+    let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+    let session = Session::new(line.peer.clone(), output);
+    let (theirs, rtt_s) = greet(endpoint, options, Task::Look, &session, &mut line)
+        .map_err(|error| if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error })?;
+    Ok(Looked { rtt_s, ours: join::hello().limits, theirs })
+}
+
 /// Does it, once.
 ///
 /// # Errors
@@ -299,14 +339,12 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // What is wrong here is said before anyone is called.
     let here = Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?);
     let mine = match &order.way {
-        Way::Push(sources, target) => {
-            let places: Result<Vec<Place>, _> = sources.iter().map(|source| far::place(&here, source)).collect();
-            Mine::Send(places?, Task::Push(target.clone()))
-        }
+        Way::Push(sources, target) => Mine::Send(far::places(&here, sources)?, Task::Push(target.clone())),
         Way::Pull(sources, target) => {
             Mine::Receive(Box::new(far::destination(&here, target)?), Task::Pull(sources.clone()))
         }
     };
+    let sends = matches!(mine, Mine::Send(..));
     let mut line = dial(order.endpoint)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
@@ -326,7 +364,6 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     };
     let counters = Arc::new(Counters::default());
     let sockets: Vec<TcpStream> = streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
-    let sends = matches!(mine, Mine::Send(..));
     sobas::start(&session, aside, &streams, sends, &counters)?;
     let (seen, last) = (counters.clone(), counters.clone());
     let stall = Duration::from_nanos(order.options.stall_ns);
@@ -340,7 +377,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
-    let (summary, left) = match mine {
+    let outcome = match mine {
         Mine::Send(places, _) => {
             untimed(&line)?;
             far::send(&session, input, order.options, places, streams, offer, counters, stall, &mut tick)?
@@ -353,7 +390,12 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     (order.show)(&last);
     let retransmits =
         sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
-    Ok(Finished { summary, left, transport, rtt_s, retransmits })
+    let far::Outcome { summary, left, seen, told } = outcome;
+    let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
+        let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
+        TraceOfBoth { zero_ns, sender, receiver }
+    });
+    Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
 }
 
 /// From here on the session watches for stalls.
@@ -374,6 +416,34 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     }
 }
 
+/// First words: what is wanted, who the far end is, and how far away.
+fn greet(
+    endpoint: &Endpoint,
+    options: Options,
+    task: Task,
+    session: &Arc<Session>,
+    line: &mut Line,
+) -> Result<(Limits, f64), TransferError> {
+    let secret = match endpoint {
+        Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
+        _ => Vec::new(),
+    };
+    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
+    session.send(&Message::Hello(join::hello()))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options, secret })))?;
+    let theirs = match first_words(line)? {
+        Message::Hello(hello) => join::greet(&session.peer, hello)?,
+        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
+        other => return Err(session.unexpected(&other)),
+    };
+    let rtt_s = match &line.socket {
+        Some(socket) => tcp_round_trip(socket),
+        None => None,
+    };
+    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
+    Ok((theirs, rtt_s))
+}
+
 struct Introduced {
     transport: Transport,
     rtt_s: f64,
@@ -392,23 +462,7 @@ fn introduce(
         Mine::Send(_, task) => (task.clone(), true, false),
         Mine::Receive(to, task) => (task.clone(), false, to.has_past()),
     };
-    let secret = match order.endpoint {
-        Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
-        _ => Vec::new(),
-    };
-    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
-    session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options: order.options, secret })))?;
-    let theirs = match first_words(line)? {
-        Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
-        other => return Err(session.unexpected(&other)),
-    };
-    let rtt_s = match &line.socket {
-        Some(socket) => tcp_round_trip(socket),
-        None => None,
-    };
-    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
+    let (theirs, rtt_s) = greet(order.endpoint, order.options, task, session, line)?;
     let ours = join::hello().limits;
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };

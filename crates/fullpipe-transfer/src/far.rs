@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use fullpipe_path::Transport;
 use rand::RngExt;
 
+use fullpipe_net::Seen;
+
 use crate::error::{Left, TransferError, local};
 use crate::files::Root;
 use crate::item::{Name, printable};
@@ -66,7 +68,7 @@ pub fn serve(
     output: Box<dyn Write + Send>,
     peer: String,
     options: &FarOptions,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     serve_session(&Session::new(peer, output), input, options, &|| Ok(()))
 }
 
@@ -76,7 +78,7 @@ fn serve_session(
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let served = prepare(session, &mut *input, options).and_then(|ready| untimed().map(|()| ready));
     match served {
         Ok(ready) => run(session, input, ready),
@@ -97,7 +99,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
     socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
@@ -158,9 +160,9 @@ fn prepare(
     check(&setup, options)?;
     let role = match &setup.task {
         Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
-        Task::Pull(paths) => {
-            Role::Send(paths.iter().map(|path| place(&options.realm, path)).collect::<Result<_, _>>()?)
-        }
+        // The client goes when it has seen enough.
+        Task::Look => Role::Send(Vec::new()),
+        Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
     };
     let connect: Connect = loop {
         match hear(session, input)? {
@@ -228,11 +230,7 @@ fn streams(
     Ok((streams, aside))
 }
 
-fn run(
-    session: &Arc<Session>,
-    input: Box<dyn Read + Send>,
-    ready: Ready,
-) -> Result<(Summary, Vec<Left>), TransferError> {
+fn run(session: &Arc<Session>, input: Box<dyn Read + Send>, ready: Ready) -> Result<Outcome, TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
     let sends = matches!(ready.role, Role::Send(_));
@@ -243,6 +241,19 @@ fn run(
             send(session, input, ready.options, places, ready.streams, ready.offer, counters, stall, &mut || {})
         }
     }
+}
+
+/// How a transfer went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// At the receiver.
+    pub summary: Summary,
+    /// What the sender could not read.
+    pub left: Vec<Left>,
+    /// What this end has seen, and when it began, where samples were wanted.
+    pub(crate) seen: Option<(u64, Seen)>,
+    /// What the other has told.
+    pub(crate) told: Option<Seen>,
 }
 
 /// Receives until the end. `tick` is called now and then.
@@ -256,15 +267,18 @@ pub(crate) fn receive(
     counters: Arc<Counters>,
     stall: Duration,
     tick: &mut dyn FnMut(),
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
     session.listen(input, receiver.clone())?;
-    session.watch(stall, &mut || {
+    let ended = session.watch(stall, &mut || {
         receiver.tell_progress();
         tick();
-    })?;
+    });
+    receiver.release();
+    ended?;
     let (summary, left, _) = receiver.summary();
-    Ok((summary, left))
+    let (trace, told) = receiver.trace();
+    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
 }
 
 /// Sends until the end. `tick` is called now and then.
@@ -279,14 +293,16 @@ pub(crate) fn send(
     counters: Arc<Counters>,
     stall: Duration,
     tick: &mut dyn FnMut(),
-) -> Result<(Summary, Vec<Left>), TransferError> {
+) -> Result<Outcome, TransferError> {
     let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
     session.listen(input, sender.clone())?;
     session.watch(stall, &mut || tick())?;
-    // The receiver's end waits for this word.
-    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new() });
     let (summary, left, _) = sender.summary();
-    Ok((summary, left))
+    let (trace, told) = sender.trace();
+    // The receiver's end waits for these words, but without them all is done too.
+    let _ = trace.as_ref().map(|trace| trace.tell(session));
+    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
 }
 
 /// A name as typed, as the far end's user means it.
@@ -309,6 +325,21 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
 }
 
+/// Sources as typed, no two of which would have the same name at the other end.
+///
+/// # Errors
+/// As with [`place`]; or two have the same name.
+pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
+    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut known = std::collections::HashSet::new();
+    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
+        None => Ok(places),
+        Some(top) => {
+            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
+        }
+    }
+}
+
 /// A source as typed.
 ///
 /// # Errors
@@ -318,7 +349,13 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
     let last = trimmed.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let plain = !matches!(last, b"" | b"." | b".." | b"~");
     let top = if plain { Name::try_from(last.to_vec()).ok() } else { None };
-    let failed = |e| local(format!("cannot open {}", printable(path)))(e);
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        // As where the folder is there, and the file in it is not.
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
+        }
+        _ => local(format!("cannot open {}", printable(path)))(e),
+    };
     match realm {
         Realm::User(base) => {
             let whole = resolve(path, base);
@@ -376,7 +413,13 @@ fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, Trans
                 if path.exists() {
                     return Err(wrong("a file stands where a folder is needed"));
                 }
-                std::fs::create_dir_all(&path).map_err(local(format!("cannot make folder {shown}")))?;
+                match std::fs::create_dir_all(&path) {
+                    // A slash behind a file's name hides the file above.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
+                        return Err(wrong("a file stands where a folder is needed"));
+                    }
+                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
+                }
                 (Root::open(&path, false), None)
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;

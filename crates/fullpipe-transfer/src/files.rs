@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag};
@@ -160,21 +161,55 @@ pub fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
         .collect()
 }
 
+/// Gives an open file or folder its extended attributes.
+///
+/// # Errors
+/// The file system's.
+pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
+    meta.xattrs.iter().try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
+}
+
+/// Who this process is, which does not change.
+struct Me {
+    uid: u32,
+    gid: u32,
+    umask: u32,
+}
+
+fn me() -> &'static Me {
+    static ME: OnceLock<Me> = OnceLock::new();
+    ME.get_or_init(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let umask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+        // Where it is not told, no mode is taken for granted.
+        let umask = umask.unwrap_or(0o777);
+        Me { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw(), umask }
+    })
+}
+
+/// What a new file has from its making: nobody but its owner may read it before it is whole, unless
+/// everybody may then.
+pub fn first_mode(meta: &Meta) -> u32 {
+    if meta.uid == me().uid { meta.mode & 0o777 } else { meta.mode & 0o700 }
+}
+
 /// Gives an open file what it had at its source: owner where this user may, permissions, extended
-/// attributes, times.
+/// attributes, times. `fresh`: made by this process with [`first_mode`], in a folder that gives its files no
+/// group; such a file has most of it already.
 ///
 /// # Errors
 /// The file system's; an owner that may not be set is none.
-pub fn dress(file: &File, meta: &Meta) -> io::Result<()> {
+pub fn dress(file: &File, meta: &Meta, fresh: bool) -> io::Result<()> {
     let mut mode = meta.mode & 0o7777;
-    if !owner(file, meta) {
+    let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
+    if !mine && !owner(file, meta) {
         // Another owner's rights are not ours to give.
         mode &= 0o1777;
     }
-    nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
-    for (name, value) in &meta.xattrs {
-        file.set_xattr(std::ffi::OsStr::from_bytes(name), value)?;
+    if !mine || first_mode(meta) & !me().umask != mode {
+        nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
     }
+    set_xattrs(file, meta)?;
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
     Ok(())
@@ -182,11 +217,10 @@ pub fn dress(file: &File, meta: &Meta) -> io::Result<()> {
 
 /// Whether the file now belongs to its owner.
 fn owner(file: &File, meta: &Meta) -> bool {
-    let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-    if !nix::unistd::geteuid().is_root() {
-        return nix::unistd::geteuid() == uid;
+    if me().uid != 0 {
+        return me().uid == meta.uid;
     }
-    nix::unistd::fchown(file, Some(uid), Some(gid)).is_ok()
+    nix::unistd::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok()
 }
 
 /// The same for a symbolic link; only owner and times can be set.
@@ -194,7 +228,7 @@ fn owner(file: &File, meta: &Meta) -> bool {
 /// # Errors
 /// The file system's.
 pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()> {
-    if nix::unistd::geteuid().is_root() {
+    if me().uid == 0 {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         // In a user namespace root may still not give files away.
         let _ = nix::unistd::fchownat(&folder, name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW);
@@ -208,7 +242,35 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
 /// # Errors
 /// The file system's.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
-    dress(&File::from(folder), meta)
+    dress(&File::from(folder), meta, false)
+}
+
+/// Makes a file that has no name yet, if the file system can (`open(2)`, O_TMPFILE).
+pub fn nameless(folder: impl AsFd, mode: u32) -> Option<File> {
+    let how = flags(OFlag::O_WRONLY | OFlag::O_TMPFILE);
+    nix::fcntl::openat(folder, ".", how, Mode::from_bits_truncate(mode)).ok().map(File::from)
+}
+
+/// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
+///
+/// # Errors
+/// The file system's.
+pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Result<()> {
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let to = |name: &Path| {
+        nix::unistd::linkat(nix::fcntl::AT_FDCWD, itself.as_str(), &folder, name, AtFlags::AT_SYMLINK_FOLLOW)
+    };
+    match to(name) {
+        Err(Errno::EEXIST) => {}
+        other => return Ok(other?),
+    }
+    remove(&folder, other)?;
+    to(other)?;
+    let renamed = nix::fcntl::renameat(&folder, other, &folder, name);
+    if renamed.is_err() {
+        let _ = remove(&folder, other);
+    }
+    Ok(renamed?)
 }
 
 /// Removes a file, and is content if it is not there.
@@ -276,7 +338,7 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
 pub fn in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
-    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0 as i64, TMPFS | RAMFS))
+    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0, TMPFS | RAMFS))
 }
 
 #[cfg(test)]

@@ -147,6 +147,8 @@ pub struct FileItem {
     pub name: Name,
     /// Bytes.
     pub size: u64,
+    /// It occupies less at its source: room for all of it must not be asked for.
+    pub sparse: bool,
     /// The rest.
     pub meta: Meta,
 }

@@ -7,6 +7,7 @@
 //! the two ends' words ([`proto`], [`session`]).
 
 pub mod client;
+pub mod direct;
 mod error;
 pub mod far;
 pub mod files;
@@ -21,6 +22,7 @@ pub mod secure;
 pub mod send;
 pub mod session;
 pub mod sobas;
+mod trace;
 pub mod walk;
 
 pub use error::{Left, TransferError};

@@ -121,12 +121,14 @@ pub enum Message {
     },
     /// Receiver: all has its name; what it could not write. The last word.
     AllDone(Summary),
-    /// The sender's or receiver's view, for the record: an [`fullpipe_net`] end as JSON, packed samples.
+    /// An end's view, for the record.
     Report {
-        /// JSON.
+        /// [`fullpipe_net::wire::Report`] as JSON; in the first of several, where there is one.
         end: String,
         /// Packed samples of TCP_INFO.
         samples: Vec<u8>,
+        /// The sender's last word.
+        last: bool,
     },
     /// Either end: it is over, and why.
     Failed {
@@ -192,6 +194,8 @@ pub enum Task {
     Push(Target),
     /// The far end sends these.
     Pull(Vec<Vec<u8>>),
+    /// Nothing: the client only wants to know how it would go.
+    Look,
 }
 
 /// Where files go.
@@ -422,7 +426,7 @@ mod tests {
 
     fn item(name: &str) -> FileItem {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 2), xattrs: vec![] };
-        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, meta }
+        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, sparse: false, meta }
     }
 
     #[test]

@@ -1,23 +1,27 @@
 //! The sending end: walks the sources, plans, and feeds the streams.
 
+mod streams;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::Write;
-use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
+
+use crate::direct;
 use crate::error::{Left, TransferError, system};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
-use crate::plan::{self, Plan, Work};
-use crate::proto::{self, Chunk, Message, Options, Summary, Times, Trailer, Want};
+use crate::plan::{self, Plan};
+use crate::proto::{self, Chunk, Message, Options, Summary, Times, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
 use crate::sobas::Note;
+use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
 /// Files up to this size travel whole, many together.
@@ -43,9 +47,22 @@ pub(crate) struct Source {
     path: PathBuf,
     /// Bytes, holes included, that have not been dealt with.
     rest: AtomicU64,
-    open: Mutex<Option<Arc<File>>>,
+    open: Mutex<Option<Arc<Open>>>,
     /// Why it must not take its name.
     bad: Mutex<Option<String>>,
+}
+
+/// A large file that is being read.
+struct Open {
+    file: File,
+    /// The same, past the cache.
+    direct: Option<File>,
+}
+
+impl Source {
+    fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
+        Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
+    }
 }
 
 struct State {
@@ -113,8 +130,12 @@ pub struct Sender {
     session: Arc<Session>,
     options: Options,
     offer: bool,
+    /// Bytes of a block.
+    block: usize,
     state: Mutex<State>,
     changed: Condvar,
+    trace: Option<Arc<Trace>>,
+    told: Mutex<Told>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -147,10 +168,14 @@ impl Sender {
             streams: n,
             summary: None,
         };
+        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
+            trace,
+            told: Mutex::default(),
             session: session.clone(),
             options,
             offer: offer || options.update,
+            block: block as usize,
             state: Mutex::new(state),
             changed: Condvar::new(),
             counters,
@@ -165,7 +190,7 @@ impl Sender {
         for stream in streams {
             let sender = sender.clone();
             thread("stream", move || {
-                let result = sender.stream(stream).and_then(|()| sender.stream_ended());
+                let result = sender.stream(stream);
                 sender.check(result);
             })?;
         }
@@ -191,6 +216,11 @@ impl Sender {
         (summary, std::mem::take(&mut state.left), state.left_total)
     }
 
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
+    }
+
     fn check(&self, result: Result<(), TransferError>) {
         if let Err(error) = result {
             self.session.fail(error);
@@ -210,7 +240,8 @@ impl Sender {
     fn walk(&self, places: Vec<Place>) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
-        let sight = Sight { recursive: self.options.recursive, dereference: self.options.dereference };
+        let Options { recursive, dereference, xattrs, .. } = self.options;
+        let sight = Sight { recursive, dereference, xattrs };
         for place in places {
             let root = place.root.clone();
             walk::walk(&place, sight, &mut |found| {
@@ -348,7 +379,9 @@ impl Sender {
         }
         let extents = source.root.read(&source.path).and_then(|file| {
             let list = files::extents(&file, source.item.size)?;
-            *lock(&source.open) = Some(Arc::new(file));
+            let past_cache = direct::wanted(self.options.direct, &file, source.item.size);
+            let direct = if past_cache { direct::again(&file, false) } else { None };
+            *lock(&source.open) = Some(Arc::new(Open { file, direct }));
             Ok(list)
         });
         let extents = match extents {
@@ -368,191 +401,13 @@ impl Sender {
         }
         if rest == 0 { self.end(&source) } else { Ok(()) }
     }
-
-    // The streams
-
-    fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
-        let mut buffer = Buffer::new(PIECE);
-        loop {
-            let work = {
-                let mut state = lock(&self.state);
-                loop {
-                    if self.session.is_over() {
-                        return Ok(());
-                    }
-                    match state.plan.next() {
-                        Work::Wait => {
-                            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                        }
-                        work => {
-                            // The walk may go on.
-                            self.changed.notify_all();
-                            break work;
-                        }
-                    }
-                }
-            };
-            match work {
-                Work::Block { file, extent, hole } => self.block(&mut stream, &mut buffer, &file, extent, hole)?,
-                Work::Pack(files) => self.pack(&mut stream, &mut buffer, files)?,
-                Work::Wait => {}
-                Work::End => {
-                    self.write(&mut stream, &proto::pack(&Chunk::End).map_err(system("packing"))?)?;
-                    return stream.finish().map_err(|e| self.session.lost("ending a stream", e));
-                }
-            }
-        }
-    }
-
-    fn stream_ended(&self) -> Result<(), TransferError> {
-        let mut state = lock(&self.state);
-        state.streams -= 1;
-        if state.streams > 0 || self.session.is_over() {
-            return Ok(());
-        }
-        let (left, left_total) = (state.left.clone(), state.left_total);
-        drop(state);
-        self.session.send(&Message::AllSent { left, left_total })
-    }
-
-    fn write(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), TransferError> {
-        timed(&self.counters.net_ns, || stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
-        self.session.moved(bytes.len() as u64);
-        Ok(())
-    }
-
-    fn header(&self, stream: &mut Stream, chunk: &Chunk) -> Result<(), TransferError> {
-        self.write(stream, &proto::pack(chunk).map_err(system("packing a header"))?)
-    }
-
-    fn block(
-        &self,
-        stream: &mut Stream,
-        buffer: &mut Buffer,
-        source: &Arc<Source>,
-        extent: Extent,
-        hole: bool,
-    ) -> Result<(), TransferError> {
-        self.header(stream, &Chunk::Block { id: source.id, file: source.item.clone(), extent, hole })?;
-        if !hole {
-            let file = lock(&source.open).clone();
-            let mut hasher = blake3::Hasher::new();
-            let (mut at, mut rest) = (extent.offset, extent.len);
-            let mut good = file.is_some() && lock(&source.bad).is_none();
-            while rest > 0 {
-                let piece = &mut buffer.0[..PIECE.min(rest as usize)];
-                if good {
-                    let file = file.as_deref();
-                    let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
-                    if let Err(e) = read {
-                        good = false;
-                        lock(&source.bad).get_or_insert(why(&e));
-                    }
-                }
-                if good {
-                    timed(&self.counters.hash_ns, || hasher.update(piece));
-                }
-                let len = piece.len();
-                match (&*stream, &file) {
-                    // The page cache's own pages go out, without another copy. Should they change between
-                    // these two reads, the digest tells.
-                    (Stream::Plain(socket), Some(file)) if good => {
-                        let sent = timed(&self.counters.net_ns, || send_range(socket, file, at, len));
-                        let sent = sent.map_err(|e| self.session.lost("sending", e))?;
-                        self.session.moved(sent as u64);
-                        if sent < len {
-                            good = false;
-                            lock(&source.bad).get_or_insert("it became shorter while it was read".into());
-                            let rest = &buffer.0[sent..len];
-                            self.write(stream, rest)?;
-                        }
-                    }
-                    _ => self.write(stream, piece)?,
-                }
-                let piece = &buffer.0[..len];
-                at += piece.len() as u64;
-                rest -= piece.len() as u64;
-            }
-            self.write(stream, &Trailer { good, digest: *hasher.finalize().as_bytes() }.pack())?;
-            self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        }
-        if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len {
-            self.end(source)?;
-        }
-        Ok(())
-    }
-
-    /// All of a large file has been read: is it what it was?
-    fn end(&self, source: &Source) -> Result<(), TransferError> {
-        let file = lock(&source.open).take();
-        let mut failed = lock(&source.bad).take();
-        if let (None, Some(file)) = (&failed, file) {
-            match files::unchanged(&file, source.item.size, source.item.meta.mtime) {
-                Ok(true) => {}
-                Ok(false) => failed = Some("it changed while it was read; copy it again when it is at rest".into()),
-                Err(e) => failed = Some(why(&e)),
-            }
-        }
-        if let Some(failed) = &failed {
-            self.leave(source.item.name.bytes(), failed);
-        }
-        self.session.send(&Message::FileEnd { id: source.id, failed })
-    }
-
-    fn pack(&self, stream: &mut Stream, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
-        let mut items = Vec::with_capacity(files.len());
-        buffer.1.clear();
-        timed(&self.counters.disk_ns, || {
-            for source in &files {
-                let from = buffer.1.len();
-                match whole(source, self.options.xattrs, &mut buffer.1) {
-                    Ok(item) => items.push(item),
-                    Err(text) => {
-                        buffer.1.truncate(from);
-                        self.leave(source.item.name.bytes(), text);
-                    }
-                }
-            }
-        });
-        let digest = timed(&self.counters.hash_ns, || *blake3::hash(&buffer.1).as_bytes());
-        self.header(stream, &Chunk::Pack(items))?;
-        for piece in buffer.1.chunks(PIECE) {
-            self.write(stream, piece)?;
-        }
-        self.write(stream, &Trailer { good: true, digest }.pack())?;
-        self.counters.wire_bytes.fetch_add(buffer.1.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Sends bytes of a file by reference (`sendfile(2)`); gives how many there were.
-fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::Result<usize> {
-    let mut offset = at as i64;
-    let mut sent = 0;
-    while sent < len {
-        match nix::sys::sendfile::sendfile64(socket, file, Some(&mut offset), len - sent) {
-            Ok(0) => break,
-            Ok(n) => sent += n,
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(sent)
 }
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
 pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    const ALL: u64 = 96 << 20;
+    // Each stream holds two: one comes while the other goes.
+    const ALL: u64 = 64 << 20;
     u64::from(options.block).min(ALL / streams.max(1) as u64)
-}
-
-/// A stream's memory: a piece of a large file, and a pack of small ones.
-struct Buffer(Vec<u8>, Vec<u8>);
-
-impl Buffer {
-    fn new(piece: usize) -> Buffer {
-        Buffer(vec![0; piece], Vec::new())
-    }
 }
 
 /// An error as a person reads it, without the number.
@@ -567,22 +422,6 @@ pub(crate) fn why(error: &std::io::Error) -> String {
 pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), TransferError> {
     let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
     builder.spawn(work).map(drop).map_err(system("starting a thread"))
-}
-
-/// Appends a small file, as it is now; gives its item, or why it cannot be sent.
-fn whole(source: &Source, xattrs: bool, to: &mut Vec<u8>) -> Result<FileItem, String> {
-    let file = source.root.read(&source.path).map_err(|e| why(&e))?;
-    let mut item = source.item.clone();
-    let from = to.len();
-    to.resize(from + item.size as usize, 0);
-    file.read_exact_at(&mut to[from..], 0).map_err(|e| why(&e))?;
-    if !files::unchanged(&file, item.size, item.meta.mtime).map_err(|e| why(&e))? {
-        return Err("it changed while it was read; copy it again when it is at rest".into());
-    }
-    if xattrs {
-        item.meta.xattrs = files::xattrs(&file);
-    }
-    Ok(item)
 }
 
 impl Handler for Sender {
@@ -617,9 +456,13 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { .. } => {}
+            Message::Report { end, samples, .. } => lock(&self.told).take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        lock(&self.state).summary.is_some()
     }
 }

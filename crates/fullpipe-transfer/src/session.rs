@@ -47,6 +47,8 @@ pub struct Session {
 pub(crate) trait Handler: Send + Sync {
     /// Takes a message; says whether it was the last.
     fn handle(&self, message: Message) -> Result<bool, TransferError>;
+    /// Whether all is done already, so that a connection that breaks now does no harm.
+    fn is_done(&self) -> bool;
 }
 
 impl Session {
@@ -155,6 +157,19 @@ impl Session {
         self.over.load(Ordering::SeqCst)
     }
 
+    /// Sleeps, but not beyond the session's end.
+    pub(crate) fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut state = lock(&self.state);
+        while matches!(*state, State::Running) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Bytes or files have moved.
     pub fn moved(&self, n: u64) {
         self.moved.fetch_add(n, Ordering::Relaxed);
@@ -188,6 +203,7 @@ impl Session {
                 match taken {
                     Ok(false) => {}
                     Ok(true) => return,
+                    Err(_) if handler.is_done() => return session.finish(),
                     Err(error) => return session.fail(error),
                 }
             }
@@ -216,7 +232,11 @@ impl Session {
                 State::Running => {}
                 State::Finished => return Ok(()),
                 State::Failed(error) => {
-                    return Err(error.take().unwrap_or(TransferError::Interrupted));
+                    let error = error.take().unwrap_or(TransferError::Interrupted);
+                    drop(state);
+                    // What has moved since the last time decides whether it is worth another attempt.
+                    tick();
+                    return Err(error);
                 }
             }
             drop(state);

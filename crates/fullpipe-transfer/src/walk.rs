@@ -1,20 +1,20 @@
 //! Finds what there is to send, in bounded memory: the open folders from the top to here, and no more.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::dir::{Dir, OwningIter};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::TransferError;
 use crate::files::{self, Root};
 use crate::item::{FileItem, Meta, Name};
-use crate::send::why;
+use crate::send::{SMALL, why};
 
 /// A place to send from.
 pub struct Place {
@@ -33,6 +33,8 @@ pub struct Sight {
     pub recursive: bool,
     /// What symbolic links point at, not the links.
     pub dereference: bool,
+    /// Extended attributes of folders and large files too; those of small ones are read with them.
+    pub xattrs: bool,
 }
 
 /// What was found.
@@ -101,7 +103,7 @@ pub fn walk(
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     if kind != SFlag::S_IFDIR {
         return match &place.top {
-            Some(name) => each(one(place, name.clone(), place.path.clone(), &stat)),
+            Some(name) => each(one(place, sight, name.clone(), place.path.clone(), &stat)),
             None => each(Found::Left { name: shown(), why: "it is not a folder".into() }),
         };
     }
@@ -150,7 +152,7 @@ pub fn walk(
         if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
             enter(place, sight, Some(name), path, &stat, &mut levels, each)?;
         } else {
-            each(one(place, name, path, &stat))?;
+            each(one(place, sight, name, path, &stat))?;
         }
     }
     Ok(())
@@ -184,23 +186,41 @@ fn enter(
         Err(e) => return each(Found::Left { name: shown, why: why(&e) }),
     };
     if let Some(name) = &name {
-        each(Found::Folder { name: name.clone(), meta: files::meta(stat) })?;
+        let mut meta = files::meta(stat);
+        if sight.xattrs
+            && let Ok(folder) = root.as_fd().try_clone_to_owned()
+        {
+            meta.xattrs = files::xattrs(&File::from(folder));
+        }
+        each(Found::Folder { name: name.clone(), meta })?;
     }
     levels.push(Level { entries: dir.into_iter(), root, name, path, id });
     Ok(())
 }
 
 /// What is no folder.
-fn one(place: &Place, name: Name, path: PathBuf, stat: &FileStat) -> Found {
+fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) -> Found {
     let left = |why: &str| Found::Left { name: name.bytes().to_vec(), why: why.to_owned() };
     let meta = files::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-        SFlag::S_IFREG => Found::File { item: FileItem { name, size: stat.st_size as u64, meta }, path },
+        SFlag::S_IFREG => {
+            let size = stat.st_size as u64;
+            let mut meta = meta;
+            // One that cannot be opened is told of when it is its turn.
+            if sight.xattrs
+                && size > SMALL
+                && let Ok(file) = place.root.read(&path)
+            {
+                meta.xattrs = files::xattrs(&file);
+            }
+            let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
+            Found::File { item: FileItem { name, size, sparse, meta }, path }
+        }
         SFlag::S_IFLNK => {
             let target = place
                 .root
                 .open_at(&path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)
-                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "").map_err(Errno::from)?));
+                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
                 Err(e) => Found::Left { name: name.bytes().to_vec(), why: why(&e) },
@@ -247,7 +267,7 @@ mod tests {
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let plain = Sight { recursive: true, dereference: false };
+        let plain = Sight { recursive: true, dereference: false, xattrs: false };
         assert_eq!(
             found(&top, plain),
             [

@@ -1,7 +1,9 @@
 //! `fullpipe cp`.
 
 mod endpoint;
+mod explain;
 mod lab;
+mod record;
 mod transport;
 mod watch;
 
@@ -74,6 +76,25 @@ pub struct Args {
     /// The standing server wants no token and no encryption of what is said to it
     #[arg(long)]
     insecure: bool,
+    /// Say how it will be sent, and why
+    #[arg(long)]
+    explain: bool,
+    /// Say what would be sent, and move nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Write a record with TCP_INFO of every stream, as measure does, into this folder, or to this file if
+    /// it ends in .ndjson; 'fullpipe report' shows it, 'fullpipe analyze' makes a profile of many
+    #[arg(long, value_name = "DIR|FILE")]
+    record: Option<std::path::PathBuf>,
+    /// Between samples of TCP_INFO in the record, from 10ms
+    #[arg(long, default_value = "100ms", value_name = "TIME")]
+    sample: Time,
+    /// Runs in the testbed's guest on behalf of this path
+    #[arg(long, hide = true)]
+    guest: Option<String>,
+    /// Testbed: memory of the guest, if what the path needs is not enough
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Testbed: draws every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -129,6 +150,7 @@ fn direct(text: &str) -> std::result::Result<Direct, String> {
 
 /// Copies, again and again while a lost connection lets it get on.
 pub fn run(args: Args) -> Result {
+    crate::far::more_files();
     let block = u32::try_from(args.block.0).unwrap_or(u32::MAX);
     if !(64 << 10..=64 << 20).contains(&block) {
         return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));
@@ -142,7 +164,7 @@ pub fn run(args: Args) -> Result {
         direct: args.direct,
         block,
         update: args.update,
-        sample_ns: 0,
+        sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
         sobas: args.how.sobas(),
     };
@@ -155,6 +177,13 @@ pub fn run(args: Args) -> Result {
         return lab::run(&args, &from, path, folder);
     }
     let (endpoint, way) = endpoint::order(&args, &from, &to)?;
+    if args.dry_run {
+        return explain::dry_run(&args, &endpoint, &way, options);
+    }
+    if let Some(record) = &args.record {
+        // Found out before the transfer, not after it.
+        record::check(record)?;
+    }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // Without it the signal ends the program, which is all that it asks for.
@@ -169,6 +198,9 @@ pub fn run(args: Args) -> Result {
         let choose = |rtt_s: f64, sender: &_, receiver: &_| {
             let chosen = args.how.choose(rtt_s, sender, receiver).map_err(|e| TransferError::Usage(e.to_string()))?;
             watch.chosen(&chosen, rtt_s);
+            if args.explain && !args.json && watch.moved() == 0 {
+                explain::print(&chosen, rtt_s);
+            }
             Ok(chosen.transport)
         };
         let mut show = |counters: &_| watch.show(counters);
@@ -194,6 +226,9 @@ pub fn run(args: Args) -> Result {
         std::thread::sleep(Duration::from_secs(1 << tries.min(5)));
     };
     watch.clear();
+    if let Some(to) = &args.record {
+        record::write(&args, to, &endpoint, &way, &finished, began.elapsed())?;
+    }
     report(&args, &finished, began.elapsed())
 }
 

@@ -196,7 +196,7 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
 }
 
 /// Writes the record.
-fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Result {
+pub(crate) fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Result {
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(started.as_secs()));

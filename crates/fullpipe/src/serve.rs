@@ -103,7 +103,7 @@ pub fn run(args: Args) -> Result {
             }
             server.with_other(Arc::new(move |socket, peer| {
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
-                done.map(|(summary, left)| copied(peer, &summary, left.len(), json, quiet))
+                done.map(|done| copied(peer, &done.summary, done.left.len(), json, quiet))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }

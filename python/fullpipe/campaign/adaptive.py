@@ -20,7 +20,7 @@ from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.spec import RunSpec
-from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, log_ceilings, posterior, share
+from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, posterior, references, share
 from fullpipe.errors import UsageError
 
 TOLERANCE = 0.02
@@ -28,14 +28,14 @@ TOLERANCE = 0.02
 WITHIN = 0.03
 """A transport counts as best if its rate is less than this share below the highest."""
 CERTAIN = 0.99
-"""No more runs once every condition's choice is that sure to be within :data:`WITHIN`."""
+"""No more runs once all conditions' choices together are that sure to be within :data:`WITHIN`."""
 _CAUTION = 0.35
 """Of nearly equals the better known is chosen: by the mean less so many standard deviations."""
 _AS_GOOD = 0.9
 """A run that promises this share of the most may be taken instead, for being cheaper."""
 _LEAST = 0.01
 """Of the ceiling: what is below that counts as that."""
-_DRAWS = 1000
+_DRAWS = 4000
 _ROUNDS = 8
 """Batches that a budget is spread over at least, whatever the number of workers: decisions need results."""
 
@@ -193,8 +193,10 @@ class Search:
         used = len(observed) + len(failed)
         count = min(self.batch(workers, used), self.budget - used)
         views = [self._view(index, observed, failed) for index in range(len(self._kinds))]
-        if count <= 0 or all(self._sure(view) >= CERTAIN for view in views):
+        if count <= 0:
             return []
+        if math.prod(self._sure(view) for view in views) >= CERTAIN:
+            return _unconfirmed(views)[:count]
         chosen: list[RunSpec] = []
         while len(chosen) < count:
             run = _pick(views)
@@ -219,7 +221,7 @@ class Search:
         kind = self._kinds[index]
         first = [runs[0] for runs in kind.runs]
         values = [[observed[run] for run in runs if run in observed] for runs in kind.runs]
-        base, cap = log_ceilings(first, [bps for found in values for bps in found])
+        base, cap = references(first, [bps for found in values for bps in found])
         key = tuple(map(tuple, values))
         if self._known.get(index, ((), None))[0] != key:
             shares = {i: [share(bps, base[i]) for bps in found] for i, found in enumerate(values)}
@@ -236,7 +238,7 @@ class Search:
         )
 
     def _sure(self, view: _View) -> float:
-        return min(self._sure_of(view, cells) for cells in view.kind.conditions)
+        return math.prod(self._sure_of(view, cells) for cells in view.kind.conditions)
 
     def _sure_of(self, view: _View, cells: NDArray[np.int64]) -> float:
         """Probability that a condition's choice is within :data:`WITHIN` of its best; 0 without a run."""
@@ -255,6 +257,12 @@ def _leader(view: _View, cells: NDArray[np.int64]) -> int:
     seen = cells[view.count[cells] > 0]
     among = seen if len(seen) else cells
     return int(among[np.argmax((view.mean - _CAUTION * view.known.sd)[among])])
+
+
+def _unconfirmed(views: Sequence[_View]) -> list[RunSpec]:
+    """One more run of each choice that rests on a single one: that tells nothing of how runs differ."""
+    leaders = [(view, _leader(view, cells)) for view in views for cells in view.kind.conditions]
+    return [view.left[cell][0] for view, cell in leaders if view.count[cell] == 1 and view.left[cell]]
 
 
 def _first(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:

@@ -1,16 +1,20 @@
 """What is known of all transports at all RTTs from the few that were measured: a Gaussian process.
 
-It describes the logarithm of goodput over its ceiling (:mod:`fullpipe.campaign.ceiling`), for paths that
-differ in RTT and queue only, as a sum of Gaussian processes: what all transports share at an RTT (Matérn
-3/2 over log RTT), what a transport has at every RTT, what it has at one RTT and near it, and what nobody
-could foresee. Transports are near each other by congestion control, log streams, and log of the window as
-far as the path can hold it. Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006),
-algorithm 2.1; the amplitudes and lengths are those most probable given what was seen and a prior.
+It describes goodput over what is known of it beforehand, which is the mean that :mod:`fullpipe.model`
+predicts, or, where that has no model, the ceiling (:mod:`fullpipe.campaign.ceiling`). Of goodput, and not of
+its logarithm: a run that reaches a hundredth of its ceiling is bad, and says no more of others than one that
+reaches a tenth. For paths that differ in RTT and queue only it is a sum of Gaussian processes: what all
+transports share at an RTT (Matérn 3/2 over log RTT), what a transport has at every RTT, what it has at one
+RTT and near it, and what nobody could foresee. Runs vary with their seed as predictions do. Transports are
+near each other by congestion control, log streams, and log of the window as far as the path can hold it.
+Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006), algorithm 2.1; the amplitudes and
+lengths are those most probable given what was seen and a prior.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +22,14 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, most_in_flight, window
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.campaign.spec import LabPath, RunSpec, bdp
+from fullpipe.model.predict import CONGESTION_CONTROLS, MOST_STREAMS, Transport, Workload, predict
 
 Array = NDArray[np.float64]
 
 CAP = 1.01
-"""How far above its ceiling a run may come: the first window's bytes count, the time before them doesn't."""
+"""How much of its ceiling a run may reach: the first window's bytes count, the time before them doesn't."""
+SEEDS = 8
 CC_CORRELATION = 0.3
 AUTO_CORRELATION = 0.5
 
@@ -33,12 +39,16 @@ ALONE = (0.4, 0.1)
 SHORT = (0.4, 0.5)
 ANY = (1.0, 1.0)
 REAL = (4.0, 1.0)
+PREDICTED = 0.6
+"""How far what :mod:`fullpipe.model` predicts may be off, below as often as above, where it is not less."""
+_QUIET_SPREAD = (0.1, 2.0)
+"""Least and most that predicted runs vary with their seed, next to others."""
 
 _MEAN, _MEAN_SD = -0.1, 0.15
 _WINDOW_LENGTH, _PACING_LENGTH, _QUEUE_LENGTH = 1.0, 0.5, 1.5
 _JITTER = 1e-10
 
-# Amplitudes are of log goodput, lengths of log RTT and log streams.
+# Amplitudes are of goodput over what it is measured by, lengths of log RTT and log streams.
 _PRIOR = {
     "shared": (0.10, 0.30),
     "shared_length": (1.5, 0.25),
@@ -74,6 +84,8 @@ class Features:
     """How far below its ceiling the cell may be, relative to others."""
     quiet: Array
     """How much its runs vary, relative to others."""
+    expected: Array
+    """Goodput that is expected before any run, as a share of what the cell is measured by."""
 
     def at(self, cells: NDArray[np.int64]) -> "Features":
         """Those of some cells."""
@@ -100,16 +112,45 @@ def _doubt(run: RunSpec) -> tuple[float, float]:
         return REAL
     if is_lossless(run):
         return LOSSLESS
-    if run.streams == 1 and is_calm(run):
+    if run.streams == 1 and is_calm(run) and run.path.queue >= bdp(run.path.rate, run.path.rtt):
+        # What is in flight may halve, as Reno's does at a loss, and still fills the path.
         return ALONE
     return SHORT if is_short(run) else ANY
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the model predicts of a cell, over :data:`SEEDS` seeds."""
+
+    mean_bps: float
+    spread: float
+    """Standard deviation over the mean."""
+
+
+@lru_cache(maxsize=10_000)
+def forecast(run: RunSpec) -> Forecast | None:
+    """What :func:`fullpipe.model.predict` says; none where it knows not all that happens on the path."""
+    path = run.path
+    if not isinstance(path, LabPath) or run.cc not in CONGESTION_CONTROLS or run.streams > MOST_STREAMS:
+        return None
+    if path.rtt == 0 or not is_calm(replace(run, path=replace(path, loss=0.0))):
+        return None
+    duration = None if run.duration is None else run.duration / 1e9
+    how = Transport(run.cc, run.streams, run.buffer, run.pacing)
+    found = predict(path, how, Workload(run.size, duration), np.arange(1, SEEDS + 1))
+    return Forecast(float(found.mean()), float(found.std(ddof=1) / found.mean()))
 
 
 def features(runs: Sequence[RunSpec]) -> Features:
     """Those of cells, of which one run each is given."""
     ccs = sorted({run.cc for run in runs})
     of_path = np.array([_path_features(run) for run in runs])
-    of_run = np.array([_doubt(run) for run in runs])
+    doubt, quiet = np.array([_doubt(run) for run in runs]).T
+    expected = 1 + _MEAN * doubt
+    for i, found in enumerate(map(forecast, runs)):
+        if found is not None:
+            expected[i], doubt[i] = 1.0, min(doubt[i], PREDICTED)
+            quiet[i] = np.clip(found.spread / _PRIOR["noise"][0], *_QUIET_SPREAD)
     return Features(
         rtt=of_path[:, 0],
         queue=of_path[:, 1],
@@ -118,8 +159,9 @@ def features(runs: Sequence[RunSpec]) -> Features:
         window=of_path[:, 2],
         auto=np.array([run.buffer is None for run in runs]),
         pacing=of_path[:, 3],
-        doubt=of_run[:, 0],
-        quiet=of_run[:, 1],
+        doubt=doubt,
+        quiet=quiet,
+        expected=expected,
     )
 
 
@@ -151,7 +193,7 @@ def _kernel(of: Features, logs: Array) -> Array:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured of some cells: log goodput over the ceiling."""
+    """What was measured of some cells: goodput as :func:`share` gives it."""
 
     cells: NDArray[np.int64]
     count: Array
@@ -186,7 +228,7 @@ def _improbability(logs: Array, of: Features, seen: Seen) -> float:
         root = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
         return 1e10
-    white = solve_triangular(root, seen.mean - 1 - _MEAN * of.doubt, lower=True)
+    white = solve_triangular(root, seen.mean - of.expected, lower=True)
     each = spread * seen.count
     repeats = 0.5 * float((seen.squares / each + (seen.count - 1) * np.log(each)).sum())
     prior = 0.5 * float((((logs - _MEDIAN) / _SD) ** 2).sum())
@@ -205,7 +247,7 @@ def _fit(of: Features, seen: Seen) -> Array:
 
 @dataclass
 class Posterior:
-    """Goodput over the ceiling of all cells, as known from what was seen."""
+    """Goodput of all cells, as shares of what they are measured by, as known from what was seen."""
 
     mean: Array
     covariance: Array
@@ -230,7 +272,7 @@ class Posterior:
 def posterior(of: Features, seen: Seen) -> Posterior:
     """What is known of all cells from those seen."""
     logs = _fit(of, seen)
-    prior, mean = _kernel(of, logs), 1 + _MEAN * of.doubt
+    prior, mean = _kernel(of, logs), of.expected
     noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")])) * of.quiet**2
     if len(seen.cells) == 0:
         return Posterior(mean, prior, noise)
@@ -246,8 +288,10 @@ def share(bps: float, log_base: float) -> float:
     return math.exp(log) if log < 0 else 1 + log
 
 
-def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
+def references(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
     """Log bit/s that cells are measured by, and the share of it that they cannot exceed.
+
+    That is what the model predicts of a cell, or else its ceiling.
 
     On a real path nothing is known beforehand: the median of what was seen serves, and nothing bounds it.
     """
@@ -255,5 +299,7 @@ def log_ceilings(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Ar
     if any(ceiling is None for ceiling in ceilings):
         middle = float(np.median(np.log(seen_bps))) if seen_bps else math.log(1e9)
         return np.full(len(runs), middle), np.full(len(runs), math.inf)
-    logs = np.log([ceiling or 1.0 for ceiling in ceilings])
-    return logs, np.full(len(runs), CAP)
+    highest = np.array([ceiling or 1.0 for ceiling in ceilings])
+    found = [forecast(run) for run in runs]
+    by = np.array([top if one is None else one.mean_bps for one, top in zip(found, highest, strict=True)])
+    return np.log(by), np.maximum(CAP * highest / by, 1.0)

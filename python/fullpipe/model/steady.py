@@ -183,7 +183,7 @@ def sustain(cc: str, c: Cases, s: State) -> State:
         live = w > 0
         streams = live.sum(0)
         alive = streams > 0
-        if alive.mean() < LEAST_ALIVE:
+        if not alive.any() or alive.mean() < LEAST_ALIVE:
             s.sent[ids], s.finish[ids] = sent, finish
             if not alive.any():
                 return s

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::{Lab, LabCopy};
+use fullpipe_lab::{Lab, LabCopy, RECORD};
 use fullpipe_path::{ExitClass, LabPath, Time};
 
 use super::endpoint::Place;
@@ -17,6 +17,12 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     // Its own words, but for those that name places and those that are for this end.
     words.extend(args.passed_on());
+    if let Some(to) = &args.record {
+        super::record::check(to)?;
+        words.extend(["--record", RECORD, "--guest"].map(str::to_owned));
+        words.push(path.to_string());
+        words.extend(["--sample".to_owned(), args.sample.to_string()]);
+    }
     words.push("--".into());
     let mut sources = Vec::new();
     for place in from {
@@ -32,7 +38,7 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
     let name = String::from_utf8_lossy(to).into_owned();
     let wanted = if name.starts_with('/') { name } else { format!("{}/{name}", current()?.display()) };
     words.push(format!("fullpipe://10.0.2.1{wanted}"));
-    let lab = Lab::open(path.kernel.as_deref())?.with_memory(None);
+    let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
     let copy = LabCopy { path, seed: args.seed, words, sources, target: folder };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
@@ -42,6 +48,9 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         ));
     })?;
     bar.finish_and_clear();
+    if let (Some(to), Some(text)) = (&args.record, &copied.record) {
+        super::record::write_text(to, text)?;
+    }
     output::out(format_args!("{}", copied.stdout));
     let (said, error) = match copied.stderr.rsplit_once("error: ") {
         Some((said, error)) if copied.code != 0 => (said, Some(error.trim())),

@@ -13,6 +13,7 @@ use crate::select::SHIPPED;
 
 /// Command line.
 #[derive(clap::Args, Clone)]
+#[group(skip)]
 pub struct Args {
     /// Congestion control; chosen from the profile if not given
     #[arg(long, value_name = "NAME")]

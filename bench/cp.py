@@ -1,0 +1,403 @@
+"""`fullpipe cp` against what is in use, over loopback, paired: in each round ours and the peer's in turn.
+
+Ours is the whole command, start-up included: to a standing server beside peers that have one, over ssh beside
+those that use it. Before every copy the one before it
+is removed, and as much memory written and freed, so that none has to fetch it fresh from the machine. Each
+way of copying runs once before it is measured; then its copy is compared with the source, and the memory of
+fullpipe looked at. Processor time is that of all processes at both ends.
+
+    .venv/bin/python3 bench/cp.py --only plain --rounds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from common import FULLPIPE, machine, spread, verdict
+from ends import ADDRESS, Cost, Failed, Missing, Servers, Watch, isolate, need, run, xfs
+
+ROUNDS = 5
+CHUNK = 8 << 20
+#: Folders of the tree, and bytes of each of its files.
+FOLDERS, SMALL = 10, 4096
+#: Load of a machine on which nothing else runs.
+QUIET = 0.5
+#: fullpipe's memory at either end, MB.
+MEMORY_MB = 256.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is copied, a file or a folder, and into which folder."""
+
+    source: Path
+    into: Path
+    #: Sum of the files.
+    size: int
+    #: fullpipe's flags for it.
+    flags: tuple[str, ...] = ()
+    #: Whether it is copied through memory, which has to be warm.
+    memory: bool = True
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another way of doing a job."""
+
+    name: str
+    command: list[str]
+    #: Whether it encrypts; ours then does too.
+    encrypted: bool = False
+    #: Whether it compares checksums of all content, as ours does: then ours has to use less processor.
+    checked: bool = False
+
+
+def globus(servers: Servers, job: Job) -> Peer:
+    """GridFTP as it is used for speed."""
+    program = need("globus-url-copy", "globus-gass-copy-progs")
+    ends = [f"file://{job.source}", f"{servers.gridftp()}{job.into}/"]
+    return Peer("globus-url-copy -fast -p 4", [program, "-fast", "-p", "4", *ends])
+
+
+def globus_checked(servers: Servers, job: Job) -> Peer:
+    """The same, and then it reads both and compares their MD5."""
+    program, *rest = globus(servers, job).command
+    return Peer(
+        "the same with -verify-checksum",
+        [program, "-verify-checksum", *rest],
+        checked=True,
+    )
+
+
+def rsync_daemon(servers: Servers, job: Job) -> Peer:
+    """Rsync's own protocol."""
+    to = f"{servers.rsync(job.into)}/"
+    command = [need("rsync", "rsync"), "-a", "--whole-file", str(job.source), to]
+    return Peer("rsync daemon --whole-file", command, checked=True)
+
+
+def rsync_ssh(servers: Servers, job: Job) -> Peer:
+    """Rsync over the fastest encryption that ssh has."""
+    cipher = "aes128-gcm@openssh.com"
+    to = f"{ADDRESS}:{job.into}/"
+    command = [
+        need("rsync", "rsync"),
+        "-a",
+        "--whole-file",
+        "-e",
+        f"{servers.ssh()} -c {cipher}",
+    ]
+    return Peer(
+        f"rsync over ssh, {cipher}",
+        [*command, str(job.source), to],
+        encrypted=True,
+        checked=True,
+    )
+
+
+def rclone(servers: Servers, job: Job) -> Peer:
+    """The fastest of its ways: fetching in four streams, in which nothing is compared but the size."""
+    port = servers.rclone("webdav", job.source.parent)
+    command = [
+        need("rclone", "rclone"),
+        "--config=",
+        "copy",
+        "--multi-thread-streams=4",
+    ]
+    ends = [
+        f"--webdav-url=http://{ADDRESS}:{port}",
+        f":webdav:{job.source.name}",
+        str(job.into),
+    ]
+    return Peer("rclone, WebDAV, 4 streams, unchecked", command + ends)
+
+
+def rclone_sftp(servers: Servers, job: Job) -> Peer:
+    """The one of its ways that ends with a comparison of checksums."""
+    program = need("rclone", "rclone")
+    port = servers.rclone("sftp", job.into, "--no-auth", "--dir-cache-time=1ns")
+    word = subprocess.run([program, "obscure", "any"], check=True, capture_output=True, text=True)
+    far = [f"--sftp-host={ADDRESS}", f"--sftp-port={port}", "--sftp-user=any"]
+    far.append(f"--sftp-pass={word.stdout.strip()}")
+    command = [program, "--config=", *far, "copy", str(job.source), ":sftp:"]
+    return Peer("rclone, SFTP, MD5 compared", command, encrypted=True, checked=True)
+
+
+def cp(_: Servers, job: Job) -> Peer:
+    """No network, no second end, nothing compared."""
+    return Peer("cp", ["cp", str(job.source), str(job.into)])
+
+
+def dd(_: Servers, job: Job) -> Peer:
+    """What the disk gives to one block after the other."""
+    ends = [f"if={job.source}", f"of={job.into / job.source.name}"]
+    return Peer("dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job and its peers, each with the times as fast that ours has to be, or None."""
+
+    title: str
+    job: Callable[[argparse.Namespace, Path], contextlib.AbstractContextManager[Job]]
+    peers: list[tuple[Callable[[Servers, Job], Peer], float | None]]
+
+
+def fill(file: Path, size: int, random: bool) -> None:
+    """Writes a file of random data, or of zeros."""
+    zeros = bytes(CHUNK)
+    with file.open("wb", buffering=0) as out:
+        for start in range(0, size, CHUNK):
+            length = min(CHUNK, size - start)
+            out.write(os.urandom(length) if random else memoryview(zeros)[:length])
+
+
+def folders(base: Path) -> tuple[Path, Path]:
+    """Where a job is copied from and to."""
+    source, into = base / "from", base / "to"
+    source.mkdir()
+    into.mkdir()
+    return source, into
+
+
+@contextlib.contextmanager
+def file(args: argparse.Namespace, base: Path) -> Iterator[Job]:
+    """One file in memory."""
+    size = int(args.gib * 2**30)
+    free = shutil.disk_usage(base).free
+    if free < 2.5 * size:
+        raise Missing(f"{base} has {free / 2**30:.1f} GiB; give a smaller --gib")
+    source, into = folders(base)
+    fill(source / "file", size, random=True)
+    yield Job(source / "file", into, size)
+
+
+@contextlib.contextmanager
+def tree(args: argparse.Namespace, base: Path) -> Iterator[Job]:
+    """Many small files in memory."""
+    source, into = folders(base)
+    each = args.files // FOLDERS
+    for name in range(FOLDERS):
+        folder = source / "tree" / f"{name}"
+        folder.mkdir(parents=True)
+        for number in range(each):
+            (folder / f"{number:06}").write_bytes(os.urandom(SMALL))
+    yield Job(source / "tree", into, FOLDERS * each * SMALL, ("-r",))
+
+
+@contextlib.contextmanager
+def disk(args: argparse.Namespace, base: Path) -> Iterator[Job]:
+    """One file on a disk, past its page cache."""
+    size = int(args.gib * 2**30)
+    room = (5 * size // 2 + 2**30) & -CHUNK
+    if shutil.disk_usage(args.disk).free < room + 2**30:
+        raise Missing(f"{args.disk} has no room for {room / 2**30:.1f} GiB; give another --disk")
+    with xfs(base, args.disk, room):
+        source, into = folders(base)
+        fill(source / "file", size, random=True)
+        os.sync()
+        yield Job(source / "file", into, size, ("--direct", "on"), memory=False)
+
+
+ROWS = {
+    "plain": Row(
+        "a file from memory to memory, not encrypted",
+        file,
+        [
+            (globus, 1.5),
+            (globus_checked, None),
+            (rsync_daemon, 1.5),
+            (rclone, 2.0),
+            (cp, 0.6),
+        ],
+    ),
+    "encrypted": Row(
+        "a file from memory to memory, encrypted",
+        file,
+        [(rsync_ssh, 1.3), (rclone_sftp, 2.0)],
+    ),
+    "small": Row(
+        "small files from memory to memory",
+        tree,
+        [(rsync_daemon, 2.0), (rsync_ssh, 2.0)],
+    ),
+    "direct": Row("a file from disk to disk, XFS, direct I/O", disk, [(dd, 0.9)]),
+}
+
+
+def clear(job: Job) -> None:
+    """Removes what a copy has left."""
+    shutil.rmtree(job.into)
+    job.into.mkdir()
+
+
+def ready(job: Job) -> None:
+    """The same beginning for every copy."""
+    clear(job)
+    if job.memory:
+        scratch = job.into / "scratch"
+        fill(scratch, job.size, random=False)
+        scratch.unlink()
+
+
+def ours(servers: Servers, job: Job, encrypted: bool) -> list[str]:
+    """The command of fullpipe."""
+    flags = ["--quiet", *job.flags]
+    if encrypted:
+        flags += ["--ssh", servers.ssh(), "--far-program", FULLPIPE]
+        return [FULLPIPE, "cp", *flags, str(job.source), f"{ADDRESS}:{job.into}/"]
+    to = servers.fullpipe(job.into)
+    return [FULLPIPE, "cp", *flags, "--insecure", "--no-encrypt", str(job.source), to]
+
+
+def once(job: Job, command: list[str]) -> None:
+    """Copies without measuring.
+
+    Raises:
+        Failed: The copy differs, or there is none.
+    """
+    ready(job)
+    run(command)
+    compare = ["diff", "--recursive", "--brief", str(job.source.parent), str(job.into)]
+    differences = subprocess.run(compare, capture_output=True, text=True)
+    if differences.returncode:
+        raise Failed(f"{' '.join(command)}: not a copy: {differences.stdout.strip()[:500]}")
+
+
+def measure(job: Job, command: list[str]) -> Cost:
+    """One copy.
+
+    Raises:
+        Failed: It has not brought everything.
+    """
+    ready(job)
+    cost = run(command)
+    arrived = sum(file.stat().st_size for file in job.into.rglob("*") if file.is_file())
+    if arrived != job.size:
+        raise Failed(f"{' '.join(command)}: brought {arrived} of {job.size} bytes")
+    return cost
+
+
+def line(what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None) -> bool:
+    """Prints a line of the table; no verdict where nothing is asked."""
+    word = "" if ok is None else verdict(ok)
+    print(f"| {what} | {asked} | {measured} | {mine} | {theirs} | {word} |", flush=True)
+    return ok is not False
+
+
+def compare(servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int) -> bool:
+    """Runs both in turn, and prints two lines."""
+    command = ours(servers, job, peer.encrypted)
+    both: list[tuple[Cost, Cost]] = []
+    for number in range(rounds):
+        if number % 2:
+            theirs, mine = measure(job, peer.command), measure(job, command)
+        else:
+            mine, theirs = measure(job, command), measure(job, peer.command)
+        both.append((mine, theirs))
+    speed = [theirs.wall_s / mine.wall_s for mine, theirs in both]
+    used = [mine.cpu_s / theirs.cpu_s for mine, theirs in both]
+    fast = None if bar is None else statistics.median(speed) >= bar
+    good = line(
+        peer.name,
+        "" if bar is None else f"{bar:g} × as fast",
+        f"{spread(speed)} ×",
+        f"{spread([mine.wall_s for mine, _ in both])} s",
+        f"{spread([theirs.wall_s for _, theirs in both])} s",
+        fast,
+    )
+    gigabytes = job.size / 1e9
+    return good & line(
+        "processor per byte",
+        "below" if peer.checked else "",
+        f"{spread(used)} ×",
+        f"{spread([mine.cpu_s / gigabytes for mine, _ in both])} s/GB",
+        f"{spread([theirs.cpu_s / gigabytes for _, theirs in both])} s/GB",
+        statistics.median(used) < 1 if peer.checked else None,
+    )
+
+
+def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
+    """One copy of ours, of which the memory is looked at."""
+    with Watch(Path(FULLPIPE).resolve()) as watch:
+        once(job, ours(servers, job, encrypted))
+    near, far = (
+        watch.peaks.get("cp", 0),
+        watch.peaks.get("far" if encrypted else "serve", 0),
+    )
+    what = "memory, encrypted" if encrypted else "memory"
+    figure, ok = f"near {near:.0f} MB, far {far:.0f} MB", 0 < max(near, far) < MEMORY_MB
+    return line(what, f"under {MEMORY_MB:.0f} MB", figure, "", "", ok)
+
+
+def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
+    """Prints a row's table; whether nothing is missed."""
+    print(
+        "| peer | asked | measured | fullpipe | peer | |\n|---|---|---|---|---|---|",
+        flush=True,
+    )
+    good, warm = True, set()
+    for make, bar in row.peers:
+        try:
+            peer = make(servers, job)
+            if peer.encrypted not in warm:
+                warm.add(peer.encrypted)
+                good &= memory(servers, job, peer.encrypted)
+            once(job, peer.command)
+            good &= compare(servers, job, peer, bar, rounds)
+        except Missing as why:
+            line(make.__name__, "", f"left out: {why}", "", "", None)
+        except Failed as why:
+            good = line(make.__name__, "", f"failed: {why}", "", "", False)
+    return good
+
+
+def main() -> int:
+    """Prints the tables; 1 if a bar is missed or a copy fails."""
+    parser = argparse.ArgumentParser(description="fullpipe cp against its peers, over loopback")
+    parser.add_argument(
+        "--only",
+        choices=ROWS,
+        action="append",
+        help="this row, and those given likewise",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
+    parser.add_argument("--gib", type=float, default=4, help="size of the large file")
+    parser.add_argument("--files", type=int, default=100_000, help="number of small files")
+    parser.add_argument("--disk", type=Path, default=Path("/var/tmp"), help="folder on a disk")
+    args = parser.parse_args()
+    isolate()
+    print(f"{machine()}; medians (least to most) of {args.rounds} pairs")
+    if (load := os.getloadavg()[0]) > QUIET:
+        print(f"Something else is running here, load {load:.1f}: the figures are of no use.")
+    good = True
+    for name in args.only or ROWS:
+        row = ROWS[name]
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            base, keys = Path(folder) / "work", Path(folder) / "servers"
+            base.mkdir()
+            keys.mkdir()
+            try:
+                with row.job(args, base) as job, Servers(keys) as servers:
+                    print(f"\n{name}: {row.title}, {job.size / 2**30:.2f} GiB\n")
+                    good &= table(row, job, servers, args.rounds)
+            except Missing as why:
+                print(f"\n{name}: {row.title}: left out: {why}", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,434 @@
+"""Both ends of a copy on one machine: servers, what all their processes cost, and the end of all of them.
+
+Every process that a benchmark starts is its descendant and stays one: what loses its parent is adopted. So
+their processor time is added up without asking them, and nothing else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import getpass
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from common import FULLPIPE
+
+ADDRESS = "127.0.0.1"
+#: prctl's number for adopting the orphans among all descendants.
+PR_SET_CHILD_SUBREAPER = 36
+#: Longest time for one copy, and for what serves it to get ready or to calm down, seconds.
+LONGEST, PATIENCE = 900.0, 10.0
+SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+SSHD = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+AuthorizedKeysFile {folder}/user.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+PidFile none
+"""
+SSH = """\
+Host *
+    Port {port}
+    IdentityFile {folder}/user
+    IdentitiesOnly yes
+    IdentityAgent none
+    UserKnownHostsFile {folder}/known
+    GlobalKnownHostsFile none
+    ControlPath none
+    LogLevel ERROR
+"""
+
+
+class Missing(Exception):
+    """Something to measure with is not here; says what."""
+
+
+class Failed(Exception):
+    """A command or server did not do its work; says which and its last words."""
+
+
+@dataclass
+class Cost:
+    """One copy: real seconds of the command, processor seconds of every process at both ends."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def need(program: str, package: str) -> str:
+    """Where a program is.
+
+    Raises:
+        Missing: It is not installed.
+    """
+    found = shutil.which(program, path=SBIN)
+    if not found:
+        raise Missing(f"no {program}; apt-get install {package}")
+    return found
+
+
+def isolated() -> bool:
+    """Whether this runs in namespaces of its own."""
+    return "IN_NAMESPACE" in os.environ
+
+
+def isolate() -> None:
+    """As root, starts over in namespaces of its own.
+
+    Nothing outside them can talk to the servers, and with them end all processes, mounts and what is in the
+    memory file system. Where that is not possible, all the same is ended and removed one by one.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if isolated():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for line in """
+            ip link set lo up
+            mount -t tmpfs -o size=95% tmpfs /dev/shm
+            mount -t tmpfs tmpfs /run
+            mkdir /run/sshd
+        """.strip().splitlines():
+            subprocess.run(line.split(), check=True)
+        return
+    unshare = [
+        "unshare",
+        "--net",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+    ]
+    if os.geteuid() != 0 or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
+        return
+    os.environ["IN_NAMESPACE"] = "1"
+    # It is the inner one that is interrupted from the terminal; this one only waits for it to clean up.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv])
+    try:
+        sys.exit(inner.wait())
+    finally:
+        inner.kill()
+
+
+def descendants() -> dict[int, float]:
+    """Every process below this one, with its processor seconds and those of the children it has buried."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(words[1])
+        used[int(entry.name)] = sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    own: dict[int, float] = {}
+    for pid in parents:
+        above = pid
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        if above == os.getpid() != pid:
+            own[pid] = used[pid]
+    return own
+
+
+def processor() -> float:
+    """Processor seconds of all descendants so far, dead or alive."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime + sum(descendants().values())
+
+
+def bury(pid: int) -> None:
+    """Takes note of an adopted process's end, if it has ended."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def calm(before: set[int]) -> None:
+    """Waits until only those processes are left that there were; the others are ended if they do not end."""
+    start = time.monotonic()
+    while extra := descendants().keys() - before:
+        for pid in extra:
+            bury(pid)
+            if time.monotonic() - start > PATIENCE:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+@dataclass
+class Watch:
+    """The largest resident memory of a program's processes, MB, by the first word after its name."""
+
+    program: Path
+    peaks: dict[str, float] = field(default_factory=dict)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def look(self) -> None:
+        """Looks until it is over."""
+        while not self.over.wait(0.02):
+            for pid in descendants():
+                with contextlib.suppress(OSError, StopIteration, IndexError):
+                    if Path(f"/proc/{pid}/exe").resolve() != self.program:
+                        continue
+                    word = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[1]
+                    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+                    peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
+                    self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
+
+    def __enter__(self) -> Watch:
+        """Begins to look."""
+        self.thread = threading.Thread(target=self.look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Ends it."""
+        self.over.set()
+        self.thread.join()
+
+
+def run(command: Sequence[str]) -> Cost:
+    """Runs a copy to its end, and waits for what its servers still do after it.
+
+    Raises:
+        Failed: It did not succeed.
+    """
+    before, used = set(descendants()), processor()
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST,
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(command)}: not done after {LONGEST:.0f} s") from None
+    finally:
+        wall = time.monotonic() - start
+        calm(before)
+    if done.returncode:
+        words = " / ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        raise Failed(f"{' '.join(command)}: exit code {done.returncode}: {words}")
+    return Cost(wall, processor() - used)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has."""
+    with socket.socket() as one:
+        one.bind((ADDRESS, 0))
+        return int(one.getsockname()[1])
+
+
+class Servers:
+    """The far ends. All end with the block that this opens."""
+
+    def __init__(self, folder: Path) -> None:
+        """Their files go into the folder."""
+        self.folder = folder
+        self.running: list[subprocess.Popen[bytes]] = []
+        self.ssh_command = ""
+        self.ours: dict[Path, str] = {}
+
+    def start(self, command: Sequence[str], port: int) -> None:
+        """Starts one and waits until it listens.
+
+        Raises:
+            Failed: It does not.
+        """
+        log = self.folder / f"{port}.log"
+        with log.open("wb") as words:
+            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=words, stderr=words)
+        self.running.append(server)
+        listening = f":{port:04X} 00000000:0000 0A"
+        start = time.monotonic()
+        while listening not in Path("/proc/net/tcp").read_text():
+            if server.poll() is not None or time.monotonic() - start > PATIENCE:
+                said = log.read_text(errors="replace").strip()[-500:]
+                raise Failed(f"{' '.join(command)}: does not listen: {said}")
+            time.sleep(0.02)
+
+    def ssh(self) -> str:
+        """A command like ssh that comes back to this machine, over a server with keys made for it alone."""
+        if self.ssh_command:
+            return self.ssh_command
+        sshd, port = need("sshd", "openssh-server"), free_port()
+        for name in ("host", "user"):
+            make = [
+                "ssh-keygen",
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-f",
+                str(self.folder / name),
+            ]
+            subprocess.run(make, check=True, stdin=subprocess.DEVNULL)
+        host_key = (self.folder / "host.pub").read_text()
+        (self.folder / "known").write_text(f"[{ADDRESS}]:{port} {host_key}")
+        for name, text in (("sshd_config", SSHD), ("ssh_config", SSH)):
+            (self.folder / name).write_text(text.format(port=port, folder=self.folder))
+        self.start([sshd, "-D", "-e", "-f", str(self.folder / "sshd_config")], port)
+        self.ssh_command = f"{need('ssh', 'openssh-client')} -F {self.folder / 'ssh_config'}"
+        return self.ssh_command
+
+    def rsync(self, root: Path) -> str:
+        """The daemon of rsync, which writes below `root`: its URL."""
+        rsync, port = need("rsync", "rsync"), free_port()
+        config = self.folder / "rsyncd.conf"
+        user = f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
+        config.write_text(f"use chroot = no\n{user}[root]\npath = {root}\nread only = no\n")
+        self.start(
+            [
+                rsync,
+                "--daemon",
+                "--no-detach",
+                f"--config={config}",
+                f"--port={port}",
+                f"--address={ADDRESS}",
+            ],
+            port,
+        )
+        return f"rsync://{ADDRESS}:{port}/root"
+
+    def fullpipe(self, root: Path) -> str:
+        """A standing server of ours, which writes below `root`: its URL."""
+        if root not in self.ours:
+            port = free_port()
+            command = [
+                FULLPIPE,
+                "serve",
+                "--insecure",
+                "--quiet",
+                f"--root={root}",
+                "--bind",
+                ADDRESS,
+                f"--port={port}",
+            ]
+            self.start(command, port)
+            self.ours[root] = f"fullpipe://{ADDRESS}:{port}/"
+        return self.ours[root]
+
+    def gridftp(self) -> str:
+        """The GridFTP server, without authentication: its URL."""
+        gridftp, port = (
+            need("globus-gridftp-server", "globus-gridftp-server-progs"),
+            free_port(),
+        )
+        config = self.folder / "gridftp.conf"
+        config.write_text("")
+        user = (
+            [
+                "-anonymous-user",
+                getpass.getuser(),
+                "-allow-root",
+                "-allow-disabled-login",
+            ]
+            if os.geteuid() == 0
+            else []
+        )
+        here = [
+            "-control-interface",
+            ADDRESS,
+            "-data-interface",
+            ADDRESS,
+            "-port",
+            str(port),
+        ]
+        self.start([gridftp, "-c", str(config), "-allow-anonymous", *user, *here], port)
+        return f"ftp://{ADDRESS}:{port}"
+
+    def rclone(self, kind: str, root: Path, *flags: str) -> int:
+        """`rclone serve` of `root`: its port."""
+        port = free_port()
+        command = [
+            need("rclone", "rclone"),
+            "--config=",
+            "serve",
+            kind,
+            f"--addr={ADDRESS}:{port}",
+        ]
+        self.start([*command, *flags, str(root)], port)
+        return port
+
+    def __enter__(self) -> Servers:
+        """Nothing runs yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Ends them and whatever they have started."""
+        before = set(descendants())
+        for server in self.running:
+            server.terminate()
+        for server in self.running:
+            try:
+                server.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+        left = before & descendants().keys()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        calm(set(descendants()) - left)
+
+
+@contextlib.contextmanager
+def xfs(point: Path, disk: Path, size: int) -> Iterator[None]:
+    """An XFS of `size` bytes in a file in the folder `disk` that is written once before, mounted at `point`.
+
+    Raises:
+        Missing: Not root, or a tool is not there.
+    """
+    if not isolated():
+        raise Missing("a file system can be mounted by root only")
+    mkfs = need("mkfs.xfs", "xfsprogs")
+    with tempfile.NamedTemporaryFile(dir=disk, prefix="xfs-", suffix=".img") as image:
+        write = [
+            "dd",
+            "if=/dev/zero",
+            f"of={image.name}",
+            "bs=8M",
+            f"count={size >> 23}",
+            "oflag=direct",
+        ]
+        subprocess.run(write, check=True, capture_output=True)
+        subprocess.run([mkfs, "-q", "-K", image.name], check=True)
+        attach = ["losetup", "--find", "--show", "--direct-io=on", image.name]
+        device = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+        try:
+            subprocess.run(["mount", "-t", "xfs", device, str(point)], check=True)
+        finally:
+            # It goes, and the file without a name with it, as soon as it is unmounted, however that comes.
+            subprocess.run(["losetup", "--detach", device], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(point)], check=True)

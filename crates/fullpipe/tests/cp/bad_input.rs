@@ -1,0 +1,241 @@
+//! What cannot be copied, or cannot be reached: one clear error for the thing, the rest goes on where that
+//! makes sense, an exit code that tells.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use fullpipe_transfer::far::READY;
+use fullpipe_transfer::proto::{self, Hello, Limits, MAGIC, Message, PROTOCOL};
+
+use crate::host::{Cp, FULLPIPE, Host, far};
+use crate::tree::{bytes, leftovers, only, same, same_content, write};
+
+#[test]
+fn words_that_make_no_copy() {
+    for (words, part) in [
+        ("a b", "both ends are this host"),
+        ("one:a two:b", "one end must be this host"),
+        ("one:a two:b c", "the sources are on different hosts"),
+        ("one:a b c", "copy from one host at a time"),
+        ("a :b", "a host is missing before the colon"),
+        ("a far:b --block 1KiB", "give from 64KiB to 64MiB"),
+        ("a far:b --direct maybe", "give auto, on or off"),
+        ("a -- -oProxyCommand=x:b", "is not a host"),
+        ("no-such-file far:b", "no-such-file: no such file or directory"),
+        ("no-such-folder/file far:b", "no-such-folder/file"),
+        ("/etc/passwd/file far:b", "/etc/passwd/file"),
+        ("a lab:rtt=1ms:/b", "rate: is missing"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path().join("a"), "1");
+        let done = Cp::new().ssh("false").words(words).within(dir.path()).run();
+        assert!(done.err.contains(part), "{words}: {}", done.err);
+        assert_eq!(done.code(), 2, "{words}: {}", done.err);
+        only(dir.path(), &["a"]);
+    }
+}
+
+#[test]
+fn sources_that_are_not_there() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    fs::create_dir(host.file("folder")).unwrap();
+    let missing = "no such file or directory";
+    host.cp().arg(host.file("missing")).arg(host.far("to")).fails_at_once(2, missing);
+    host.cp().arg(host.file("a")).arg(host.file("missing")).arg(host.far("to/")).fails_at_once(2, missing);
+    for name in ["missing", "missing/a", "a/b"] {
+        let done = host.cp().arg(host.far(name)).arg(host.file("to")).fails_at_once(4, "far refused: ");
+        assert!(done.err.contains(host.file(name).to_str().unwrap()), "{}", done.err);
+    }
+    host.cp().arg(host.file("folder")).arg(host.far("to")).fails(1, "it is a folder; copy it with -r");
+    host.cp().arg(host.far("folder")).arg(host.file("to")).fails(1, "it is a folder; copy it with -r");
+    assert!(!host.file("to").is_dir() || fs::read_dir(host.file("to")).unwrap().count() == 0);
+}
+
+#[test]
+fn destinations_that_cannot_be() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    write(host.file("b"), "2");
+    write(host.file("file"), "keep");
+    write(host.file("tree/sub/c"), "3");
+    let needed = "a file stands where a folder is needed";
+    host.cp().arg(host.file("a")).arg(host.file("b")).arg(host.far("file")).fails_at_once(4, needed);
+    host.cp().arg(host.file("a")).arg(host.far("file/")).fails_at_once(4, needed);
+    host.cp().arg(host.far("a")).arg(host.file("file/")).fails_at_once(2, needed);
+    host.cp().arg("-r").arg(host.file("tree/.")).arg(host.far("file")).fails_at_once(4, needed);
+    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("file")).fails(1, needed);
+    let folder = "its folder does not exist";
+    host.cp().arg(host.file("a")).arg(host.far("no/such/a")).fails_at_once(4, folder);
+    host.cp().arg(host.far("a")).arg(host.file("no/such/a")).fails_at_once(2, folder);
+    host.cp().arg(host.file("a")).arg(host.far("file/a")).fails_at_once(4, folder);
+    assert_eq!(fs::read(host.file("file")).unwrap(), b"keep");
+    // In the middle of a tree: a folder where a file comes, and a file where a folder comes.
+    write(host.file("to/tree/sub"), "a file");
+    write(host.file("tree/other/x/y"), "4");
+    fs::create_dir_all(host.file("to/tree/other/x/y")).unwrap();
+    write(host.file("tree/fine"), "5");
+    let done = host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).fails(1, "left: tree/sub/c: ");
+    assert!(done.err.contains("left: tree/other/x/y: a folder stands where the file should be"), "{}", done.err);
+    assert_eq!(fs::read(host.file("to/tree/sub")).unwrap(), b"a file");
+    assert_eq!(fs::read(host.file("to/tree/fine")).unwrap(), b"5");
+    only(&host.file("to/tree/other/x"), &["y"]);
+}
+
+#[test]
+fn many_large_files_that_cannot_be_written() {
+    let host = Host::start();
+    for i in 0..70 {
+        write(host.file("tree/sub").join(i.to_string()), bytes((1 << 20) + 1 + i, 1));
+    }
+    write(host.file("tree/fine"), bytes(2 << 20, 2));
+    write(host.file("to/tree/sub"), "a file");
+    let done = host.cp().words("--json --stall 20s -r").arg(host.file("tree")).arg(host.far("to")).run();
+    assert_eq!((done.code(), done.number("left_total")), (1, 71), "{}", done.err);
+    same(&host.file("tree/fine"), &host.file("to/tree/fine"));
+    // Once it is out of the way, the same command does the rest.
+    fs::remove_file(host.file("to/tree/sub")).unwrap();
+    let done = host.cp().words("--json --stall 20s -r").arg(host.file("tree")).arg(host.far("to")).ok();
+    assert_eq!(done.number("skipped"), 1);
+    same(&host.file("tree"), &host.file("to/tree"));
+    assert!(leftovers(&host.file("to")).is_empty());
+}
+
+#[test]
+fn what_is_no_file_is_named_and_the_rest_goes_on() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("a"), "1");
+    write(tree.join("z/large"), bytes(2 << 20, 1));
+    nix::unistd::mkfifo(&tree.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let _socket = UnixListener::bind(tree.join("socket")).unwrap();
+    let device = nix::sys::stat::mknod(
+        &tree.join("device"),
+        nix::sys::stat::SFlag::S_IFCHR,
+        nix::sys::stat::Mode::S_IRWXU,
+        nix::sys::stat::makedev(1, 3),
+    );
+    let expected = 2 + u64::from(device.is_ok());
+    for push in [true, false] {
+        let to = if push { "push" } else { "pull" };
+        let mut cp = host.cp();
+        cp.arg("--json").arg("-r");
+        if push {
+            cp.arg(&tree).arg(host.far(to));
+        } else {
+            cp.arg(far(&tree)).arg(host.file(to));
+        }
+        let done = cp.fails(1, "left: tree/fifo: it is a FIFO");
+        assert!(done.err.contains("left: tree/socket: it is a socket"), "{}", done.err);
+        assert!(device.is_err() || done.err.contains("left: tree/device: it is a device"), "{}", done.err);
+        assert_eq!((done.number("left_total"), done.number("files")), (expected, 2), "{}", done.out);
+        same_content(&tree.join("a"), &host.file(to).join("a"));
+        same_content(&tree.join("z/large"), &host.file(to).join("z/large"));
+    }
+    // By itself.
+    host.cp().arg(tree.join("fifo")).arg(host.far("x")).fails(1, "it is a FIFO");
+    host.cp().arg(host.far("tree/socket")).arg(host.file("x")).fails(1, "it is a socket");
+    assert!(!host.file("x").exists());
+}
+
+#[test]
+fn what_may_not_be_read_or_written() {
+    let host = Host::start();
+    let program = host.unprivileged();
+    let tree = host.file("tree");
+    for name in ["a", "secret", "z", "locked/file"] {
+        write(tree.join(name), name);
+    }
+    write(tree.join("secret-large"), bytes(3 << 20, 1));
+    let close = |name: &str| fs::set_permissions(tree.join(name), Permissions::from_mode(0o0)).unwrap();
+    ["secret", "secret-large", "locked"].into_iter().for_each(close);
+    let mut cp = host.cp();
+    let done = cp.far_program(&program).arg("-r").arg(far(&tree)).arg(host.file("pull")).fails(1, "tree/secret: ");
+    for name in ["secret", "secret-large", "locked"] {
+        assert!(done.err.contains(&format!("left: tree/{name}: permission denied")), "{}", done.err);
+    }
+    assert_eq!(done.err.matches("left: ").count(), 3, "{}", done.err);
+    assert_eq!(fs::read(host.file("pull/z")).unwrap(), b"z");
+    assert!(!host.file("pull/secret").exists() && !host.file("pull/secret-large").exists());
+    fs::set_permissions(tree.join("locked"), Permissions::from_mode(0o755)).unwrap();
+    // A folder in which nobody may write: before anything is sent.
+    fs::create_dir(host.file("closed")).unwrap();
+    fs::set_permissions(host.file("closed"), Permissions::from_mode(0o555)).unwrap();
+    let mut cp = host.cp();
+    cp.far_program(&program).arg(tree.join("a")).arg(host.far("closed/")).fails_at_once(4, "Permission denied");
+}
+
+#[test]
+fn links_at_the_destination_lead_nowhere() {
+    let host = Host::start();
+    write(host.file("tree/sub/small"), "1");
+    write(host.file("tree/sub/large"), bytes(2 << 20, 1));
+    write(host.file("tree/file"), "2");
+    write(host.file("elsewhere/precious"), "keep");
+    fs::create_dir_all(host.file("to/tree")).unwrap();
+    symlink(host.file("elsewhere"), host.file("to/tree/sub")).unwrap();
+    symlink(host.file("elsewhere/precious"), host.file("to/tree/file")).unwrap();
+    let out = "left: tree/sub/small: a symbolic link at the destination leads out of it";
+    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).fails(1, out);
+    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("to")).fails(1, out);
+    only(&host.file("elsewhere"), &["precious"]);
+    assert_eq!(fs::read(host.file("elsewhere/precious")).unwrap(), b"keep");
+    assert_eq!(fs::read(host.file("to/tree/file")).unwrap(), b"2");
+    // The top itself, upwards, and one that the copy brings along.
+    for target in [host.file("elsewhere"), "../elsewhere".into(), "..".into()] {
+        let _ = fs::remove_file(host.file("to/top"));
+        symlink(&target, host.file("to/top")).unwrap();
+        write(host.file("top/x"), "3");
+        host.cp().arg("-r").arg(host.file("top")).arg(host.far("to/")).fails(1, "leads out of it");
+        assert!(!host.file("elsewhere/x").exists() && !host.file("x").exists());
+    }
+    only(&host.file("elsewhere"), &["precious"]);
+}
+
+#[test]
+fn far_ends_that_cannot_be_reached() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let a = host.file("a");
+    let fails = |set: &dyn Fn(&mut Cp) -> &mut Cp, to: &str, code: i32, part: &str| {
+        let mut cp = host.cp();
+        set(&mut cp);
+        cp.arg(&a).arg(format!("{to}:/tmp/fullpipe-never")).fails_at_once(code, part);
+    };
+    fails(&|cp| cp.ssh("/nonexistent/ssh"), "far", 4, "cannot run /nonexistent/ssh");
+    // As with the other verbs: a name that nobody knows is a wrong word.
+    fails(&|cp| cp, "no-such-host.invalid", 2, "cannot resolve host 'no-such-host.invalid'");
+    fails(&|cp| cp, "closed", 4, "Connection refused");
+    fails(&|cp| cp, "unknown", 4, "Permission denied");
+    // A far end without fullpipe, with an old one, with something else, with another version.
+    fails(&|cp| cp.far_program(Path::new("/no/fullpipe")), "far", 4, "--far-program");
+    let old = host.script("old", "echo \"error: unrecognized subcommand 'far'\" >&2; exit 2");
+    fails(&|cp| cp.far_program(&old), "far", 4, "another version of fullpipe");
+    let broken = host.script("broken", "echo 'error while loading shared libraries: libx.so' >&2; exit 1");
+    fails(&|cp| cp.far_program(&broken), "far", 4, "loading shared libraries");
+    let silent = host.script("silent", "exit 0");
+    fails(&|cp| cp.far_program(&silent), "far", 4, "far");
+    let talks = host.script("talks", "exec yes");
+    fails(&|cp| cp.far_program(&talks), "far", 4, "does not speak fullpipe's protocol");
+    let hello = Hello { magic: MAGIC, protocol: PROTOCOL + 1, program: "9.9.9".into(), limits: Limits::default() };
+    let words = [READY, &proto::pack(&Message::Hello(hello)).unwrap()].concat();
+    fs::write(host.file("hello"), words).unwrap();
+    let newer = host.script("newer", &format!("cat {}; sleep 1", host.file("hello").display()));
+    fails(&|cp| cp.far_program(&newer), "far", 4, "far has fullpipe 9.9.9 (protocol 2), this is");
+    fs::write(host.file("garbage"), [READY, &bytes(5000, 1)].concat()).unwrap();
+    let garbage = host.script("garbage", &format!("cat {}; sleep 1", host.file("garbage").display()));
+    fails(&|cp| cp.far_program(&garbage), "far", 4, "far");
+    assert!(!Path::new("/tmp/fullpipe-never").exists());
+}
+
+#[test]
+fn what_login_scripts_print_does_not_matter() {
+    let host = Host::start();
+    write(host.file("a"), bytes(2 << 20, 1));
+    let text = format!("echo 'Welcome to this cluster!'; echo 'Quota: 93%' >&2; exec {FULLPIPE} \"$@\"");
+    let chatty = host.script("chatty", &text);
+    host.cp().far_program(&chatty).arg(host.file("a")).arg(host.far("b")).ok();
+    same(&host.file("a"), &host.file("b"));
+}

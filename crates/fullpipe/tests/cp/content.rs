@@ -1,0 +1,268 @@
+//! What is in files, and what they are besides: sizes around every boundary, holes, modes, times, owners,
+//! links, attributes.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+
+use crate::host::Host;
+use crate::tree::{bytes, date, leftovers, only, same, same_content, write};
+
+const MIB: usize = 1 << 20;
+
+fn mode(path: impl AsRef<std::path::Path>, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn sizes_around_every_boundary() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    let edges = [4096, 256 << 10, MIB, 8 * MIB].into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
+    for size in edges.chain([0, 1, 511, 2 * MIB + 12_345, 17 * MIB + 7]) {
+        write(tree.join(size.to_string()), bytes(size, size as u64));
+    }
+    host.cp().arg("-r").arg(&tree).arg(host.far("push")).ok();
+    same(&tree, &host.file("push"));
+    host.cp().arg("-r").arg("--no-encrypt").arg(&tree).arg(host.far("plain")).ok();
+    same(&tree, &host.file("plain"));
+    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("pull")).ok();
+    same(&tree, &host.file("pull"));
+    // Other blocks, other streams, direct I/O, to disk.
+    let other = "-r --no-encrypt --block 64KiB --streams 7 --direct on --fsync";
+    host.cp().words(other).arg(host.far("tree")).arg(host.file("other")).ok();
+    same(&tree, &host.file("other"));
+    let one = "-r --block 64MiB -n 1 --direct off";
+    host.cp().words(one).arg(&tree).arg(host.far("one")).ok();
+    same(&tree, &host.file("one"));
+    for copy in ["push", "plain", "pull", "other", "one"] {
+        assert!(leftovers(&host.file(copy)).is_empty());
+    }
+    only(&host.file(""), &["one", "other", "plain", "pull", "push", "tree"]);
+}
+
+#[test]
+fn what_files_are_besides_their_content() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    let root = nix::unistd::geteuid().is_root();
+    for (name, bits) in [("a", 0o644), ("b", 0o755), ("c", 0o444), ("d", 0o600), ("e", 0o4755), ("f", 0o2755)] {
+        for (name, len) in [(name.to_owned(), 10), (format!("{name}-large"), MIB + 10)] {
+            write(tree.join(&name), bytes(len, 1));
+            if root {
+                std::os::unix::fs::chown(tree.join(&name), Some(1234), Some(5678)).unwrap();
+            }
+            mode(tree.join(&name), bits);
+            date(tree.join(&name), 1_000_000_000, 123_456_789);
+        }
+    }
+    write(tree.join("old"), "");
+    date(tree.join("old"), 0, 1);
+    fs::create_dir(tree.join("empty")).unwrap();
+    for (link, target) in [("in", "a"), ("dangling", "no/such"), ("out", "/etc/passwd"), ("folder", "empty")] {
+        symlink(target, tree.join(link)).unwrap();
+        nix::sys::stat::utimensat(
+            nix::fcntl::AT_FDCWD,
+            &tree.join(link),
+            &nix::sys::time::TimeSpec::new(1, 2),
+            &nix::sys::time::TimeSpec::new(900_000_000, 987_654_321),
+            nix::sys::stat::UtimensatFlags::NoFollowSymlink,
+        )
+        .unwrap();
+        if root {
+            std::os::unix::fs::lchown(tree.join(link), Some(12), Some(34)).unwrap();
+        }
+    }
+    write(tree.join("closed/deeper/file"), "1");
+    mode(tree.join("closed/deeper/file"), 0o400);
+    mode(tree.join("closed/deeper"), 0o555);
+    mode(tree.join("closed"), 0o500);
+    mode(tree.join("empty"), 0o1777);
+    for folder in ["closed/deeper", "closed", "empty", ""] {
+        date(tree.join(folder), 800_000_000, 999_999_999);
+    }
+    host.cp().arg("-r").arg(&tree).arg(host.far("push")).ok();
+    same(&tree, &host.file("push"));
+    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("pull")).ok();
+    same(&tree, &host.file("pull"));
+    // Over what is there.
+    host.cp().arg("-r").arg(tree.join(".")).arg(host.far("push")).ok();
+    date(host.file("push"), 800_000_000, 999_999_999);
+    same(&tree, &host.file("push"));
+    for dir in ["tree", "push", "pull"] {
+        mode(host.file(dir).join("closed"), 0o755);
+        mode(host.file(dir).join("closed/deeper"), 0o755);
+    }
+}
+
+#[test]
+fn read_only_folders_without_roots_rights() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("closed/deeper/file"), "1");
+    write(tree.join("closed/large"), bytes(3 * MIB, 1));
+    mode(tree.join("closed/deeper/file"), 0o444);
+    mode(tree.join("closed/deeper"), 0o555);
+    mode(tree.join("closed"), 0o555);
+    fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    let program = host.unprivileged();
+    host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).ok();
+    same_content(&tree.join("closed/large"), &host.file("to/tree/closed/large"));
+    for (name, bits) in [("closed", 0o555), ("closed/deeper", 0o555), ("closed/deeper/file", 0o444)] {
+        assert_eq!(fs::metadata(host.file("to/tree").join(name)).unwrap().mode() & 0o7777, bits, "{name}");
+    }
+    // Once more, over what is now closed: what need not be written is no error.
+    host.cp().far_program(&program).arg("-ru").arg(&tree).arg(host.far("to/")).ok();
+    for dir in ["tree", "to/tree"] {
+        mode(host.file(dir).join("closed"), 0o755);
+        mode(host.file(dir).join("closed/deeper"), 0o755);
+    }
+}
+
+#[test]
+fn another_owners_rights_are_not_given() {
+    let host = Host::start();
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    write(host.file("tool"), "#!/bin/sh\n");
+    mode(host.file("tool"), 0o6755);
+    fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    host.cp().far_program(&host.unprivileged()).arg(host.file("tool")).arg(host.far("to/")).ok();
+    assert_eq!(fs::metadata(host.file("to/tool")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
+fn holes_stay_holes() {
+    let host = Host::start();
+    let sparse = host.file("tree/sparse");
+    write(&sparse, "");
+    let file = File::options().write(true).open(&sparse).unwrap();
+    file.set_len(200 << 20).unwrap();
+    // Data at the start of a block, across two of them, unaligned, and before the end.
+    for at in [0, (8 << 20) - 100, (50 << 20) + 4097, (200 << 20) - 5000] {
+        file.write_all_at(&bytes(5000, at), at).unwrap();
+    }
+    write(host.file("tree/only-a-hole"), "");
+    File::options().write(true).open(host.file("tree/only-a-hole")).unwrap().set_len(100 << 20).unwrap();
+    let used = |path: std::path::PathBuf| fs::metadata(path).unwrap().blocks() * 512;
+    assert!(used(sparse.clone()) < 1 << 20, "these files' own file system has no holes");
+    let pushed = host.cp().arg("--json").arg("-r").arg(host.file("tree")).arg(host.far("push")).ok();
+    assert!(pushed.number("bytes") < 1 << 20, "{}", pushed.out);
+    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("pull")).ok();
+    for copy in ["push", "pull"] {
+        same(&host.file("tree"), &host.file(copy));
+        for name in ["sparse", "only-a-hole"] {
+            let used = used(host.file(copy).join(name));
+            assert!(used < 1 << 20, "{copy}/{name} has {used} bytes");
+        }
+    }
+    // Over a file that has data where the hole is.
+    write(host.file("full"), bytes(100 << 20, 3));
+    host.cp().arg(host.file("tree/only-a-hole")).arg(host.far("full")).ok();
+    same_content(&host.file("tree/only-a-hole"), &host.file("full"));
+}
+
+#[test]
+fn extended_attributes_on_request() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("small"), "1");
+    write(tree.join("large"), bytes(3 * MIB, 1));
+    fs::create_dir(tree.join("folder")).unwrap();
+    for name in ["small", "large", "folder"] {
+        if let Err(e) = xattr::set(tree.join(name), "user.fullpipe.test", b"a\0value") {
+            eprintln!("not tested: {} has no extended attributes ({e})", tree.display());
+            return;
+        }
+    }
+    let value = |path: std::path::PathBuf| xattr::get(path, "user.fullpipe.test").unwrap();
+    host.cp().arg("-r").arg("--xattrs").arg(&tree).arg(host.far("push")).ok();
+    host.cp().arg("-r").arg("--xattrs").arg(host.far("tree")).arg(host.file("pull")).ok();
+    host.cp().arg("-r").arg(&tree).arg(host.far("without")).ok();
+    for name in ["small", "large", "folder"] {
+        assert_eq!(value(host.file("push").join(name)).as_deref(), Some(&b"a\0value"[..]), "{name}");
+        assert_eq!(value(host.file("pull").join(name)).as_deref(), Some(&b"a\0value"[..]), "{name}");
+        assert_eq!(value(host.file("without").join(name)), None, "{name}");
+    }
+}
+
+#[test]
+fn links_are_followed_on_request() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("sub/file"), "content");
+    write(host.file("outside/inner"), "outside");
+    symlink("sub/file", tree.join("link")).unwrap();
+    symlink("../outside", tree.join("folder")).unwrap();
+    symlink("..", tree.join("sub/loop")).unwrap();
+    symlink("self", tree.join("self")).unwrap();
+    symlink("nowhere", tree.join("dangling")).unwrap();
+    let done = host.cp().arg("-rL").arg(&tree).arg(host.far("to")).fails(1, "left: tree/sub/loop: a symbolic link");
+    assert!(done.err.contains("left: tree/self: ") && done.err.contains("left: tree/dangling: "), "{}", done.err);
+    assert_eq!(done.err.matches("left: ").count(), 3, "{}", done.err);
+    assert_eq!(fs::read(host.file("to/link")).unwrap(), b"content");
+    assert_eq!(fs::read(host.file("to/folder/inner")).unwrap(), b"outside");
+    assert!(!fs::symlink_metadata(host.file("to/link")).unwrap().is_symlink());
+    // A source that is a link is followed without -L; below it they are links.
+    symlink("tree", host.file("top")).unwrap();
+    host.cp().arg("-r").arg(host.far("top")).arg(host.file("back")).ok();
+    assert!(fs::symlink_metadata(host.file("back/self")).unwrap().is_symlink());
+    same(&tree, &host.file("back"));
+}
+
+#[test]
+fn many_small_files() {
+    let host = Host::start();
+    for i in 0..2000 {
+        write(host.file("tree").join(format!("{}/{i}", i % 37)), bytes(i % 300, i as u64));
+    }
+    let done = host.cp().words("--json -r").arg(host.file("tree")).arg(host.far("to")).ok();
+    assert_eq!((done.number("files"), done.number("left_total")), (2000, 0));
+    same(&host.file("tree"), &host.file("to"));
+    assert!(leftovers(&host.file("to")).is_empty());
+    // Once more with --update: nothing is sent.
+    let done = host.cp().words("--json -r --update").arg(host.file("tree/.")).arg(host.far("to")).ok();
+    assert_eq!((done.number("files"), done.number("skipped"), done.number("bytes")), (2000, 2000, 0));
+    // Only what differs: in size, in time; not what only its content tells apart.
+    write(host.file("tree/0/0"), "longer than before");
+    date(host.file("tree/1/1"), 5, 5);
+    let done = host.cp().words("--json -r --update").arg(host.far("tree/.")).arg(host.file("to")).ok();
+    assert_eq!((done.number("files"), done.number("skipped")), (2000, 1998));
+    host.cp().words("-q -r").arg(host.file("tree/.")).arg(host.far("to")).ok();
+    date(host.file("tree"), 7, 7);
+    date(host.file("to"), 7, 7);
+    same(&host.file("tree"), &host.file("to"));
+}
+
+#[test]
+fn many_large_files_at_once() {
+    let host = Host::start();
+    for i in 0..80 {
+        write(host.file("tree").join(i.to_string()), bytes(MIB + 1 + i * 10, i as u64));
+    }
+    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("push")).ok();
+    same(&host.file("tree"), &host.file("push"));
+    host.cp().words("-r --no-encrypt -n 3").arg(host.far("tree")).arg(host.file("pull")).ok();
+    same(&host.file("tree"), &host.file("pull"));
+}
+
+#[test]
+fn what_json_says() {
+    let host = Host::start();
+    write(host.file("a\nb"), bytes(12 * MIB, 1));
+    let done = host.cp().words("--json --pacing 60mbit").arg(host.file("a\nb")).arg(host.far("to")).ok();
+    let lines = done.json();
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!((kinds.first(), kinds.last()), (Some(&"transport"), Some(&"done")), "{kinds:?}");
+    let progress = lines.iter().find(|line| line["kind"] == "progress").unwrap();
+    assert_eq!(progress["found_bytes"], 12 * MIB);
+    assert_eq!((done.number("files"), done.number("bytes")), (1, 12 * MIB as u64));
+    assert_eq!(done.err, "");
+    // Words go to standard error, none with --quiet; that nothing is encrypted is always one of them.
+    let done = host.cp().arg("--no-encrypt").arg(host.file("a\nb")).arg(host.far("to2")).ok();
+    assert!(done.out.is_empty() && done.err.contains("not encrypted"), "{done:?}");
+    let done = host.cp().arg("-q").arg(host.file("a\nb")).arg(host.far("to2")).ok();
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""));
+}

@@ -1,0 +1,169 @@
+//! The far end of a transfer, told nonsense: it says so and ends; it never hangs, never panics.
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fullpipe_path::{Buffer, Transport};
+use fullpipe_transfer::item::{Meta, Name};
+use fullpipe_transfer::proto::{
+    self, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target,
+};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+const RUNS: u64 = 200;
+/// Far more than it needs.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn frame(message: &Message) -> Vec<u8> {
+    proto::pack(message).unwrap()
+}
+
+fn hello() -> Vec<u8> {
+    frame(&Message::Hello(Hello { magic: MAGIC, protocol: PROTOCOL, program: "x".into(), limits: Limits::default() }))
+}
+
+fn setup(dir: &Path, push: bool) -> Vec<u8> {
+    let options = Options {
+        recursive: true,
+        dereference: false,
+        fsync: false,
+        xattrs: false,
+        encrypt: false,
+        direct: Direct::Off,
+        block: 1 << 20,
+        update: false,
+        sample_ns: 0,
+        stall_ns: 1_000_000_000,
+    };
+    let path = dir.to_str().unwrap().as_bytes().to_vec();
+    let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
+    let task = if push { proto::Task::Push(target) } else { proto::Task::Pull(vec![path]) };
+    frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![] })))
+}
+
+/// Any message, at a time when it may make no sense.
+fn message(rng: &mut StdRng) -> Message {
+    let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
+    let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
+    let transport = Transport { cc: "../../x".into(), streams: rng.random(), buffer: Buffer::Auto, pacing: None };
+    match rng.random_range(0..12) {
+        0 => Message::Ping { n: rng.random() },
+        1 => Message::Pong { n: rng.random() },
+        2 => Message::Connect(Box::new(Connect { transport, rtt_ns: rng.random(), offer: rng.random() })),
+        3 => Message::Offer(vec![]),
+        4 => Message::Want(vec![proto::Want::All; rng.random_range(0..100)]),
+        5 => Message::Folder { name, meta },
+        6 => Message::Link { name, target: vec![0; 5000], meta },
+        7 => Message::FileEnd { id: rng.random(), failed: None },
+        8 => Message::AllSent { left: vec![], left_total: rng.random() },
+        9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
+        10 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true },
+        _ => Message::Refused { why: String::new() },
+    }
+}
+
+fn garbage(rng: &mut StdRng) -> Vec<u8> {
+    let mut bytes = vec![0; rng.random_range(0..2000)];
+    rng.fill(&mut bytes[..]);
+    bytes
+}
+
+/// What a client says first, right or not quite.
+fn words(seed: u64, dir: &Path) -> Vec<u8> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut all = Vec::new();
+    let right = rng.random_range(0..4);
+    if right > 0 {
+        all.extend(hello());
+    }
+    if right > 1 {
+        all.extend(setup(dir, rng.random()));
+    }
+    match rng.random_range(0..4) {
+        0 => all.extend(garbage(&mut rng)),
+        1 => (0..rng.random_range(1..20)).for_each(|_| all.extend(frame(&message(&mut rng)))),
+        // A right frame with damage, of which a whole one follows.
+        2 => {
+            let mut bytes = [hello(), setup(dir, true), frame(&message(&mut rng))].concat();
+            for _ in 0..rng.random_range(1..4) {
+                let at = rng.random_range(0..bytes.len());
+                bytes[at] ^= 1 << rng.random_range(0..8);
+            }
+            all.extend(bytes);
+        }
+        // Cut off.
+        _ => all.truncate(rng.random_range(0..=all.len())),
+    }
+    all
+}
+
+/// Runs the far end on these words; gives its exit code and what it said.
+fn far(words: &[u8], close: bool) -> (Option<i32>, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .arg("far")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    // It may have heard enough before the end.
+    let _ = input.write_all(words);
+    let kept = Some(input).filter(|_| !close);
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed() > LONGEST {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    drop(kept);
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    (status.and_then(|status| status.code()), said)
+}
+
+#[test]
+fn anything_may_be_said_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for seed in 0..RUNS {
+        let (code, said) = far(&words(seed, dir.path()), true);
+        assert!(matches!(code, Some(2..=5)), "seed {seed}: {code:?}: {said}");
+        assert!(said.starts_with("error: far end: ") && !said.contains("panicked"), "seed {seed}: {said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "seed {seed}: {said}");
+        assert!(!said.contains('\x1b'), "seed {seed}: {said:?}");
+    }
+    // No more than a journal is there.
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(name.starts_with(".fullpipe.") && name.ends_with(".journal"), "{name}");
+    }
+}
+
+#[test]
+fn nonsense_is_not_waited_out() {
+    // The client goes on holding the line.
+    let dir = tempfile::tempdir().unwrap();
+    let pong = frame(&Message::AllSent { left: vec![], left_total: 0 });
+    for words in [
+        b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
+        vec![0xff; 100],
+        pong.clone(),
+        [hello(), pong.clone()].concat(),
+        [hello(), setup(dir.path(), true), pong.clone()].concat(),
+        [hello(), setup(dir.path(), false), pong].concat(),
+        [hello(), setup(Path::new("/no/such/place/at/all"), false)].concat(),
+        [hello(), setup(Path::new("/proc/no/such/place"), true)].concat(),
+    ] {
+        let (code, said) = far(&words, false);
+        assert!(matches!(code, Some(2..=5)), "{code:?}: {said}");
+    }
+}

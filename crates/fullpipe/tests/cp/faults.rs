@@ -1,0 +1,364 @@
+//! Ends that are killed, disks that are full, sources that change, commands that run twice: never a wrong
+//! file under its final name, and the same command goes on where it was.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::host::{Host, Running, journalled, until};
+use crate::tree::{bytes, date, leftovers, only, same, write};
+
+const MIB: usize = 1 << 20;
+/// Of the files that are cut off in the middle.
+const LARGE: usize = 48 * MIB;
+/// So that there is a middle.
+const SLOW: &str = "--pacing 150mbit --block 1MiB";
+
+/// Both ways at once: push, or not.
+fn both_ways(test: impl Fn(bool) + Sync) {
+    std::thread::scope(|scope| {
+        let pull = scope.spawn(|| test(false));
+        test(true);
+        pull.join().unwrap();
+    });
+}
+
+/// Waits until some blocks are finished, and few.
+fn some_blocks(folder: &Path) {
+    until("blocks in the journal", || journalled(folder) > 200);
+}
+
+/// A copy of a large file that runs, some blocks done; and the same command again, to be run.
+fn slow(host: &Host, push: bool) -> Running {
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir_all(host.file("to")).unwrap();
+    let running = repeat(host, push, SLOW).start();
+    some_blocks(&host.file("to"));
+    running
+}
+
+fn repeat(host: &Host, push: bool, how: &str) -> crate::host::Cp {
+    let mut cp = host.cp();
+    cp.words(how).arg("--json");
+    if push {
+        cp.arg(host.file("large")).arg(host.far("to/"));
+    } else {
+        cp.arg(host.far("large")).arg(host.file("to/"));
+    }
+    cp
+}
+
+fn goes_on(host: &Host, push: bool) {
+    assert!(!host.file("to/large").exists());
+    let done = repeat(host, push, "").ok();
+    let sent = done.number("bytes");
+    assert!(sent > 0 && sent < (LARGE - 2 * MIB) as u64, "{sent} bytes were sent again");
+    only(&host.file("to"), &["large"]);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
+fn a_killed_client_goes_on() {
+    both_ways(|push| {
+        let host = Host::start();
+        slow(&host, push).kill();
+        goes_on(&host, push);
+    });
+}
+
+#[test]
+fn an_interrupted_client_goes_on() {
+    let host = Host::start();
+    let running = slow(&host, true);
+    running.signal(Signal::SIGINT);
+    let done = running.wait();
+    assert!(done.err.contains("interrupted; the same command goes on where it was"), "{}", done.err);
+    assert_eq!(done.code(), 130);
+    goes_on(&host, true);
+}
+
+#[test]
+fn a_killed_far_end_is_started_again() {
+    both_ways(|push| {
+        let host = Host::start();
+        let (program, ids) = host.known_by_id();
+        write(host.file("large"), bytes(LARGE, 7));
+        fs::create_dir(host.file("to")).unwrap();
+        let running = repeat(&host, push, SLOW).far_program(&program).start();
+        some_blocks(&host.file("to"));
+        let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
+        kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+        let done = running.wait();
+        assert_eq!(done.code(), 0, "push {push}: {} {}", done.err, done.out);
+        let notes: Vec<_> = done.json().into_iter().filter(|line| line["kind"] == "note").collect();
+        assert_eq!(notes.len(), 1, "push {push}: {}", done.out);
+        assert_eq!(fs::read_to_string(&ids).unwrap().lines().count(), 2);
+        assert!(done.number("bytes") < LARGE as u64, "push {push}: {}", done.out);
+        only(&host.file("to"), &["large"]);
+        same(&host.file("large"), &host.file("to/large"));
+    });
+}
+
+#[test]
+fn a_tree_goes_on_too() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    for i in 0..300 {
+        write(tree.join(format!("{}/{i}", i % 10)), bytes(5_000, i as u64));
+    }
+    for i in 0..8 {
+        write(tree.join(format!("large/{i}")), bytes(5 * MIB, i as u64));
+    }
+    fs::create_dir(host.file("to")).unwrap();
+    let again = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(how).arg("--json").arg("-r").arg(&tree).arg(host.far("to"));
+        cp
+    };
+    for _ in 0..3 {
+        let running = again(SLOW).start();
+        let before = journalled(&host.file("to"));
+        until("blocks in the journal", || journalled(&host.file("to")) > before + 2500);
+        running.kill();
+    }
+    let done = again("").ok();
+    assert!(done.number("skipped") > 0 && done.number("bytes") < 35 * MIB as u64, "{}", done.out);
+    assert_eq!(done.number("files"), 308);
+    same(&tree, &host.file("to/tree"));
+    assert!(leftovers(&host.file("to")).is_empty());
+}
+
+#[test]
+fn a_source_that_is_another_by_then_is_not_mixed_in() {
+    let host = Host::start();
+    slow(&host, true).kill();
+    write(host.file("large"), bytes(LARGE, 8));
+    repeat(&host, true, "").ok();
+    same(&host.file("large"), &host.file("to/large"));
+    only(&host.file("to"), &["large"]);
+}
+
+#[test]
+fn a_damaged_partial_file_is_not_believed() {
+    let host = Host::start();
+    slow(&host, true).kill();
+    let partial = leftovers(&host.file("to")).into_iter().find(|name| name.extension().is_some_and(|e| e == "partial"));
+    let partial = File::options().write(true).open(host.file("to").join(partial.unwrap())).unwrap();
+    for at in (0..LARGE).step_by(64 << 10) {
+        partial.write_all_at(b"damage", at as u64).unwrap();
+    }
+    let done = repeat(&host, true, "").ok();
+    assert_eq!(done.number("bytes"), LARGE as u64);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+/// Copies a file while it is changed in the middle of the copy.
+fn changed(push: bool, change: impl Fn(&Path), part: &str) {
+    let host = Host::start();
+    let running = slow(&host, push);
+    change(&host.file("large"));
+    let done = running.wait();
+    assert!(done.err.contains(&format!("left: large: {part}")), "push {push}: {done:?}");
+    assert_eq!(done.code(), 1, "{}", done.err);
+    assert!(!host.file("to/large").exists());
+    // At rest, it is copied.
+    repeat(&host, push, "").ok();
+    same(&host.file("large"), &host.file("to/large"));
+    only(&host.file("to"), &["large"]);
+}
+
+#[test]
+fn a_source_that_grows() {
+    let append = |path: &Path| {
+        let file = File::options().write(true).open(path).unwrap();
+        file.write_all_at(b"more", LARGE as u64).unwrap();
+    };
+    changed(true, append, "it changed while it was read");
+}
+
+#[test]
+fn a_source_that_is_written_to() {
+    let modify = |path: &Path| File::options().write(true).open(path).unwrap().write_all_at(b"other", 1000).unwrap();
+    changed(false, modify, "it changed while it was read");
+}
+
+#[test]
+fn a_source_that_shrinks() {
+    let truncate = |path: &Path| File::options().write(true).open(path).unwrap().set_len(20 * MIB as u64).unwrap();
+    both_ways(|push| {
+        changed(push, truncate, "it became shorter while it was read");
+    });
+}
+
+#[test]
+fn many_sources_that_shrink_hang_nothing() {
+    // Their last words may arrive before their first blocks.
+    let host = Host::start();
+    for i in 0..30 {
+        write(host.file("tree").join(i.to_string()), bytes(2 * MIB, i));
+    }
+    let mut cp = host.cp();
+    cp.words("-r --stall 20s -n 2 --pacing 150mbit --json").arg(host.file("tree")).arg(host.far("to"));
+    let running = cp.start();
+    until("the first blocks", || journalled(&host.file("")) > 200);
+    for i in 0..30 {
+        let file = File::options().write(true).open(host.file("tree").join(i.to_string())).unwrap();
+        file.set_len(MIB as u64 + 5).unwrap();
+    }
+    let done = running.wait();
+    assert!(done.code() == 1 && done.err.contains("it became shorter"), "{}", done.err);
+    for entry in fs::read_dir(host.file("to")).unwrap() {
+        let path = entry.unwrap().path();
+        // Those that were read before are whole.
+        let seed = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        assert!(fs::read(&path).unwrap() == bytes(2 * MIB, seed), "{}", path.display());
+    }
+    host.cp().arg("-r").arg(host.file("tree/.")).arg(host.far("to/")).ok();
+    date(host.file("tree"), 7, 7);
+    date(host.file("to"), 7, 7);
+    same(&host.file("tree"), &host.file("to"));
+}
+
+#[test]
+fn a_source_that_never_rests() {
+    // Not encrypted, pages of the cache go out by themselves, and may change behind the digest's back.
+    for how in ["--no-encrypt", "--stall 60s"] {
+        let host = Host::start();
+        write(host.file("tree/busy"), bytes(40 * MIB, 1));
+        write(host.file("tree/calm"), bytes(3 * MIB, 2));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let file = File::options().write(true).open(host.file("tree/busy")).unwrap();
+                for i in (0u64..).take_while(|_| !over.load(std::sync::atomic::Ordering::SeqCst)) {
+                    file.write_all_at(&i.to_le_bytes(), i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (40 * MIB as u64 - 8))
+                        .unwrap();
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+            });
+            let done =
+                host.cp().words(how).words("--pacing 300mbit -r").arg(host.file("tree")).arg(host.far("to")).run();
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert!(done.err.contains("left: tree/busy: it changed while it was read"), "{how}: {}", done.err);
+            assert_eq!(done.code(), 1, "{how}: {}", done.err);
+        });
+        only(&host.file("to"), &["calm"]);
+        host.cp().words(how).arg("-r").arg(host.file("tree/.")).arg(host.far("to")).ok();
+        same(&host.file("tree/busy"), &host.file("to/busy"));
+        same(&host.file("tree/calm"), &host.file("to/calm"));
+    }
+}
+
+/// A small file system in memory.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(at: PathBuf, size: &str) -> Option<Small> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = nix::unistd::geteuid().is_root()
+            && Command::new("mount")
+                .args(["-t", "tmpfs", "-o", size, "fullpipe-test"])
+                .arg(&at)
+                .status()
+                .unwrap()
+                .success();
+        if !mounted {
+            eprintln!("not tested: no small file system can be mounted here");
+        }
+        mounted.then_some(Small(at))
+    }
+
+    fn grow(&self, size: &str) {
+        let grown = Command::new("mount").args(["-o", &format!("remount,{size}")]).arg(&self.0).status().unwrap();
+        assert!(grown.success());
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    both_ways(|push| {
+        let code = if push { 4 } else { 5 };
+        let host = Host::start();
+        let Some(small) = Small::mount(host.file("to"), "size=20m") else { return };
+        write(host.file("large"), bytes(30 * MIB, 7));
+        repeat(&host, push, "").fails(code, "no space left at the destination (");
+        assert!(!host.file("to/large").exists());
+        small.grow("size=40m");
+        let done = repeat(&host, push, "").ok();
+        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
+        same(&host.file("large"), &host.file("to/large"));
+        only(&host.file("to"), &["large"]);
+        // Small files meet it too; none of them is there in part.
+        for i in 0..60 {
+            write(host.file("tree").join(i.to_string()), bytes(300 << 10, i as u64));
+        }
+        let tree = |host: &Host| {
+            let mut cp = host.cp();
+            cp.arg("-r").arg("--json").arg(host.file("tree")).arg(host.far("to"));
+            cp
+        };
+        tree(&host).fails(4, "no space left at the destination (");
+        for entry in fs::read_dir(host.file("to/tree")).unwrap() {
+            let entry = entry.unwrap();
+            if !entry.file_name().to_string_lossy().starts_with(".fullpipe.") {
+                assert_eq!(entry.metadata().unwrap().len(), 300 << 10, "{:?}", entry.path());
+            }
+        }
+        small.grow("size=60m");
+        let done = tree(&host).ok();
+        assert!(done.number("skipped") > 10, "{}", done.out);
+        same(&host.file("tree"), &host.file("to/tree"));
+        assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+#[test]
+fn the_same_command_twice_at_once() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("large"), bytes(LARGE, 7));
+        fs::create_dir(host.file("to")).unwrap();
+        let first = repeat(&host, push, "--pacing 40mbit --block 1MiB").start();
+        some_blocks(&host.file("to"));
+        repeat(&host, push, "").fails(if push { 4 } else { 3 }, "another fullpipe is writing to ");
+        // Whatever becomes of the first, the second has harmed nothing.
+        first.kill();
+        goes_on(&host, push);
+    });
+}
+
+#[test]
+fn two_that_start_at_the_same_moment() {
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    // The second waits for a moment: the first is soon over.
+    let both = [repeat(&host, true, "").start(), repeat(&host, true, "").start()].map(Running::wait);
+    for done in both {
+        assert!(done.code() == 0 || done.err.contains("another fullpipe is writing to "), "{}", done.err);
+    }
+    same(&host.file("large"), &host.file("to/large"));
+    only(&host.file("to"), &["large"]);
+}
+
+#[test]
+fn output_that_nobody_reads_ends_no_transfer() {
+    let host = Host::start();
+    write(host.file("large"), bytes(24 * MIB, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let done = repeat(&host, true, "--pacing 80mbit").stdout(writer).run();
+    assert_eq!((done.code(), done.err.as_str()), (0, ""));
+    same(&host.file("large"), &host.file("to/large"));
+}

@@ -1,0 +1,11 @@
+//! `fullpipe cp` from end to end: the real binary on both ends, over a real sshd.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
+
+mod bad_input;
+mod content;
+mod far_input;
+mod faults;
+mod host;
+mod names;
+mod tree;

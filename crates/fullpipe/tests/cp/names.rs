@@ -1,0 +1,200 @@
+//! What goes where: one file or several, folders, slashes, names of all kinds.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use crate::host::{Host, far};
+use crate::tree::{only, same, write};
+
+#[test]
+fn one_file_there_and_back() {
+    let host = Host::start();
+    let source = host.file("a.bin");
+    write(&source, "content");
+    fs::create_dir(host.file("there")).unwrap();
+    // Under another name, into a folder, with a slash behind it.
+    host.cp().arg(&source).arg(host.far("there/b.bin")).ok();
+    host.cp().arg(&source).arg(host.far("there")).ok();
+    host.cp().arg(&source).arg(host.far("there/")).ok();
+    only(&host.file("there"), &["a.bin", "b.bin"]);
+    same(&source, &host.file("there/a.bin"));
+    same(&source, &host.file("there/b.bin"));
+    // Back the same ways.
+    fs::create_dir(host.file("here")).unwrap();
+    host.cp().arg(host.far("a.bin")).arg(host.file("here/b.bin")).ok();
+    host.cp().arg(host.far("a.bin")).arg(host.file("here")).ok();
+    host.cp().arg(host.far("a.bin")).arg(".").within(&host.file("here")).ok();
+    only(&host.file("here"), &["a.bin", "b.bin"]);
+    same(&source, &host.file("here/a.bin"));
+    // What is there is replaced, also by something shorter.
+    write(&source, "new");
+    host.cp().arg("a.bin").arg(host.far("there/b.bin")).within(&host.file("")).ok();
+    same(&source, &host.file("there/b.bin"));
+}
+
+#[test]
+fn relative_names_start_at_the_far_users_home() {
+    let host = Host::start();
+    fs::create_dir(host.file("home")).unwrap();
+    let home = host.file("home");
+    let program = format!("export HOME={0}; cd {0}; exec {1} \"$@\"", home.display(), crate::host::FULLPIPE);
+    let program = host.script("athome", &program);
+    write(host.file("a"), "content");
+    for to in ["far:b", "far:~/c", "far:", "far:./d"] {
+        host.cp().far_program(&program).arg(host.file("a")).arg(to).ok();
+    }
+    only(&home, &["a", "b", "c", "d"]);
+    host.cp().far_program(&program).arg("far:b").arg(host.file("back")).ok();
+    same(&host.file("a"), &host.file("back"));
+}
+
+#[test]
+fn several_sources_go_into_a_folder() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    write(host.file("tree/b"), "2");
+    let both = |cp: &mut crate::host::Cp, to: OsString| {
+        cp.arg("-r").arg(host.file("a")).arg(host.file("tree")).arg(to).ok();
+    };
+    both(&mut host.cp(), host.far("new/"));
+    both(&mut host.cp(), host.far("new"));
+    only(&host.file("new"), &["a", "tree"]);
+    same(&host.file("tree"), &host.file("new/tree"));
+    let mut cp = host.cp();
+    cp.arg("-r").arg(host.far("a")).arg(host.far("tree/")).arg(host.file("back")).ok();
+    only(&host.file("back"), &["a", "tree"]);
+    same(&host.file("tree"), &host.file("back/tree"));
+}
+
+#[test]
+fn sources_of_the_same_name_do_not_mix() {
+    let host = Host::start();
+    for dir in ["x", "y"] {
+        write(host.file(dir).join("data"), crate::tree::bytes(12 << 20, u64::from(dir == "x")));
+    }
+    let mut cp = host.cp();
+    cp.arg(host.file("x/data")).arg(host.file("y/data")).arg(host.far("to/")).fails_at_once(2, "data");
+    assert!(!host.file("to/data").exists());
+    let mut cp = host.cp();
+    cp.arg(host.far("x/data")).arg(host.far("y/data")).arg(host.file("to/")).fails_at_once(4, "data");
+    // Contents of folders may meet too: what is there is whole, and another that came meanwhile is named.
+    write(host.file("x/one"), "x");
+    write(host.file("y/two"), "y");
+    let done = host.cp().arg("-r").arg(host.file("x/.")).arg(host.file("y/.")).arg(host.far("to")).run();
+    assert!(done.code() == 0 || done.code() == 1 && done.err.contains("left: data: "), "{}", done.err);
+    let there = fs::read(host.file("to/data")).unwrap();
+    assert!(["x", "y"].iter().any(|dir| fs::read(host.file(dir).join("data")).unwrap() == there));
+    assert!(host.file("to/one").exists() && host.file("to/two").exists());
+}
+
+#[test]
+fn folders_take_their_names_as_with_cp() {
+    let host = Host::start();
+    write(host.file("tree/sub/a"), "1");
+    fs::create_dir(host.file("to")).unwrap();
+    let push = |from: &str, to: &str| host.cp().arg("-r").arg(host.file(from)).arg(host.far(to)).ok();
+    // Into a folder that is there; with or without a slash.
+    push("tree", "to");
+    push("tree/", "to/");
+    only(&host.file("to"), &["tree"]);
+    same(&host.file("tree"), &host.file("to/tree"));
+    // One that is not there is the copy.
+    push("tree", "new");
+    same(&host.file("tree"), &host.file("new"));
+    // Only the content.
+    push("tree/.", "to/tree");
+    push("tree/.", "fresh");
+    only(&host.file("fresh"), &["sub"]);
+    same(&host.file("tree/sub"), &host.file("fresh/sub"));
+    // The same back.
+    let pull = |from: &str, to: &str| host.cp().arg("-r").arg(host.far(from)).arg(host.file(to)).ok();
+    fs::create_dir(host.file("back")).unwrap();
+    pull("tree/", "back");
+    same(&host.file("tree"), &host.file("back/tree"));
+    pull("tree", "back/renamed");
+    same(&host.file("tree"), &host.file("back/renamed"));
+    pull("tree/.", "back/content");
+    only(&host.file("back/content"), &["sub"]);
+    host.cp().arg("-r").arg(".").arg(host.far("dot")).within(&host.file("tree")).ok();
+    same(&host.file("tree/sub"), &host.file("dot/sub"));
+    for folder in ["to", "new", "fresh", "back", "dot"] {
+        assert_eq!(crate::tree::leftovers(&host.file(folder)), Vec::<std::path::PathBuf>::new());
+    }
+}
+
+#[test]
+fn any_name_that_a_file_can_have() {
+    let host = Host::start();
+    let longest = "x".repeat(255);
+    let names: &[&[u8]] = &[
+        b"not\xff\xfeutf-8",
+        b"new\nline",
+        b"tab\t'quote' \"double\" $HOME `id` ; rm -rf *",
+        b" ",
+        b"-r",
+        b"--",
+        b"...",
+        b"colon:here",
+        b"\\",
+        b"\x01\x7f",
+        longest.as_bytes(),
+    ];
+    let tree = host.file("tree");
+    for name in names {
+        write(tree.join(OsStr::from_bytes(name)), name);
+        write(tree.join("in").join(OsStr::from_bytes(name)).join(OsStr::from_bytes(name)), name);
+        // Large ones go another way.
+        let large = [&b"L"[..], &name[..name.len().min(200)]].concat();
+        write(tree.join(OsStr::from_bytes(&large)), crate::tree::bytes((1 << 20) + 1, 1));
+    }
+    host.cp().arg("-r").arg(&tree).arg(host.far("to")).ok();
+    same(&tree, &host.file("to"));
+    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("back")).ok();
+    same(&tree, &host.file("back"));
+    // As a source, and as the new name, by themselves.
+    fs::create_dir(host.file("one")).unwrap();
+    for name in &names[..3] {
+        let name = OsStr::from_bytes(name);
+        host.cp().arg("--").arg(tree.join(name)).arg(far(&host.file("one").join(name))).ok();
+        host.cp().arg("-q").arg("--").arg(far(&tree.join(name))).arg(host.file("one").join(name)).ok();
+        same(&tree.join(name), &host.file("one").join(name));
+    }
+    // Relative ones with a colon or a dash, as the shell gives them.
+    host.cp().arg("./colon:here").arg("./-r").arg(host.far("rel/")).within(&tree).ok();
+    only(&host.file("rel"), &["-r", "colon:here"]);
+}
+
+#[test]
+fn a_deep_tree() {
+    let host = Host::start();
+    let mut deep = host.file("tree");
+    for level in 0..300 {
+        deep.push("d");
+        if level % 50 == 49 {
+            write(deep.join("file"), format!("{level}"));
+        }
+    }
+    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).ok();
+    same(&host.file("tree"), &host.file("to"));
+    // Deeper than a host lets open files by itself.
+    let few = host.script("few", &format!("ulimit -Sn 256; exec {} \"$@\"", crate::host::FULLPIPE));
+    host.cp().far_program(&few).arg("-r").arg(host.far("tree")).arg(host.file("back")).ok();
+    same(&host.file("tree"), &host.file("back"));
+    // Deeper than a name can be long: said, and the rest is there.
+    let part = "p".repeat(250);
+    let mut at = host.file("long");
+    fs::create_dir(&at).unwrap();
+    write(at.join("rest"), "1");
+    let mut folder = std::fs::File::open(&at).unwrap();
+    for _ in 0..18 {
+        use nix::sys::stat::Mode;
+        nix::sys::stat::mkdirat(&folder, Path::new(&part), Mode::S_IRWXU).unwrap();
+        let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY;
+        folder = nix::fcntl::openat(&folder, Path::new(&part), flags, Mode::empty()).unwrap().into();
+    }
+    host.cp().arg("-r").arg(host.file("long")).arg(host.far("long2")).fails(1, "left: ");
+    at = host.file("long2");
+    assert_eq!(fs::read(at.join("rest")).unwrap(), b"1");
+}
