@@ -112,17 +112,31 @@ def bars(results: Sequence[Line]) -> list[str]:
         f"{len(gained)} of {len(told)} run: " + "; ".join(told),
         len(gained) >= 6 if len(told) == len(PATHS) or len(gained) >= 6 else None,
     )
-    delays = [line["queue_ms"][1] for line in results if line["path"].startswith("gigabit") and line["way"] == "sobas"]
+    delays = [
+        line["queue_ms"][1]
+        for line in results
+        if line["path"].startswith("gigabit") and line["way"] == "sobas"
+    ]
     if delays:
-        add("gigabit paths: RTT raised by at most 3 ms (95th percentile)", f"{max(delays):.1f} ms", max(delays) <= 3)
-    clean = [line for line in results if line["path"] == "gigabit" and line["way"] == "sobas" and line["cc"] != "bbr"]
+        add(
+            "gigabit paths: RTT raised by at most 3 ms (95th percentile)",
+            f"{max(delays):.1f} ms",
+            max(delays) <= 3,
+        )
+    clean = [
+        line
+        for line in results
+        if line["path"] == "gigabit" and line["way"] == "sobas" and line["cc"] != "bbr"
+    ]
     if clean:
         again = max(line["retransmits"] for line in clean)
         add("clean path: nothing sent again", f"at most {again}, {len(clean)} runs", again == 0)
     worst: tuple[float, str] = (float("inf"), "")
     count = 0
     for (path, queue, cc, way), rate in mean.items():
-        others = [mean[path, queue, cc, other] for other in ("largest", "auto") if (path, queue, cc, other) in mean]
+        others = [
+            mean[path, queue, cc, other] for other in ("largest", "auto") if (path, queue, cc, other) in mean
+        ]
         if way == "sobas" and others:
             count += rate < 0.98 * max(others)
             worst = min(worst, (rate / max(others), f"{path}, {queue}, {cc}"))
@@ -186,7 +200,11 @@ def main() -> int:
         with args.results.open("a") as file:
             file.write(json.dumps(line) + "\n")
         told = f"{line['rate_bps'] / 1e6:.1f} Mb/s, {line['retransmits']} again, queue {line['queue_ms'][1]:.2f} ms"
-        print(f"{path} {queue} {cc} {way} {seed}: {told} ({time.monotonic() - begin:.0f} s)", file=sys.stderr, flush=True)
+        print(
+            f"{path} {queue} {cc} {way} {seed}: {told} ({time.monotonic() - begin:.0f} s)",
+            file=sys.stderr,
+            flush=True,
+        )
     release = call("--version").strip()
     text = [f"Of {len(results)} transfers, {release}.", "", *bars(results), "", *side_by_side(results)]
     print("\n".join(text))

@@ -118,7 +118,9 @@ def transfer(
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
         scene.write("\n".join(lines))
         scene.flush()
-        found = [json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()]
+        found = [
+            json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()
+        ]
     said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
     done = said[-1]
     queue = [line for line in found if line["kind"] == "queue"]
