@@ -97,18 +97,20 @@ def bars(results: Sequence[Line]) -> list[str]:
         lines.append(f"| {bar} | {measured} | {'' if holds is None else 'yes' if holds else 'NO'} |")
 
     gained, told = set(), []
-    for path in PATHS.values():
+    for place in PATHS.values():
         found = []
         for queue in QUEUES:
-            ours, largest = (mean.get((path.name, queue, "reno", way)) for way in ("sobas", "largest"))
+            ours, largest = (mean.get((place.name, queue, "reno", way)) for way in ("sobas", "largest"))
             if ours is not None and largest is not None:
                 found.append(ours / largest - 1)
         if found:
-            told.append(f"{path.name} {', '.join(f'{gain:+.0%}' for gain in found)} (paper {path.gain:+.0%})")
-            if statistics.fmean(found) >= min(path.gain, 0.2):
-                gained.add(path.name)
+            told.append(
+                f"{place.name} {', '.join(f'{gain:+.0%}' for gain in found)} (paper {place.gain:+.0%})"
+            )
+            if statistics.fmean(found) >= min(place.gain, 0.2):
+                gained.add(place.name)
     add(
-        "Reno: the paper's gains over the largest buffer (20% or the paper's) on 6 of 8 paths, mean over queues",
+        "Reno: over the largest buffer 20%, or the paper's gain, on 6 of 8 paths, mean over queues",
         f"{len(gained)} of {len(told)} run: " + "; ".join(told),
         len(gained) >= 6 if len(told) == len(PATHS) or len(gained) >= 6 else None,
     )
@@ -199,7 +201,7 @@ def main() -> int:
         results.append(line)
         with args.results.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        told = f"{line['rate_bps'] / 1e6:.1f} Mb/s, {line['retransmits']} again, queue {line['queue_ms'][1]:.2f} ms"
+        told = f"{line['rate_bps'] / 1e6:.1f} Mb/s, {line['retransmits']} again, {line['queue_ms'][1]:.2f} ms"
         print(
             f"{path} {queue} {cc} {way} {seed}: {told} ({time.monotonic() - begin:.0f} s)",
             file=sys.stderr,

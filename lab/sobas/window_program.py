@@ -1,8 +1,8 @@
 """One end of the window experiment; runs in the guest.
 
-`send PORT`: sends as fast as it can, and prints TCP_INFO at the end.
-`receive PORT MEANS LARGEST SMALL GROWN`: takes in, and moves the receive window by MEANS: to SMALL bytes at 1 s, to
-GROWN at 3 s, stops at 5 s; prints what came in each 100 ms.
+`send PORT CC`: sends as fast as it can, and prints TCP_INFO of each 100 ms.
+`receive PORT MEANS LARGEST SMALL GROWN`: takes in, and moves the receive window by MEANS: to SMALL bytes
+at 1 s, to GROWN at 3 s, stops at 5 s; prints TCP_INFO of each 100 ms.
 """
 
 import json
@@ -75,11 +75,10 @@ def receive(port: int, means: str, largest: int, small: int, grown: int) -> None
     begin = time.monotonic()
     due = [(1.0, small), (3.0, grown)]
     buffer = bytearray(PIECE)
-    rows, wanted, orders = [], 0.1, 0
+    rows, wanted = [], 0.1
     while (now := time.monotonic() - begin) < 5:
         if due and now >= due[0][0]:
             window(due.pop(0)[1])
-            orders += 1
         try:
             if not sock.recv_into(buffer):
                 break
