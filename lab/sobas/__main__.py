@@ -1,7 +1,7 @@
 """`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
 
-Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file can be
-filled bit by bit. The table is of all that it holds.
+Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file
+can be filled bit by bit. The table is of all that it holds.
 """
 
 import argparse
