@@ -16,6 +16,7 @@ use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Targ
 use crate::secure::{self, Fingerprint, Guard};
 use crate::send::Counters;
 use crate::session::{Session, lock};
+use crate::sobas::{self, About, Aside};
 use crate::walk::Place;
 
 /// How the far end is reached.
@@ -122,6 +123,8 @@ pub struct Finished {
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// Segments sent again, where this end sends.
+    pub retransmits: Option<u64>,
     /// What both ends have seen, where samples were wanted.
     pub trace: Option<TraceOfBoth>,
 }
@@ -360,7 +363,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.alarm(move || drop(lock(&child).kill()));
     }
     let introduced = introduce(order, &session, &mut line, &mine);
-    let (transport, rtt_s, streams, offer) = match introduced {
+    let Introduced { transport, rtt_s, streams, offer, aside } = match introduced {
         Ok(introduced) => introduced,
         Err(error) => {
             let error = if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error };
@@ -368,7 +371,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let counters = Arc::new(Counters::default());
-    let seen = counters.clone();
+    let sockets: Vec<TcpStream> = streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
+    sobas::start(&session, aside, &streams, sends, &counters)?;
+    let (seen, last) = (counters.clone(), counters.clone());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let interrupted = order.interrupted;
     let show = &mut order.show;
@@ -390,12 +395,15 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             far::receive(&session, input, order.options, *to, streams, counters, stall, &mut tick)?
         }
     };
+    (order.show)(&last);
+    let retransmits =
+        sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
     let far::Outcome { summary, left, seen, told } = outcome;
     let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, transport, rtt_s, trace })
+    Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
 }
 
 /// From here on the session watches for stalls.
@@ -450,7 +458,13 @@ fn greet(
     Ok((theirs, rtt_s))
 }
 
-type Introduced = (Transport, f64, Vec<secure::Stream>, bool);
+struct Introduced {
+    transport: Transport,
+    rtt_s: f64,
+    streams: Vec<secure::Stream>,
+    offer: bool,
+    aside: Option<Aside>,
+}
 
 fn introduce(
     order: &Order<'_>,
@@ -467,8 +481,8 @@ fn introduce(
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };
     session.send(&Message::Connect(Box::new(connect)))?;
-    let (port, token, certificate, offer) = match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, offer } => (port, token, certificate, offer),
+    let (port, token, certificate, offer, udp) = match hear(session, &mut *line.input)? {
+        Message::Ready { port, token, certificate, offer, udp } => (port, token, certificate, offer, udp),
         other => return Err(session.unexpected(&other)),
     };
     let guard = match (order.options.encrypt, certificate.is_empty()) {
@@ -482,7 +496,11 @@ fn introduce(
     let mut to = line.address;
     to.set_port(port);
     let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
-    Ok((transport, rtt_s, streams, offer))
+    to.set_port(udp);
+    let rtt_ns = (rtt_s * 1e9) as u64;
+    let about = order.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
+    let aside = about.map(|about| sobas::call(about, to));
+    Ok(Introduced { transport, rtt_s, streams, offer, aside })
 }
 
 /// The round-trip time of a connection as its kernel has measured it, seconds.

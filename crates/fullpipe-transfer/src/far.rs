@@ -21,6 +21,7 @@ use crate::receive::Receiver;
 use crate::secure::{Guard, Identity};
 use crate::send::{Counters, Sender};
 use crate::session::Session;
+use crate::sobas::{self, About, Aside};
 use crate::walk::Place;
 
 pub use crate::receive::Destination;
@@ -134,6 +135,7 @@ struct Ready {
     offer: bool,
     options: Options,
     streams: Vec<crate::secure::Stream>,
+    aside: Option<Aside>,
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
@@ -180,8 +182,8 @@ fn prepare(
         Role::Send(_) => (true, connect.offer),
         Role::Receive(to) => (false, to.has_past()),
     };
-    let streams = streams(session, &setup, &transport, options, sends, offer)?;
-    Ok(Ready { role, offer, options: setup.options, streams })
+    let (streams, aside) = streams(session, &setup, &transport, connect.rtt_ns, options, sends, offer)?;
+    Ok(Ready { role, offer, options: setup.options, streams, aside })
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -207,10 +209,11 @@ fn streams(
     session: &Arc<Session>,
     setup: &Setup,
     transport: &Transport,
+    rtt_ns: u64,
     options: &FarOptions,
     sends: bool,
     offer: bool,
-) -> Result<Vec<crate::secure::Stream>, TransferError> {
+) -> Result<(Vec<crate::secure::Stream>, Option<Aside>), TransferError> {
     let (guard, certificate) = if setup.options.encrypt {
         let identity = Identity::new()?;
         (Guard::Server(identity.server()?), identity.certificate)
@@ -220,13 +223,19 @@ fn streams(
     let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
     let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
     let token: [u8; 32] = rand::rng().random();
-    session.send(&Message::Ready { port: address.port(), token, certificate, offer })?;
-    join::accept(session, &listener, transport.streams, &guard, &token)
+    let about = setup.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
+    let (aside, udp) = about.map(|about| sobas::listen(about, address, options.ports)).unzip();
+    let udp = udp.unwrap_or(0);
+    session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp })?;
+    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
+    Ok((streams, aside))
 }
 
 fn run(session: &Arc<Session>, input: Box<dyn Read + Send>, ready: Ready) -> Result<Outcome, TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
+    let sends = matches!(ready.role, Role::Send(_));
+    sobas::start(session, ready.aside, &ready.streams, sends, &counters)?;
     match ready.role {
         Role::Receive(to) => receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {}),
         Role::Send(places) => {

@@ -20,6 +20,7 @@ use crate::plan::{self, Plan};
 use crate::proto::{self, Chunk, Message, Options, Summary, Times, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
+use crate::sobas::Note;
 use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
@@ -104,6 +105,8 @@ pub struct Counters {
     pub net_ns: AtomicU64,
     /// The other end's times, as it last told.
     pub other: Mutex<Times>,
+    /// What the controller of window and pacing did, until a display takes it.
+    pub notes: Mutex<Vec<Note>>,
 }
 
 impl Counters {

@@ -24,6 +24,9 @@ enum State {
     Failed(Option<TransferError>),
 }
 
+/// Takes messages.
+type Aside = Box<dyn Fn(Message) + Send>;
+
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
     /// Whom to name in errors.
@@ -35,6 +38,8 @@ pub struct Session {
     sockets: Mutex<Vec<TcpStream>>,
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// Whoever takes the messages that are about sizing, not about files.
+    aside: Mutex<Option<Aside>>,
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
@@ -58,6 +63,7 @@ impl Session {
             changed: Condvar::new(),
             sockets: Mutex::default(),
             alarms: Mutex::default(),
+            aside: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
@@ -74,6 +80,11 @@ impl Session {
     /// Calls this when the transfer fails.
     pub(crate) fn alarm(&self, alarm: impl Fn() + Send + 'static) {
         lock(&self.alarms).push(Box::new(alarm));
+    }
+
+    /// Gives messages that are about sizing to this.
+    pub(crate) fn aside(&self, take: impl Fn(Message) + Send + 'static) {
+        *lock(&self.aside) = Some(Box::new(take));
     }
 
     fn cut(&self) {
@@ -188,6 +199,12 @@ impl Session {
                         again,
                         class: error::class(class),
                     }),
+                    Ok(message @ (Message::Pace { .. } | Message::Seen(_) | Message::Sized(_))) => {
+                        if let Some(take) = &*lock(&session.aside) {
+                            take(message);
+                        }
+                        Ok(false)
+                    }
                     Ok(message) => handler.handle(message),
                     Err(e) => Err(session.lost("waiting for its word", e)),
                 };

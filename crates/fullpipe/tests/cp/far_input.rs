@@ -37,6 +37,7 @@ fn setup(dir: &Path, push: bool) -> Vec<u8> {
         update: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
+        sobas: None,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
