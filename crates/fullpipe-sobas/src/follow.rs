@@ -160,15 +160,15 @@ impl Follow {
             return None;
         }
         let others = s.payload_bps(s.trains.others(self.trained_pps(s)?)?);
-        self.asked_others = !s.trains.spreading();
-        if others < SHARED * self.trained {
-            return None;
+        self.asked_others = s.trains.all_spread();
+        let before = self.shared;
+        self.shared = others >= SHARED * self.trained;
+        if self.shared {
+            self.rate = Some(BELOW_SHARED * (self.trained - others).max(LEAST_SHARE * self.trained));
+        } else if before {
+            self.rate = Some(self.cap().min(BELOW * self.trained));
         }
-        // Ten packets of start-up data among them are no others.
-        let rate = (self.trained - others).max(LEAST_SHARE * self.trained);
-        self.shared = true;
-        self.rate = Some(BELOW_SHARED * rate);
-        self.asked_others.then_some(Why::Shared)
+        (self.shared && !before).then_some(Why::Shared)
     }
 
     pub fn wake(&self) -> u64 {

@@ -148,7 +148,11 @@ impl Sobas {
         match observation {
             Observation::Probe { rtt_ns } => s.probes.back(self.now, rtt_ns.min(LONGEST_RTT_NS)),
             Observation::ProbeLost => s.probes.lost(),
-            Observation::Train(train) => s.trains.add(&train),
+            Observation::Train(train) => {
+                let lately = self.now.saturating_sub(s.probes.base_ns().max(PROBE_EVERY_NS));
+                let own = s.bytes.between(lately, self.now).unwrap_or(0.0) / (f64::from(s.config.mss) * 8.0);
+                s.trains.add(&train, own);
+            }
             Observation::Bytes(total) => s.bytes.add(at_ns, total),
             Observation::Retransmits(total) => s.retransmits = s.retransmits.max(total),
             Observation::BufferLimited(limited) => s.buffer_limited = Some(limited),

@@ -82,8 +82,8 @@ pub(crate) struct Trains {
     rated: Vec<Rated>,
     asked: usize,
     packets: Option<u16>,
-    /// Of those at the rate of the path: that at which each was sent, and that at which it came.
-    spread: Vec<(f64, f64)>,
+    /// Of those at the rate of the path: what others took meanwhile, at a capacity of c: `.0 * (c / .1 - 1.0) - .2`.
+    spread: Vec<(f64, f64, f64)>,
     spread_asked: usize,
 }
 
@@ -125,17 +125,24 @@ impl Trains {
         if self.spread.len() * 2 < TRAINS {
             return None;
         }
-        let others = self.spread.iter().map(|&(sent, came)| (sent * (capacity / came - 1.0)).max(0.0));
-        Some(others.sum::<f64>() / self.spread.len() as f64)
+        // The transfer's own bursts meet some of them, others' traffic all.
+        let taken = |&(sent, came, own): &(f64, f64, f64)| (sent * (capacity / came - 1.0) - own).max(0.0);
+        let others = self.spread.iter().map(taken);
+        Some(median(&mut others.collect::<Vec<_>>()))
     }
 
-    /// Takes one in.
-    pub fn add(&mut self, train: &Train) {
+    /// Whether all trains at the rate of the path have come.
+    pub fn all_spread(&self) -> bool {
+        self.spread.len() >= TRAINS
+    }
+
+    /// Takes one in; `own` packets per second of the transfer came beside it.
+    pub fn add(&mut self, train: &Train, own: f64) {
         if train.over_ns > 0 {
             if self.spread.len() < TRAINS
-                && let Some(rates) = spread(train)
+                && let Some((sent, came)) = spread(train)
             {
-                self.spread.push(rates);
+                self.spread.push((sent, came, own));
             }
             return;
         }
@@ -247,7 +254,7 @@ mod tests {
     fn run(gap_ns: f64, coalesce_ns: u64) -> (Dispersion, usize) {
         let mut trains = Trains::default();
         while let Some(packets) = trains.next() {
-            trains.add(&train(packets, gap_ns, coalesce_ns));
+            trains.add(&train(packets, gap_ns, coalesce_ns), 0.0);
         }
         (trains.dispersion(), trains.asked)
     }
@@ -285,7 +292,7 @@ mod tests {
             for at in t.arrivals_ns.iter_mut().skip(20) {
                 *at += 20_000;
             }
-            trains.add(&t);
+            trains.add(&t, 0.0);
         }
         let Dispersion::Known { mean, capacity, sure } = trains.dispersion() else { panic!() };
         assert!(mean < 600_000.0 && (capacity * 1.2e-6 - 1.0).abs() < 0.02 && !sure, "{mean} {capacity}");
@@ -299,7 +306,7 @@ mod tests {
             // Others take 30,000 packets per second.
             let came = train(packets, 1e9 / (capacity * capacity / (capacity + 30_000.0)), 0);
             let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);
-            trains.add(&Train { over_ns, sent_span_ns, ..came });
+            trains.add(&Train { over_ns, sent_span_ns, ..came }, 0.0);
         }
         let others = trains.others(capacity).unwrap();
         assert!((others / 30_000.0 - 1.0).abs() < 0.01, "{others}");
@@ -310,7 +317,7 @@ mod tests {
     fn a_sender_no_faster_than_the_path_leaves_doubt() {
         let mut trains = Trains::default();
         while let Some(packets) = trains.next() {
-            trains.add(&Train { sent_span_ns: 37_200, ..train(packets, 1_200.0, 0) });
+            trains.add(&Train { sent_span_ns: 37_200, ..train(packets, 1_200.0, 0) }, 0.0);
         }
         assert!(matches!(trains.dispersion(), Dispersion::Known { sure: false, .. }));
     }
