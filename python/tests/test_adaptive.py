@@ -6,13 +6,13 @@ from statistics import median
 
 import pytest
 from conftest import campaign_of
-from grids import GRID, GRIDS, USUAL, Measured, measured, replay, rtt
+from grids import GRID, GRIDS, HELD_BACK, USUAL, Measured, measured, replay, rtt
 
 from fullpipe.campaign import LabPath, RunSpec, expand
 from fullpipe.campaign.adaptive import Search, parse_budget
 from fullpipe.campaign.ceiling import ceiling_bps, is_lossless, is_short
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.surrogate import Seen, features, posterior
+from fullpipe.campaign.surrogate import Seen, features, posterior, share
 from fullpipe.errors import UsageError
 
 
@@ -24,27 +24,40 @@ def demo() -> Measured:
 def test_an_eighth_of_the_demo_finds_the_best(demo: Measured) -> None:
     budget = parse_budget("12%", len(demo.runs))
     assert budget == 20
-    least = []
-    for seed in range(20):
+    # bench/find_best.py does more seeds, and draws the order of repeats.
+    for seed in range(6):
         search = Search(demo.runs, budget, seed)
         observed = replay(demo, search)
         assert len(observed) <= 20
         found = search.best(observed)
         assert [rtt(best.run) for best in found] == sorted({rtt(run) for run in demo.runs})
         assert all(best.n for best in found)
-        least.append(min(demo.of_best(found)))
-    # At the RTT where it does worst.
-    assert median(least) >= 0.97
-    assert sum(share >= 0.97 for share in least) >= 18
+        assert min(demo.of_best(found)) >= 0.97
 
 
-@pytest.mark.parametrize(("name", "share"), [("hpdc17-oc192", 0.9), ("hpdc17-10gige", 0.97)])
-def test_on_grids_that_were_held_back(name: str, share: float) -> None:
+@pytest.mark.parametrize("name", HELD_BACK)
+def test_on_grids_that_were_held_back(name: str) -> None:
     grid = measured(name)
     search = Search(grid.runs, parse_budget("12%", len(grid.runs)))
     observed = replay(grid, search, workers=16)
     assert len(observed) <= 0.12 * len(grid.runs)
-    assert min(grid.of_best(search.best(observed))) >= share
+    assert min(grid.of_best(search.best(observed))) >= 0.97
+
+
+def test_a_bad_run_does_not_make_all_like_it_hopeless(demo: Measured) -> None:
+    cells = [run for run in demo.runs if run.seed == 1]
+    about = features(cells)
+    near = next(
+        i for i, run in enumerate(cells) if i and (run.cc, run.streams) == (cells[0].cc, cells[0].streams)
+    )
+    bad, worse = (posterior(about, Seen.of({0: [share(bps, math.log(1e9))]})).mean for bps in (1e8, 1e7))
+    assert bad[near] - worse[near] < 0.1
+
+
+def test_choices_are_confirmed(demo: Measured) -> None:
+    search = Search(demo.runs, len(demo.runs))
+    found = search.best(replay(demo, search))
+    assert all(best.n == 2 for best in found)
 
 
 @pytest.mark.parametrize("name", GRIDS)

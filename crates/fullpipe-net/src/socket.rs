@@ -161,3 +161,13 @@ fn loadable() -> Vec<String> {
     };
     files.filter_map(name).collect()
 }
+
+/// Where this kernel's own tuning stops: send and receive buffer, bytes, bookkeeping included (`tcp_wmem`,
+/// `tcp_rmem`).
+pub fn tuned() -> (u64, u64) {
+    let most = |name: &str| -> Option<u64> {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse().ok()
+    };
+    (most("tcp_wmem").unwrap_or(4 << 20), most("tcp_rmem").unwrap_or(6 << 20))
+}

@@ -20,7 +20,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// It is no profile.
-    #[error("{} is not a profile: {why}", .path.display())]
+    #[error("{} is not a profile: {why}; 'fullpipe analyze' makes one", .path.display())]
     Malformed {
         /// Its file.
         path: PathBuf,

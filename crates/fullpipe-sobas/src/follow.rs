@@ -32,6 +32,12 @@ const SMOOTH: f64 = 1e12;
 const BELOW: f64 = 0.98;
 /// Pacing below what a standing queue shows to be available.
 const BELOW_SEEN: f64 = 0.99;
+/// Others that take less than this part of the capacity are not told from chance.
+const SHARED: f64 = 0.08;
+/// However much they take: trains are few, so no less than this part is tried.
+const LEAST_SHARE: f64 = 0.1;
+/// Start below what the trains leave: they are few.
+const BELOW_SHARED: f64 = 0.95;
 /// A queue stands if no probe of the last so many, plus one, escaped it.
 const STANDING_NS: u64 = 45_000_000;
 /// The same while TCP doubles its window each RTT.
@@ -104,6 +110,14 @@ pub(crate) struct Follow {
     passed: usize,
     /// Rate before the last pulse's success: what the sender must have shown that it fills.
     settled: f64,
+    /// What others take, as trains at the path's own rate say, has been dealt with.
+    asked_others: bool,
+    /// Others use the path too.
+    shared: bool,
+    /// Losses while starting up.
+    start_losses: u32,
+    /// Longest delay of the queue that was seen without loss, seconds.
+    depth: f64,
 }
 
 impl Follow {
@@ -128,7 +142,33 @@ impl Follow {
             told_full: false,
             passed: 0,
             settled: 0.0,
+            asked_others: false,
+            shared: false,
+            start_losses: 0,
+            depth: 0.0,
         }
+    }
+
+    /// What the trains said the capacity is, packets per second.
+    pub fn trained_pps(&self, s: &Senses) -> Option<f64> {
+        (self.trained > 0.0).then(|| self.trained / (f64::from(s.config.mss) * 8.0))
+    }
+
+    /// Takes what trains at the path's own rate say of others.
+    fn others(&mut self, s: &Senses) -> Option<Why> {
+        if self.asked_others {
+            return None;
+        }
+        let others = s.payload_bps(s.trains.others(self.trained_pps(s)?)?);
+        self.asked_others = !s.trains.spreading();
+        if others < SHARED * self.trained {
+            return None;
+        }
+        // Ten packets of start-up data among them are no others.
+        let rate = (self.trained - others).max(LEAST_SHARE * self.trained);
+        self.shared = true;
+        self.rate = Some(BELOW_SHARED * rate);
+        self.asked_others.then_some(Why::Shared)
     }
 
     pub fn wake(&self) -> u64 {
@@ -156,6 +196,7 @@ impl Follow {
         let pulse = self.pulse.map_or(0.0, |p| p.volume) / 8.0;
         s.fit(match self.state {
             State::Disabled | State::Estimate => largest,
+            State::Start if self.shared => START_FACTOR * rate / 8.0 * t,
             State::Start => START_FACTOR * self.capacity.unwrap_or(rate) / 8.0 * t,
             // The window alone: what is in flight beyond rate·T is the queue.
             State::Hold if !s.config.pacing => rate / BELOW / 8.0 * t,
@@ -189,6 +230,7 @@ impl Follow {
         if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)) {
             return Some(why);
         }
+        self.depth = self.depth.max(s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9);
         match self.state {
             State::Estimate => self.estimate(now, s),
             State::Start => self.start(now, s),
@@ -242,6 +284,9 @@ impl Follow {
     }
 
     fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        if let Some(why) = self.others(s) {
+            return Some(why);
+        }
         let queue = Self::queue(s, now, STANDING_START_NS)?;
         if queue > self.target.max(self.high() / HIGH)
             && let Some(seen) = self.seen(now, s)
@@ -251,7 +296,7 @@ impl Follow {
         let measured = s.windows.step(now, s.probes.base_ns(), &mut s.bytes)?;
         if measured.bps >= STARTED * self.rate? {
             self.judge = now + Self::round(s);
-            let state = if self.sure { State::Hold } else { State::Follow };
+            let state = if self.sure && !self.shared { State::Hold } else { State::Follow };
             return self.enter(state, Why::Flat);
         }
         None

@@ -161,7 +161,7 @@ impl Sobas {
             Law::Paper(_) => u64::MAX,
             Law::Follow(follow) => follow.wake(),
         };
-        let train = if self.training() { self.next_train } else { u64::MAX };
+        let train = if self.training() || self.spread_pps().is_some() { self.next_train } else { u64::MAX };
         law.min(self.next_probe).min(train).max(self.now.saturating_add(LEAST_TICK_NS))
     }
 
@@ -201,11 +201,28 @@ impl Sobas {
         }
         if self.training() && now >= self.next_train {
             if let Some(packets) = self.senses.trains.next() {
-                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet });
+                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
             }
             let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
             self.next_train = now.saturating_add(apart);
+        } else if let Some(pps) = self.spread_pps()
+            && now >= self.next_train
+        {
+            let mut apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
+            if let Some((packets, over_ns)) = self.senses.trains.next_spread(pps) {
+                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
+                // They are half of what the path carries meanwhile.
+                apart = apart.max(2 * over_ns);
+            }
+            self.next_train = now.saturating_add(apart);
         }
+    }
+
+    /// The rate for trains that look for others' traffic, packets per second, while such are wanted.
+    fn spread_pps(&self) -> Option<f64> {
+        let Law::Follow(follow) = &self.law else { return None };
+        let wanted = self.senses.config.trains && self.senses.trains.spreading() && follow.state == State::Start;
+        wanted.then(|| follow.trained_pps(&self.senses)).flatten()
     }
 
     /// Actuators, where they are on and have moved.

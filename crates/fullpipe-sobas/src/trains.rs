@@ -11,6 +11,13 @@ pub const TRAINS: usize = 5;
 pub const FIRST_PACKETS: u16 = 32;
 /// Packets of the longest train, sent where shorter ones arrive in too few batches: 1 ms at 10 Gb/s.
 pub const MOST_PACKETS: u16 = 1024;
+/// Packets of a train at the rate of the path: beside others who take half of it, half of them queue, 48 KB of
+/// 1,500-byte packets.
+pub const SPREAD_PACKETS: u16 = 64;
+/// On slow paths fewer, that they take no longer than this, seconds,
+const SPREAD_S: f64 = 4e-3;
+/// but no fewer than this.
+const LEAST_SPREAD: f64 = 16.0;
 /// Trains sent before giving up.
 pub const MOST_TRAINS: usize = 12;
 /// A gap below this part of the mean one is within a batch. Cross traffic alone stretches gaps by at most
@@ -37,6 +44,8 @@ pub struct Train {
     pub sent_span_ns: u64,
     /// Packets sent.
     pub sent: u16,
+    /// Over how long they were asked to be spread, nanoseconds; 0: back to back.
+    pub over_ns: u64,
     /// When each packet that came arrived, by the receiver's clock, in the order of arrival, nanoseconds.
     /// The kernel's own timestamps (`SO_TIMESTAMPNS`) are better than the reader's.
     pub arrivals_ns: Vec<u64>,
@@ -73,6 +82,9 @@ pub(crate) struct Trains {
     rated: Vec<Rated>,
     asked: usize,
     packets: Option<u16>,
+    /// Of those at the rate of the path: that at which each was sent, and that at which it came.
+    spread: Vec<(f64, f64)>,
+    spread_asked: usize,
 }
 
 impl Trains {
@@ -90,8 +102,43 @@ impl Trains {
         self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS
     }
 
+    /// The next train at the rate of the path, if one is wanted: packets, and how long they take.
+    pub fn next_spread(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
+        if self.spread_asked >= TRAINS {
+            return None;
+        }
+        self.spread_asked += 1;
+        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, f64::from(SPREAD_PACKETS)) as u16;
+        Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
+    }
+
+    /// Whether trains at the rate of the path have still to be sent.
+    pub fn spreading(&self) -> bool {
+        self.spread_asked < TRAINS
+    }
+
+    /// What others take of a path of so many packets per second, once enough trains have been sent at its rate.
+    ///
+    /// A bottleneck that serves all in the order of their coming gives a flow that comes at rate r, beside
+    /// others' x, the rate c·r/(r + x) (the fluid model of Melander, Björkman and Gunningberg, TOPP, 2000).
+    pub fn others(&self, capacity: f64) -> Option<f64> {
+        if self.spread.len() * 2 < TRAINS {
+            return None;
+        }
+        let others = self.spread.iter().map(|&(sent, came)| (sent * (capacity / came - 1.0)).max(0.0));
+        Some(others.sum::<f64>() / self.spread.len() as f64)
+    }
+
     /// Takes one in.
     pub fn add(&mut self, train: &Train) {
+        if train.over_ns > 0 {
+            if self.spread.len() < TRAINS
+                && let Some(rates) = spread(train)
+            {
+                self.spread.push(rates);
+            }
+            return;
+        }
         if self.rated.len() >= TRAINS {
             return;
         }
@@ -162,6 +209,17 @@ fn rate(train: &Train) -> Option<Rated> {
     Some(Rated { whole, fastest, sent })
 }
 
+/// The rate at which a train was sent and that at which it came, packets per second.
+fn spread(train: &Train) -> Option<(f64, f64)> {
+    let at = &train.arrivals_ns;
+    let (first, last) = (*at.first()?, *at.last()?);
+    if at.len() < FEWEST_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
+        return None;
+    }
+    let sent = f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9);
+    Some((sent, (at.len() - 1) as f64 / seconds(first, last)))
+}
+
 fn seconds(from: u64, to: u64) -> f64 {
     to.saturating_sub(from) as f64 * 1e-9
 }
@@ -183,7 +241,7 @@ mod tests {
     fn train(packets: u16, gap_ns: f64, coalesce_ns: u64) -> Train {
         let stamp = |at: u64| if coalesce_ns == 0 { at } else { at.div_ceil(coalesce_ns) * coalesce_ns };
         let arrivals_ns = (0..packets).map(|i| stamp(1_000_000 + (f64::from(i) * gap_ns) as u64)).collect();
-        Train { sent_span_ns: 0, sent: packets, arrivals_ns }
+        Train { sent: packets, arrivals_ns, ..Train::default() }
     }
 
     fn run(gap_ns: f64, coalesce_ns: u64) -> (Dispersion, usize) {
@@ -231,6 +289,21 @@ mod tests {
         }
         let Dispersion::Known { mean, capacity, sure } = trains.dispersion() else { panic!() };
         assert!(mean < 600_000.0 && (capacity * 1.2e-6 - 1.0).abs() < 0.02 && !sure, "{mean} {capacity}");
+    }
+
+    #[test]
+    fn trains_at_the_rate_of_the_path_show_others() {
+        let mut trains = Trains::default();
+        let capacity = 80_000.0;
+        while let Some((packets, over_ns)) = trains.next_spread(capacity) {
+            // Others take 30,000 packets per second.
+            let came = train(packets, 1e9 / (capacity * capacity / (capacity + 30_000.0)), 0);
+            let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);
+            trains.add(&Train { over_ns, sent_span_ns, ..came });
+        }
+        let others = trains.others(capacity).unwrap();
+        assert!((others / 30_000.0 - 1.0).abs() < 0.01, "{others}");
+        assert_eq!(trains.dispersion(), Dispersion::Unknown);
     }
 
     #[test]

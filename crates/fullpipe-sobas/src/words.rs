@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::trains::Train;
 
@@ -74,8 +74,8 @@ pub enum Action {
     /// The receiver is to offer this window, bytes of payload, all streams together.
     Window(u64),
     /// The sender is to send no faster than this, bit/s of TCP payload, all streams together; none: as fast as it
-    /// likes. TCP's own pacing counts payload (`tcp_update_skb_after_send`), the fq qdisc counts
-    /// Ethernet frames: with fq the shell scales.
+    /// likes. TCP's own pacing counts payload (`tcp_update_skb_after_send`), and since Linux 4.20 the fq
+    /// qdisc keeps to the instants that TCP has computed so.
     Pacing(Option<u64>),
     /// Send one probe of [`PROBE_BYTES`](crate::PROBE_BYTES).
     SendProbe,
@@ -85,13 +85,15 @@ pub enum Action {
         packets: u16,
         /// IP bytes of each.
         bytes: u32,
+        /// Spread evenly over this, nanoseconds; 0: as fast as they go.
+        over_ns: u64,
     },
     /// For the record.
     Note(Event),
 }
 
 /// Named states. The paper's bear their number in Figure 8.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Both laws: trains are out, nothing is limited yet. Figure 8, state 1.
@@ -119,13 +121,15 @@ pub enum State {
 }
 
 /// Why something was done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
     /// The trains gave a capacity.
     Trains,
     /// No trains: the capacity is learnt from the highest rate received.
     NoTrains,
+    /// Trains at the path's own rate came slower: others use it too.
+    Shared,
     /// The flat-rate condition.
     Flat,
     /// The const-rate-drop condition.
@@ -159,6 +163,7 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Why::Trains => "packet trains gave a capacity",
             Why::NoTrains => "no packet train told the capacity; it is learnt from the rate received",
+            Why::Shared => "packet trains show others' traffic",
             Why::Flat => "the rate is flat",
             Why::ConstantThenDrop => "the rate dropped after having been constant",
             Why::Drop => "the rate dropped",
@@ -177,7 +182,7 @@ impl fmt::Display for Why {
 }
 
 /// One decision, for the record.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// When, nanoseconds, by the caller's clock.
     pub at_ns: u64,

@@ -18,7 +18,8 @@ fn train(random: &mut Pcg64Mcg) -> Train {
     if random.random() {
         arrivals_ns.sort_unstable();
     }
-    Train { sent_span_ns: any(random), sent: any(random) as u16, arrivals_ns }
+    let over_ns = if random.random_bool(0.5) { 0 } else { any(random) };
+    Train { sent_span_ns: any(random), sent: any(random) as u16, over_ns, arrivals_ns }
 }
 
 fn one(seed: u64) {
@@ -60,7 +61,7 @@ fn one(seed: u64) {
             match action {
                 Action::Window(bytes) => assert!(bytes >= 1 && bytes <= config.largest.max(1), "{seed}: {bytes}"),
                 Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
-                Action::SendTrain { packets, bytes } => assert!(packets > 1 && bytes > 0),
+                Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
                 Action::SendProbe | Action::Note(_) => {}
             }
         }

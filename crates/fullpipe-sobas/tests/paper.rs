@@ -22,7 +22,7 @@ impl Script {
         let mut script = Script { sobas, now: 0, total: 0.0, window: 1 << 32, events: vec![] };
         let gap = MSS * 8.0 / 0.97;
         let arrivals_ns = (0..32).map(|i| (f64::from(i) * gap) as u64).collect();
-        let train = Train { sent_span_ns: 0, sent: 32, arrivals_ns };
+        let train = Train { sent: 32, arrivals_ns, ..Train::default() };
         for _ in 0..5 {
             script.sobas.observe(0, Observation::Train(train.clone()));
         }

@@ -7,15 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::{NetError, Seen};
-use fullpipe_path::Transport;
+use fullpipe_path::{ExitClass, Transport};
 
-use crate::error::{Left, TransferError, system};
+use crate::error::{self, Left, TransferError, system};
 use crate::far::{self, Realm};
 use crate::join::{self, JOIN};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
 use crate::secure::{self, Fingerprint, Guard};
 use crate::send::Counters;
 use crate::session::{Session, lock};
+use crate::sobas::{self, About, Aside};
 use crate::walk::Place;
 
 /// How the far end is reached.
@@ -122,6 +123,8 @@ pub struct Finished {
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// Segments sent again, where this end sends.
+    pub retransmits: Option<u64>,
     /// What both ends have seen, where samples were wanted.
     pub trace: Option<TraceOfBoth>,
 }
@@ -265,11 +268,23 @@ fn data_address(ssh: &str, own: &[String], host: &str) -> Result<SocketAddr, Tra
 /// Says why ssh did not bring the far end, in its own words.
 fn ssh_failed(line: &Line, error: TransferError) -> TransferError {
     let Some(child) = &line.child else { return error };
-    // What it had to say may still be on its way.
-    std::thread::sleep(Duration::from_millis(100));
-    let status = lock(child).try_wait().ok().flatten();
+    // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
+    let mut status = None;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        status = lock(child).try_wait().ok().flatten();
+        if status.is_some() {
+            break;
+        }
+    }
     let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
     let peer = &line.peer;
+    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
+        let code = status.and_then(|status| u8::try_from(status.code()?).ok());
+        let class = code.map_or(ExitClass::Peer, error::class);
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), class };
+    }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(
             "{peer} has no fullpipe on the PATH of its ssh logins ({said}); copy this program there, or say where it is with --far-program"
@@ -348,7 +363,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.alarm(move || drop(lock(&child).kill()));
     }
     let introduced = introduce(order, &session, &mut line, &mine);
-    let (transport, rtt_s, streams, offer) = match introduced {
+    let Introduced { transport, rtt_s, streams, offer, aside } = match introduced {
         Ok(introduced) => introduced,
         Err(error) => {
             let error = if matches!(error, TransferError::Lost { .. }) { ssh_failed(&line, error) } else { error };
@@ -356,7 +371,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let counters = Arc::new(Counters::default());
-    let seen = counters.clone();
+    let sockets: Vec<TcpStream> = streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
+    sobas::start(&session, aside, &streams, sends, &counters)?;
+    let (seen, last) = (counters.clone(), counters.clone());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let interrupted = order.interrupted;
     let show = &mut order.show;
@@ -378,12 +395,15 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             far::receive(&session, input, order.options, *to, streams, counters, stall, &mut tick)?
         }
     };
+    (order.show)(&last);
+    let retransmits =
+        sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
     let far::Outcome { summary, left, seen, told } = outcome;
     let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, transport, rtt_s, trace })
+    Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
 }
 
 /// From here on the session watches for stalls.
@@ -398,8 +418,12 @@ enum Mine {
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     match proto::receive(input).map_err(|e| session.lost("asking", e))? {
-        Message::Refused { why } => Err(TransferError::Refused { peer: session.peer.clone(), why }),
-        Message::Failed { why, again } => Err(TransferError::Remote { peer: session.peer.clone(), why, again }),
+        Message::Refused { why, class } => {
+            Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
+        }
+        Message::Failed { why, again, class } => {
+            Err(TransferError::Remote { peer: session.peer.clone(), why, again, class: error::class(class) })
+        }
         message => Ok(message),
     }
 }
@@ -418,10 +442,12 @@ fn greet(
     };
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
     session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options: options, secret })))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options, secret })))?;
     let theirs = match first_words(line)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
+        Message::Refused { why, class } => {
+            return Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) });
+        }
         other => return Err(session.unexpected(&other)),
     };
     let rtt_s = match &line.socket {
@@ -432,7 +458,13 @@ fn greet(
     Ok((theirs, rtt_s))
 }
 
-type Introduced = (Transport, f64, Vec<secure::Stream>, bool);
+struct Introduced {
+    transport: Transport,
+    rtt_s: f64,
+    streams: Vec<secure::Stream>,
+    offer: bool,
+    aside: Option<Aside>,
+}
 
 fn introduce(
     order: &Order<'_>,
@@ -449,8 +481,8 @@ fn introduce(
     let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };
     session.send(&Message::Connect(Box::new(connect)))?;
-    let (port, token, certificate, offer) = match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, offer } => (port, token, certificate, offer),
+    let (port, token, certificate, offer, udp) = match hear(session, &mut *line.input)? {
+        Message::Ready { port, token, certificate, offer, udp } => (port, token, certificate, offer, udp),
         other => return Err(session.unexpected(&other)),
     };
     let guard = match (order.options.encrypt, certificate.is_empty()) {
@@ -464,7 +496,11 @@ fn introduce(
     let mut to = line.address;
     to.set_port(port);
     let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
-    Ok((transport, rtt_s, streams, offer))
+    to.set_port(udp);
+    let rtt_ns = (rtt_s * 1e9) as u64;
+    let about = order.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
+    let aside = about.map(|about| sobas::call(about, to));
+    Ok(Introduced { transport, rtt_s, streams, offer, aside })
 }
 
 /// The round-trip time of a connection as its kernel has measured it, seconds.

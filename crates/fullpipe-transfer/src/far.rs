@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Transport;
+use fullpipe_path::{Classified, Transport};
 use rand::RngExt;
 
 use fullpipe_net::Seen;
@@ -21,6 +21,7 @@ use crate::receive::Receiver;
 use crate::secure::{Guard, Identity};
 use crate::send::{Counters, Sender};
 use crate::session::Session;
+use crate::sobas::{self, About, Aside};
 use crate::walk::Place;
 
 pub use crate::receive::Destination;
@@ -83,7 +84,8 @@ fn serve_session(
         Ok(ready) => run(session, input, ready),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = session.send(&Message::Refused { why: error.to_string() });
+            let class = error.class() as u8;
+            let _ = session.send(&Message::Refused { why: error.to_string(), class });
             Err(error)
         }
     }
@@ -133,6 +135,7 @@ struct Ready {
     offer: bool,
     options: Options,
     streams: Vec<crate::secure::Stream>,
+    aside: Option<Aside>,
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
@@ -179,8 +182,8 @@ fn prepare(
         Role::Send(_) => (true, connect.offer),
         Role::Receive(to) => (false, to.has_past()),
     };
-    let streams = streams(session, &setup, &transport, options, sends, offer)?;
-    Ok(Ready { role, offer, options: setup.options, streams })
+    let (streams, aside) = streams(session, &setup, &transport, connect.rtt_ns, options, sends, offer)?;
+    Ok(Ready { role, offer, options: setup.options, streams, aside })
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -188,12 +191,12 @@ fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
         let shown = <[u8; 32]>::try_from(setup.secret.as_slice()).unwrap_or_default();
         // blake3's comparison takes the same time whatever differs.
         if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(secret) {
-            return Err(TransferError::Usage("the token is not this server's".into()));
+            return Err(TransferError::Denied("the token is not this server's".into()));
         }
     }
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
-        return Err(TransferError::Usage(why.into()));
+        return Err(TransferError::Denied(why.into()));
     }
     let block = setup.options.block;
     if !(64 << 10..=64 << 20).contains(&block) {
@@ -206,10 +209,11 @@ fn streams(
     session: &Arc<Session>,
     setup: &Setup,
     transport: &Transport,
+    rtt_ns: u64,
     options: &FarOptions,
     sends: bool,
     offer: bool,
-) -> Result<Vec<crate::secure::Stream>, TransferError> {
+) -> Result<(Vec<crate::secure::Stream>, Option<Aside>), TransferError> {
     let (guard, certificate) = if setup.options.encrypt {
         let identity = Identity::new()?;
         (Guard::Server(identity.server()?), identity.certificate)
@@ -219,13 +223,19 @@ fn streams(
     let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
     let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
     let token: [u8; 32] = rand::rng().random();
-    session.send(&Message::Ready { port: address.port(), token, certificate, offer })?;
-    join::accept(session, &listener, transport.streams, &guard, &token)
+    let about = setup.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
+    let (aside, udp) = about.map(|about| sobas::listen(about, address, options.ports)).unzip();
+    let udp = udp.unwrap_or(0);
+    session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp })?;
+    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
+    Ok((streams, aside))
 }
 
 fn run(session: &Arc<Session>, input: Box<dyn Read + Send>, ready: Ready) -> Result<Outcome, TransferError> {
     let counters = Arc::new(Counters::default());
     let stall = Duration::from_nanos(ready.options.stall_ns);
+    let sends = matches!(ready.role, Role::Send(_));
+    sobas::start(session, ready.aside, &ready.streams, sends, &counters)?;
     match ready.role {
         Role::Receive(to) => receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {}),
         Role::Send(places) => {

@@ -338,7 +338,7 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
 pub fn in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;
-    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0 as i64, TMPFS | RAMFS))
+    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0, TMPFS | RAMFS))
 }
 
 #[cfg(test)]

@@ -24,7 +24,13 @@ const PREAMBLE: usize = 34;
 /// Who this end is.
 pub(crate) fn hello() -> Hello {
     let (ccs, send, receive) = fullpipe_net::socket::limits();
-    Hello { magic: MAGIC, protocol: PROTOCOL, program: PROGRAM.into(), limits: Limits { ccs, send, receive } }
+    let (tuned_send, tuned_receive) = fullpipe_net::socket::tuned();
+    Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL,
+        program: PROGRAM.into(),
+        limits: Limits { ccs, send, receive, tuned_send, tuned_receive },
+    }
 }
 
 /// Checks who the other end is.

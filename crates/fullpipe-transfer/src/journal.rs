@@ -69,13 +69,16 @@ impl Version<'_> {
     }
 }
 
+/// A block of a partial file, and BLAKE3 of it; none for a hole.
+pub type Block = (Extent, Option<[u8; DIGEST]>);
+
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
     /// Files under their names, by [`Version::key`].
     pub done: std::collections::HashSet<u64>,
     /// Blocks of partial files, by [`Version::key`].
-    pub blocks: HashMap<u64, Vec<(Extent, Option<[u8; DIGEST]>)>>,
+    pub blocks: HashMap<u64, Vec<Block>>,
 }
 
 impl Past {
@@ -187,6 +190,11 @@ impl Journal {
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         self.buffer.extend_from_slice(&pack(record)?);
         if matches!(record, Record::Block { .. }) || self.buffer.len() > LONGEST { self.flush() } else { Ok(()) }
+    }
+
+    /// Whether nothing was ever finished.
+    pub fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.file.metadata().is_ok_and(|file| file.len() <= MAGIC.len() as u64)
     }
 
     /// Writes what waits.

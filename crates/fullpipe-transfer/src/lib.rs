@@ -21,6 +21,7 @@ pub mod receive;
 pub mod secure;
 pub mod send;
 pub mod session;
+pub mod sobas;
 mod trace;
 pub mod walk;
 

@@ -90,7 +90,7 @@ impl<F: Clone> Plan<F> {
 
     /// What to do next. Small files first: each costs the far end a few system calls, which the large ones
     /// of other streams hide.
-    pub fn next(&mut self) -> Work<F> {
+    pub fn take(&mut self) -> Work<F> {
         if !self.small.is_empty() {
             let mut pack = Vec::new();
             let mut bytes = 0;
@@ -158,7 +158,7 @@ mod tests {
     fn drain(plan: &mut Plan<u32>) -> Vec<Work<u32>> {
         let mut all = Vec::new();
         loop {
-            match plan.next() {
+            match plan.take() {
                 Work::End | Work::Wait => return all,
                 work => all.push(work),
             }
@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn a_large_file_in_blocks_for_every_stream() {
         let mut plan = Plan::new(8 << 20, 4, 100);
-        assert_eq!(plan.next(), Work::Wait);
+        assert_eq!(plan.take(), Work::Wait);
         plan.add_large(1, [(extent(0, 20_000_000), false)]);
         plan.complete();
         let work = drain(&mut plan);
         assert!(work.len() >= 16, "{}", work.len());
-        assert_eq!(plan.next(), Work::End);
+        assert_eq!(plan.take(), Work::End);
         let mut at = 0;
         for work in work {
             let Work::Block { extent, hole: false, .. } = work else { unreachable!("{work:?}") };

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Left;
 use crate::item::{Extent, FileItem, Meta, Name};
+use crate::sobas::{Law, Note, Seen};
 
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -34,6 +35,8 @@ pub enum Message {
     Refused {
         /// For a person.
         why: String,
+        /// [`fullpipe_path::ExitClass`]: the same mistake is the same code, whichever end finds it.
+        class: u8,
     },
     /// Either end: are you there?
     Ping {
@@ -58,6 +61,8 @@ pub enum Message {
         /// Where the far end receives: an earlier attempt has left something, so that files must be offered
         /// before they are sent.
         offer: bool,
+        /// UDP port for probes, 0 if there is none.
+        udp: u16,
     },
     /// Sender: these are next.
     Offer(Vec<FileItem>),
@@ -133,7 +138,18 @@ pub enum Message {
         why: String,
         /// Whether it may go better the next time.
         again: bool,
+        /// As in [`Message::Refused`].
+        class: u8,
     },
+    /// Receiver: send no faster than this, bit/s of payload, all streams together.
+    Pace {
+        /// None: as fast as it likes.
+        bps: Option<u64>,
+    },
+    /// Sender: what its streams say, where no probe asks for it.
+    Seen(Seen),
+    /// Receiver: what its controller has decided.
+    Sized(Note),
 }
 
 /// Who speaks.
@@ -158,6 +174,10 @@ pub struct Limits {
     pub send: u64,
     /// Largest receive buffer likewise.
     pub receive: u64,
+    /// Where the kernel's own tuning of send buffers stops, bytes.
+    pub tuned_send: u64,
+    /// Of receive buffers.
+    pub tuned_receive: u64,
 }
 
 /// What a client wants.
@@ -231,6 +251,8 @@ pub struct Options {
     pub sample_ns: u64,
     /// With nothing moving for so long the transfer has failed.
     pub stall_ns: u64,
+    /// Window and pacing are set while it runs, by this law.
+    pub sobas: Option<Law>,
 }
 
 /// When to bypass the page cache.

@@ -1,26 +1,26 @@
 //! The sending end: walks the sources, plans, and feeds the streams.
 
+mod streams;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::io::Write;
-use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
 
-use crate::direct::{self, Aligned};
+use crate::direct;
 use crate::error::{Left, TransferError, system};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
-use crate::plan::{self, Plan, Work};
-use crate::proto::{self, Chunk, Message, Options, Summary, Times, Trailer, Want};
+use crate::plan::{self, Plan};
+use crate::proto::{self, Chunk, Message, Options, Summary, Times, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock};
+use crate::sobas::Note;
 use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
@@ -65,14 +65,6 @@ impl Source {
     }
 }
 
-/// What a stream sends next.
-enum Ready {
-    /// A block that has been read already.
-    Block { source: Arc<Source>, extent: Extent, data: Aligned, trailer: Trailer },
-    /// Anything else.
-    Work(Work<Arc<Source>>),
-}
-
 struct State {
     plan: Plan<Arc<Source>>,
     /// Offered, and not answered.
@@ -113,6 +105,8 @@ pub struct Counters {
     pub net_ns: AtomicU64,
     /// The other end's times, as it last told.
     pub other: Mutex<Times>,
+    /// What the controller of window and pacing did, until a display takes it.
+    pub notes: Mutex<Vec<Note>>,
 }
 
 impl Counters {
@@ -407,248 +401,6 @@ impl Sender {
         }
         if rest == 0 { self.end(&source) } else { Ok(()) }
     }
-
-    // The streams
-
-    /// What is next for a stream; none when the session is over.
-    fn next(&self) -> Option<Work<Arc<Source>>> {
-        let mut state = lock(&self.state);
-        loop {
-            if self.session.is_over() {
-                return None;
-            }
-            match state.plan.next() {
-                Work::Wait => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                work => {
-                    // The walk may go on.
-                    self.changed.notify_all();
-                    return Some(work);
-                }
-            }
-        }
-    }
-
-    /// One stream, with a thread that reads ahead what goes past the cache.
-    fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
-        let (ready, coming) = mpsc::sync_channel(0);
-        let (give_back, free) = mpsc::channel();
-        std::thread::scope(|scope| {
-            let ahead = move || self.read_ahead(&ready, &free);
-            let started =
-                std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
-            let result =
-                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut stream, &coming, &give_back));
-            if let Err(error) = result {
-                // Before the other thread is waited for: it may wait for work that only this ends.
-                self.session.fail(error);
-            }
-        });
-        Ok(())
-    }
-
-    fn read_ahead(&self, ready: &mpsc::SyncSender<Ready>, free: &mpsc::Receiver<Aligned>) {
-        while let Some(work) = self.next() {
-            let over = matches!(work, Work::End);
-            let next = match work {
-                Work::Block { file, extent, hole: false } => {
-                    let open = lock(&file.open).clone();
-                    match open.filter(|open| open.direct.is_some()) {
-                        Some(open) => self.read_block(file, &open, extent, free),
-                        None => Ready::Work(Work::Block { file, extent, hole: false }),
-                    }
-                }
-                work => Ready::Work(work),
-            };
-            if ready.send(next).is_err() || over {
-                return;
-            }
-        }
-    }
-
-    fn read_block(&self, source: Arc<Source>, open: &Open, extent: Extent, free: &mpsc::Receiver<Aligned>) -> Ready {
-        let len = extent.len as usize;
-        let kept = free.try_recv().ok().filter(|data| data.len() >= len);
-        let mut data = kept.unwrap_or_else(|| Aligned::new(len.max(self.block)));
-        let direct = open.direct.as_ref();
-        let read = timed(&self.counters.disk_ns, || direct::read(&open.file, direct, &mut data, len, extent.offset));
-        if let Err(e) = &read {
-            lock(&source.bad).get_or_insert(why(e));
-        }
-        let digest = timed(&self.counters.hash_ns, || *blake3::hash(data.first(len)).as_bytes());
-        Ready::Block { source, extent, data, trailer: Trailer { good: read.is_ok(), digest } }
-    }
-
-    fn feed(
-        &self,
-        stream: &mut Stream,
-        coming: &mpsc::Receiver<Ready>,
-        give_back: &mpsc::Sender<Aligned>,
-    ) -> Result<(), TransferError> {
-        let mut buffer = Buffer::new(PIECE);
-        for ready in coming {
-            match ready {
-                Ready::Block { source, extent, mut data, trailer } => {
-                    self.header(stream, &source.chunk(extent, false))?;
-                    for piece in data.first(extent.len as usize).chunks(PIECE) {
-                        self.write(stream, piece)?;
-                    }
-                    // Nobody takes it any more when nothing more comes.
-                    let _ = give_back.send(data);
-                    self.write(stream, &trailer.pack())?;
-                    self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-                    self.dealt_with(&source, extent)?;
-                }
-                Ready::Work(Work::Block { file, extent, hole }) => {
-                    self.block(stream, &mut buffer, &file, extent, hole)?
-                }
-                Ready::Work(Work::Pack(files)) => self.pack(stream, &mut buffer, files)?,
-                Ready::Work(Work::Wait) => {}
-                Ready::Work(Work::End) => {
-                    self.header(stream, &Chunk::End)?;
-                    stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
-                    return self.stream_ended();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes of a large file are on their way, or never will be; with the last of them the file ends.
-    fn dealt_with(&self, source: &Source, extent: Extent) -> Result<(), TransferError> {
-        if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len { self.end(source) } else { Ok(()) }
-    }
-
-    fn stream_ended(&self) -> Result<(), TransferError> {
-        let mut state = lock(&self.state);
-        state.streams -= 1;
-        if state.streams > 0 || self.session.is_over() {
-            return Ok(());
-        }
-        let (left, left_total) = (state.left.clone(), state.left_total);
-        drop(state);
-        self.session.send(&Message::AllSent { left, left_total })
-    }
-
-    fn write(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), TransferError> {
-        timed(&self.counters.net_ns, || stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
-        self.session.moved(bytes.len() as u64);
-        Ok(())
-    }
-
-    fn header(&self, stream: &mut Stream, chunk: &Chunk) -> Result<(), TransferError> {
-        self.write(stream, &proto::pack(chunk).map_err(system("packing a header"))?)
-    }
-
-    fn block(
-        &self,
-        stream: &mut Stream,
-        buffer: &mut Buffer,
-        source: &Arc<Source>,
-        extent: Extent,
-        hole: bool,
-    ) -> Result<(), TransferError> {
-        self.header(stream, &source.chunk(extent, hole))?;
-        if !hole {
-            let open = lock(&source.open).clone();
-            let file = open.as_ref().map(|open| &open.file);
-            let mut hasher = blake3::Hasher::new();
-            let (mut at, mut rest) = (extent.offset, extent.len);
-            let mut good = file.is_some() && lock(&source.bad).is_none();
-            while rest > 0 {
-                let piece = &mut buffer.0[..PIECE.min(rest as usize)];
-                if good {
-                    let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
-                    if let Err(e) = read {
-                        good = false;
-                        lock(&source.bad).get_or_insert(why(&e));
-                    }
-                }
-                if good {
-                    timed(&self.counters.hash_ns, || hasher.update(piece));
-                }
-                let len = piece.len();
-                match (&*stream, file) {
-                    // The page cache's own pages go out, without another copy. Should they change between
-                    // these two reads, the digest tells.
-                    (Stream::Plain(socket), Some(file)) if good => {
-                        let sent = timed(&self.counters.net_ns, || send_range(socket, file, at, len));
-                        let sent = sent.map_err(|e| self.session.lost("sending", e))?;
-                        self.session.moved(sent as u64);
-                        if sent < len {
-                            good = false;
-                            lock(&source.bad).get_or_insert("it became shorter while it was read".into());
-                            let rest = &buffer.0[sent..len];
-                            self.write(stream, rest)?;
-                        }
-                    }
-                    _ => self.write(stream, piece)?,
-                }
-                let piece = &buffer.0[..len];
-                at += piece.len() as u64;
-                rest -= piece.len() as u64;
-            }
-            self.write(stream, &Trailer { good, digest: *hasher.finalize().as_bytes() }.pack())?;
-            self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        }
-        self.dealt_with(source, extent)
-    }
-
-    /// All of a large file has been read: is it what it was?
-    fn end(&self, source: &Source) -> Result<(), TransferError> {
-        let file = lock(&source.open).take();
-        let mut failed = lock(&source.bad).take();
-        if let (None, Some(open)) = (&failed, file) {
-            match files::unchanged(&open.file, source.item.size, source.item.meta.mtime) {
-                Ok(true) => {}
-                Ok(false) => failed = Some("it changed while it was read; copy it again when it is at rest".into()),
-                Err(e) => failed = Some(why(&e)),
-            }
-        }
-        if let Some(failed) = &failed {
-            self.leave(source.item.name.bytes(), failed);
-        }
-        self.session.send(&Message::FileEnd { id: source.id, failed })
-    }
-
-    fn pack(&self, stream: &mut Stream, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
-        let mut items = Vec::with_capacity(files.len());
-        buffer.1.clear();
-        timed(&self.counters.disk_ns, || {
-            for source in &files {
-                let from = buffer.1.len();
-                match whole(source, self.options.xattrs, &mut buffer.1) {
-                    Ok(item) => items.push(item),
-                    Err(text) => {
-                        buffer.1.truncate(from);
-                        self.leave(source.item.name.bytes(), text);
-                    }
-                }
-            }
-        });
-        let digest = timed(&self.counters.hash_ns, || *blake3::hash(&buffer.1).as_bytes());
-        self.header(stream, &Chunk::Pack(items))?;
-        for piece in buffer.1.chunks(PIECE) {
-            self.write(stream, piece)?;
-        }
-        self.write(stream, &Trailer { good: true, digest }.pack())?;
-        self.counters.wire_bytes.fetch_add(buffer.1.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Sends bytes of a file by reference (`sendfile(2)`); gives how many there were.
-fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::Result<usize> {
-    let mut offset = at as i64;
-    let mut sent = 0;
-    while sent < len {
-        match nix::sys::sendfile::sendfile64(socket, file, Some(&mut offset), len - sent) {
-            Ok(0) => break,
-            Ok(n) => sent += n,
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(sent)
 }
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
@@ -656,15 +408,6 @@ pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
     // Each stream holds two: one comes while the other goes.
     const ALL: u64 = 64 << 20;
     u64::from(options.block).min(ALL / streams.max(1) as u64)
-}
-
-/// A stream's memory: a piece of a large file, and a pack of small ones.
-struct Buffer(Vec<u8>, Vec<u8>);
-
-impl Buffer {
-    fn new(piece: usize) -> Buffer {
-        Buffer(vec![0; piece], Vec::new())
-    }
 }
 
 /// An error as a person reads it, without the number.
@@ -679,22 +422,6 @@ pub(crate) fn why(error: &std::io::Error) -> String {
 pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), TransferError> {
     let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
     builder.spawn(work).map(drop).map_err(system("starting a thread"))
-}
-
-/// Appends a small file, as it is now; gives its item, or why it cannot be sent.
-fn whole(source: &Source, xattrs: bool, to: &mut Vec<u8>) -> Result<FileItem, String> {
-    let file = source.root.read(&source.path).map_err(|e| why(&e))?;
-    let mut item = source.item.clone();
-    let from = to.len();
-    to.resize(from + item.size as usize, 0);
-    file.read_exact_at(&mut to[from..], 0).map_err(|e| why(&e))?;
-    if !files::unchanged(&file, item.size, item.meta.mtime).map_err(|e| why(&e))? {
-        return Err("it changed while it was read; copy it again when it is at rest".into());
-    }
-    if xattrs {
-        item.meta.xattrs = files::xattrs(&file);
-    }
-    Ok(item)
 }
 
 impl Handler for Sender {

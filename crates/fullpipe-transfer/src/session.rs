@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::TransferError;
+use fullpipe_path::Classified;
+
+use crate::error::{self, TransferError};
 use crate::proto::{self, Message};
 
 /// A guard even if another thread failed while it held the lock: what is behind these locks is counters
@@ -22,6 +24,9 @@ enum State {
     Failed(Option<TransferError>),
 }
 
+/// Takes messages.
+type Aside = Box<dyn Fn(Message) + Send>;
+
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
     /// Whom to name in errors.
@@ -33,6 +38,8 @@ pub struct Session {
     sockets: Mutex<Vec<TcpStream>>,
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
+    /// Whoever takes the messages that are about sizing, not about files.
+    aside: Mutex<Option<Aside>>,
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
@@ -56,6 +63,7 @@ impl Session {
             changed: Condvar::new(),
             sockets: Mutex::default(),
             alarms: Mutex::default(),
+            aside: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
@@ -72,6 +80,11 @@ impl Session {
     /// Calls this when the transfer fails.
     pub(crate) fn alarm(&self, alarm: impl Fn() + Send + 'static) {
         lock(&self.alarms).push(Box::new(alarm));
+    }
+
+    /// Gives messages that are about sizing to this.
+    pub(crate) fn aside(&self, take: impl Fn(Message) + Send + 'static) {
+        *lock(&self.aside) = Some(Box::new(take));
     }
 
     fn cut(&self) {
@@ -121,7 +134,8 @@ impl Session {
                 let again = error.again();
                 // Where the connection is what broke, nobody hears it.
                 if let Ok(mut out) = self.out.try_lock() {
-                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again });
+                    let class = error.class() as u8;
+                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again, class });
                 }
             }
             *state = State::Failed(Some(error));
@@ -176,9 +190,20 @@ impl Session {
                 let taken = match proto::receive(&mut *input) {
                     Ok(Message::Ping { n }) => session.send(&Message::Pong { n }).map(|()| false),
                     Ok(Message::Pong { .. }) => Ok(false),
-                    Ok(Message::Refused { why }) => Err(TransferError::Refused { peer: session.peer.clone(), why }),
-                    Ok(Message::Failed { why, again }) => {
-                        Err(TransferError::Remote { peer: session.peer.clone(), why, again })
+                    Ok(Message::Refused { why, class }) => {
+                        Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
+                    }
+                    Ok(Message::Failed { why, again, class }) => Err(TransferError::Remote {
+                        peer: session.peer.clone(),
+                        why,
+                        again,
+                        class: error::class(class),
+                    }),
+                    Ok(message @ (Message::Pace { .. } | Message::Seen(_) | Message::Sized(_))) => {
+                        if let Some(take) = &*lock(&session.aside) {
+                            take(message);
+                        }
+                        Ok(false)
                     }
                     Ok(message) => handler.handle(message),
                     Err(e) => Err(session.lost("waiting for its word", e)),

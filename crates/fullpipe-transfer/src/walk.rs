@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::dir::{Dir, OwningIter};
-use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
@@ -221,7 +220,7 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
             let target = place
                 .root
                 .open_at(&path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)
-                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "").map_err(Errno::from)?));
+                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
                 Err(e) => Found::Left { name: name.bytes().to_vec(), why: why(&e) },

@@ -92,6 +92,9 @@ pub struct Args {
     /// Runs in the testbed's guest on behalf of this path
     #[arg(long, hide = true)]
     guest: Option<String>,
+    /// Testbed: memory of the guest, if what the path needs is not enough
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
     /// Testbed: draws every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -163,6 +166,7 @@ pub fn run(args: Args) -> Result {
         update: args.update,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
+        sobas: args.how.sobas(),
     };
     let Some((to, from)) = args.paths.split_last() else {
         return Err(Failure::new(ExitClass::Usage, "give SRC... DST"));
@@ -241,6 +245,7 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": summary.bytes,
                    "seconds": seconds, "rate_bps": rate, "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.retransmits,
                    "left": left, "left_total": total})
         );
     } else if !args.quiet {

@@ -72,17 +72,23 @@ impl Follow {
         self.seen(now, s).filter(|_| stood).or_else(|| self.received_before(now, s))
     }
 
-    /// The highest rate over an RTT of the last three, since loss has lowered the latest, bit/s.
+    /// The highest rate of the last three RTTs, since loss has lowered the latest, bit/s: over no more than a part of
+    /// one, for so short a queue overflows.
     fn received_before(&self, now: u64, s: &Senses) -> Option<f64> {
-        let t = s.probes.base_ns().max(2 * PROBE_EVERY_NS);
-        let rates = (0..3).filter_map(|i| s.bytes.between(now.saturating_sub((i + 1) * t), now.saturating_sub(i * t)));
-        rates.reduce(f64::max).filter(|bps| *bps > 0.0)
+        let t = (s.probes.base_ns() / 4).max(PROBE_EVERY_NS);
+        let windows = (6 * s.probes.base_ns()).div_ceil(t).max(6);
+        let rate = |i: u64| {
+            let end = now.saturating_sub(i * t / 2);
+            s.bytes.between(end.saturating_sub(t), end)
+        };
+        (0..windows).filter_map(rate).reduce(f64::max).filter(|bps| *bps > 0.0)
     }
 
     /// The queue that overflowed was no longer than the longest delay that was seen.
     fn learn_queue(&mut self, now: u64, s: &Senses) {
         let t = s.probes.base_ns();
         let longest = s.probes.longest_ns(now.saturating_sub(2 * t + STANDING_NS)) as f64 * 1e-9;
+        self.depth = self.depth.min(longest);
         if longest >= VISIBLE_S {
             self.target = self.target.min(longest / 3.0).max(LEAST_TARGET_S);
         }
@@ -102,10 +108,15 @@ impl Follow {
         self.deaf_until = now + 2 * Self::round(s);
         match self.state {
             // Unlimited, or limited above what there is: the queue has overflown, so this is what there is.
-            State::Start if self.rate.is_none_or(|rate| bps > 0.5 * rate) => {
+            // Far below it one loss may be chance, two are not.
+            State::Start if self.rate.is_none_or(|rate| bps > 0.25 * rate) || self.start_losses > 0 => {
                 let queue = s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9;
                 self.learn_queue(now, s);
                 self.reduce(now, s, bps, queue, Why::Loss)
+            }
+            State::Start => {
+                self.start_losses += 1;
+                None
             }
             // The capacity was overestimated, and the queue too shallow to show it first.
             State::Hold if bps >= SENDER_LIMITED * self.rate? => {

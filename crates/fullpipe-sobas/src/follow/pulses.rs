@@ -13,6 +13,10 @@ pub(super) const FIRST_BUDGET: f64 = 32_768.0 * 8.0;
 pub(super) const UNLEARN: f64 = 1.05;
 /// A pulse of which less than this part came back as queue passed freely.
 pub(super) const PASSED: f64 = 0.2;
+/// A pulse of this length, in delay, is seen well enough, seconds.
+pub(super) const CLEAR_S: f64 = 2.5e-4;
+/// A queue known to hold so many times as much forgives a longer one.
+pub(super) const DEEPER: f64 = 3.0;
 /// Received below this part of the pacing rate: the sender is the limit.
 pub(super) const SENDER_LIMITED: f64 = 0.9;
 /// The rate is led no further than this multiple of what is received.
@@ -63,8 +67,11 @@ impl Follow {
         let capacity = self.capacity.unwrap_or(rate).max(1.0);
         let volume = pulse.volume;
         let expected = volume / capacity;
-        // No loss came of it.
-        self.budget *= 2.0;
+        // No loss came of it; but a queue of 64 KB would not forgive one much longer than can be seen, until
+        // the queue is known to hold more.
+        if expected < CLEAR_S || DEEPER * expected < self.depth {
+            self.budget *= 2.0;
+        }
         self.target = (self.target * UNLEARN).min(self.target_at(s, capacity));
         self.judge = now;
         if expected < VISIBLE_S {

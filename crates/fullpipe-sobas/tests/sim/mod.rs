@@ -140,7 +140,7 @@ struct Ack {
 
 enum Later {
     Probe { sent: f64 },
-    Train { packets: u16 },
+    Train { packets: u16, over_ns: u64 },
     Pacing(Option<u64>),
     Seen(Observation),
 }
@@ -294,7 +294,7 @@ impl Sim {
                 Later::Pacing(bps) => self.tcp.pacing = bps.map(|b| b as f64),
                 Later::Seen(observation) => sobas.observe(ns, observation),
                 Later::Probe { sent } => self.echo(now, half, sent),
-                Later::Train { packets } => self.train(now, half, packets),
+                Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
             }
         }
         if now - self.told > 0.05 {
@@ -309,7 +309,9 @@ impl Sim {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
-                    Action::SendTrain { packets, .. } => self.later.push((now + half, Later::Train { packets })),
+                    Action::SendTrain { packets, over_ns, .. } => {
+                        self.later.push((now + half, Later::Train { packets, over_ns }));
+                    }
                     Action::Note(event) => self.events.push(event),
                 }
             }
@@ -327,8 +329,9 @@ impl Sim {
         self.later.push((back, Later::Seen(Observation::Probe { rtt_ns: (rtt * 1e9) as u64 })));
     }
 
-    fn train(&mut self, now: f64, half: f64, packets: u16) {
-        let line = self.path.bps * self.path.line;
+    fn train(&mut self, now: f64, half: f64, packets: u16, over_ns: u64) {
+        let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
+        let line = (self.path.bps * self.path.line).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
         let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + others / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
@@ -337,7 +340,7 @@ impl Sim {
         let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
         let sent_span_ns = (f64::from(packets - 1) * MSS * 8.0 / line * 1e9) as u64;
-        let train = Train { sent_span_ns, sent: packets, arrivals_ns };
+        let train = Train { sent_span_ns, sent: packets, over_ns, arrivals_ns };
         self.later.push((start + gap * count as f64, Later::Seen(Observation::Train(train))));
     }
 

@@ -38,7 +38,7 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
     let name = String::from_utf8_lossy(to).into_owned();
     let wanted = if name.starts_with('/') { name } else { format!("{}/{name}", current()?.display()) };
     words.push(format!("fullpipe://10.0.2.1{wanted}"));
-    let lab = Lab::open(path.kernel.as_deref())?.with_memory(None);
+    let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
     let copy = LabCopy { path, seed: args.seed, words, sources, target: folder };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {

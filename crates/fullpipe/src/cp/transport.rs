@@ -3,9 +3,10 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use fullpipe_path::{Buffer, Rate, Size, Time, Transport};
+use fullpipe_path::{Buffer, Rate, Size, Time, Transport, TransportError};
 use fullpipe_profile::{Profile, Query, select};
 use fullpipe_transfer::proto::Limits;
+use fullpipe_transfer::sobas::Law;
 
 use crate::Result;
 use crate::select::SHIPPED;
@@ -20,9 +21,13 @@ pub struct Args {
     /// Parallel streams, 1 to 64; chosen from the profile if not given
     #[arg(long, short = 'n')]
     streams: Option<u16>,
-    /// Socket buffer of each stream, or 'auto' for the kernel's autotuning; chosen if not given
-    #[arg(long, value_name = "SIZE|auto")]
-    buffer: Option<Buffer>,
+    /// Socket buffer of each stream, 'auto' for the kernel's autotuning, or 'sobas': window and pacing follow
+    /// the path while the transfer runs; chosen if not given
+    #[arg(long, value_name = "SIZE|auto|sobas")]
+    buffer: Option<Sizing>,
+    /// With --buffer sobas: the paper's law, or which means may be used
+    #[arg(long, hide = true, value_name = "both|window|pacing|paper", default_value = "both", value_parser = law)]
+    sobas: Law,
     /// Pacing rate of all streams together
     #[arg(long, value_name = "RATE")]
     pacing: Option<Rate>,
@@ -32,6 +37,37 @@ pub struct Args {
     /// Capacity of the path, if it is known
     #[arg(long)]
     rate: Option<Rate>,
+}
+
+/// What decides on the buffers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sizing {
+    Fixed(Buffer),
+    Sobas,
+}
+
+impl std::str::FromStr for Sizing {
+    type Err = TransportError;
+    fn from_str(text: &str) -> std::result::Result<Sizing, TransportError> {
+        if text == "sobas" { Ok(Sizing::Sobas) } else { text.parse().map(Sizing::Fixed) }
+    }
+}
+
+impl std::fmt::Display for Sizing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Sizing::Fixed(buffer) => buffer.fmt(f),
+            Sizing::Sobas => f.write_str("sobas"),
+        }
+    }
+}
+
+const LAWS: [(&str, Law); 4] =
+    [("both", Law::Both), ("window", Law::Window), ("pacing", Law::Pacing), ("paper", Law::Paper)];
+
+fn law(text: &str) -> std::result::Result<Law, String> {
+    let found = LAWS.iter().find(|(name, _)| *name == text);
+    found.map(|(_, law)| *law).ok_or_else(|| "give both, window, pacing or paper".into())
 }
 
 /// What was chosen, and why.
@@ -56,9 +92,16 @@ impl Args {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
+        let law = LAWS.iter().find(|(_, law)| *law == self.sobas).map(|(name, _)| (*name).to_owned());
+        add("--sobas", law.filter(|_| self.sobas().is_some()));
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
         words
+    }
+
+    /// The law that sizes buffers, if one is to.
+    pub fn sobas(&self) -> Option<Law> {
+        (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
 
     /// Chooses for a round-trip time and what both kernels allow.
@@ -111,7 +154,11 @@ impl Args {
             transport.cc.clone_from(cc);
         }
         transport.streams = self.streams.unwrap_or(transport.streams);
-        transport.buffer = self.buffer.unwrap_or(transport.buffer);
+        transport.buffer = match self.buffer {
+            Some(Sizing::Fixed(buffer)) => buffer,
+            Some(Sizing::Sobas) => largest(sender, receiver),
+            None => transport.buffer,
+        };
         transport.pacing = self.pacing.or(transport.pacing);
         if self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some() {
             expected_bps = None;
@@ -127,6 +174,16 @@ fn bytes(buffer: Buffer) -> u64 {
         Buffer::Auto => 0,
         Buffer::Bytes(Size(bytes)) => bytes,
     }
+}
+
+/// The largest buffer that both kernels give; their own tuning where that goes further.
+fn largest(sender: &Limits, receiver: &Limits) -> Buffer {
+    /// What a socket may ask for (`Buffer`), bytes.
+    const MOST: u64 = 1 << 30;
+    // The kernel books twice what is asked for, as tcp_rmem and tcp_wmem count.
+    let asked = sender.send.min(receiver.receive).min(MOST - 1);
+    let tuned = sender.tuned_send.min(receiver.tuned_receive) / 2;
+    if asked >= tuned.max(4_000) { Buffer::Bytes(Size(asked)) } else { Buffer::Auto }
 }
 
 /// Whether both kernels give such a buffer.

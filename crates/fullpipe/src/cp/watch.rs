@@ -7,6 +7,7 @@ use std::time::Instant;
 use fullpipe_path::Size;
 use fullpipe_transfer::proto::Times;
 use fullpipe_transfer::send::Counters;
+use fullpipe_transfer::sobas::Note;
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -66,9 +67,25 @@ impl Watch {
         }
     }
 
+    /// What the controller of window and pacing did.
+    fn sized(&self, note: &Note) {
+        if self.json {
+            let mut line = json!({"kind": "sobas"});
+            if let (Some(line), Ok(serde_json::Value::Object(fields))) = (line.as_object_mut(), note.to_json()) {
+                line.extend(fields);
+            }
+            outln!("{line}");
+        } else if let Note::Began { udp: false, .. } = note {
+            self.say("UDP does not get through: no packet trains, the capacity is learnt from what arrives");
+        }
+    }
+
     /// Shows how far it is.
     pub fn show(&self, counters: &Counters) {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
+            self.sized(&note);
+        }
         let done = read(&counters.done_bytes);
         self.moved.set(self.moved.get().max(done.max(read(&counters.wire_bytes))));
         let now = Instant::now();

@@ -1,0 +1,193 @@
+//! Large files: blocks in any order, and a name when all are there.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use nix::fcntl::FallocateFlags;
+
+use super::small::create;
+use super::{MOST_LARGE, Receiver};
+use crate::direct;
+use crate::error::{TransferError, local};
+use crate::files;
+use crate::item::{Extent, FileItem, Name};
+use crate::journal::{Record, Version};
+use crate::proto::Message;
+use crate::send::timed;
+use crate::session::lock;
+
+/// A large file that is being written.
+pub(super) struct Large {
+    pub(super) item: FileItem,
+    pub(super) name: Name,
+    pub(super) key: u64,
+    pub(super) folder: OwnedFd,
+    pub(super) partial: PathBuf,
+    pub(super) file: File,
+    /// The same, past the cache.
+    pub(super) direct: Option<File>,
+    pub(super) state: Mutex<LargeState>,
+}
+
+#[derive(Default)]
+pub(super) struct LargeState {
+    /// Bytes written and verified, holes included.
+    pub(super) covered: u64,
+    /// The sender's last word on it.
+    pub(super) ended: Option<Option<String>>,
+    /// A block was not what its digest says. If the source has changed meanwhile, that is why: pages of the
+    /// cache that are sent without a copy change on their way. The sender's last word tells.
+    pub(super) damaged: bool,
+    pub(super) over: bool,
+}
+
+/// A large file as the streams find it: open, or given up, which what is still on its way must find too.
+pub(super) type Slot = Option<Arc<Large>>;
+
+impl Receiver {
+    pub(super) fn slot(&self, id: u64, item: &FileItem) -> Result<Slot, TransferError> {
+        let mut large = lock(&self.large);
+        if let Some(slot) = large.get(&id) {
+            return Ok(slot.clone());
+        }
+        if large.values().filter(|slot| slot.is_some()).count() > MOST_LARGE {
+            return Err(self.damaged("more files at once than there should be"));
+        }
+        let ended = lock(&self.early).remove(&id);
+        // Of a file that is given up already, what still comes is let pass; the sender knows.
+        let given_up = matches!(ended, Some(Some(_)));
+        let opened =
+            if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open_apart(item, &large))) };
+        let slot = match opened {
+            None => None,
+            Some(Ok(opened)) => {
+                lock(&opened.state).ended = ended;
+                Some(Arc::new(opened))
+            }
+            Some(Err(e)) => {
+                self.leave(item.name.bytes(), &e)?;
+                if ended.is_some() {
+                    self.session.send(&Message::FileDone { id })?;
+                }
+                None
+            }
+        };
+        large.insert(id, slot.clone());
+        Ok(slot)
+    }
+
+    /// Two that are written at once under one name would be mixed.
+    pub(super) fn open_apart(&self, item: &FileItem, others: &HashMap<u64, Slot>) -> io::Result<Large> {
+        if others.values().flatten().any(|other| other.item.name == item.name) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another source brings a file of this name"));
+        }
+        self.open(item)
+    }
+
+    pub(super) fn open(&self, item: &FileItem) -> io::Result<Large> {
+        let name = self.named(&item.name)?;
+        let folder = self.root.folder(name.parent().as_ref())?;
+        let partial = self.partial(&name);
+        let key = Version { name: &item.name, size: item.size, mtime: item.meta.mtime }.key();
+        let kept = lock(&self.kept).remove(&key);
+        let file = create(&folder, &partial, kept.is_none())?;
+        file.set_len(item.size)?;
+        if kept.is_none() && !item.sparse && !files::in_memory(&file) {
+            // A disk that is too small is found out now. Not every file system can promise room.
+            let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
+            if room == Err(nix::errno::Errno::ENOSPC) {
+                return Err(nix::errno::Errno::ENOSPC.into());
+            }
+        }
+        let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });
+        let past_cache = direct::wanted(self.options.direct, &file, item.size);
+        let direct = if past_cache { direct::again(&file, true) } else { None };
+        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, state })
+    }
+
+    /// Bytes of a large file are in place.
+    pub(super) fn covered(
+        &self,
+        id: u64,
+        slot: Slot,
+        extent: Extent,
+        digest: Option<[u8; 32]>,
+    ) -> Result<(), TransferError> {
+        let Some(large) = slot else { return Ok(()) };
+        let record = Record::Block { file: large.key, extent, digest };
+        lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        self.session.moved(1);
+        lock(&large.state).covered += extent.len;
+        self.close(id, &large)
+    }
+
+    /// A large file cannot be written; what still comes of it is dropped.
+    pub(super) fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
+        self.leave(large.item.name.bytes(), error)?;
+        lock(&self.large).insert(id, None);
+        Ok(())
+    }
+
+    /// Gives a file its name, if that is all that is left to do.
+    pub(super) fn close(&self, id: u64, large: &Large) -> Result<(), TransferError> {
+        let failed = {
+            let mut state = lock(&large.state);
+            let Some(ended) = &state.ended else { return Ok(()) };
+            let failed = ended.clone();
+            if state.damaged && failed.is_none() {
+                return Err(self.damaged("a block"));
+            }
+            if state.over || (failed.is_none() && state.covered < large.item.size) {
+                return Ok(());
+            }
+            state.over = true;
+            failed
+        };
+        let result = timed(&self.counters.disk_ns, || match &failed {
+            // Its content is of no use: the source is another by now.
+            Some(_) => files::remove(&large.folder, &large.partial),
+            None => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+        });
+        match (result, &failed) {
+            (Ok(()), None) => self.done(&large.item)?,
+            (Ok(()), Some(_)) => {}
+            (Err(e), _) => self.leave(large.item.name.bytes(), &e)?,
+        }
+        if failed.is_some() {
+            lock(&self.large).insert(id, None);
+        } else {
+            lock(&self.large).remove(&id);
+        }
+        self.session.send(&Message::FileDone { id })?;
+        self.part_over(false)
+    }
+
+    pub(super) fn file_end(&self, id: u64, failed: Option<String>) -> Result<(), TransferError> {
+        // Held until it is clear that no block has come: a stream looks for this word under the same lock.
+        let slots = lock(&self.large);
+        match slots.get(&id).cloned() {
+            Some(Some(large)) => {
+                drop(slots);
+                lock(&large.state).ended = Some(failed);
+                self.close(id, &large)
+            }
+            Some(None) => {
+                drop(slots);
+                self.session.send(&Message::FileDone { id })?;
+                self.part_over(false)
+            }
+            None => {
+                let failed_at_once = failed.is_some();
+                lock(&self.early).insert(id, failed);
+                drop(slots);
+                if failed_at_once { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Small files: whole packs in memory, each file written and named at once.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::OFlag;
+
+use super::Receiver;
+use crate::error::{TransferError, local};
+use crate::files;
+use crate::item::{FileItem, Meta, Name};
+use crate::journal::{Record, Version};
+use crate::send::SMALL;
+use crate::session::lock;
+
+/// A folder of small files.
+pub(super) struct Folder {
+    pub(super) name: Option<Name>,
+    pub(super) fd: OwnedFd,
+    /// Its files get its group (`inode(7)`, S_ISGID).
+    pub(super) gives_group: bool,
+}
+
+impl Receiver {
+    pub(super) fn small(
+        &self,
+        item: &FileItem,
+        content: &[u8],
+        last: &mut Option<Folder>,
+    ) -> Result<(), TransferError> {
+        match self.write_small(item, content, last) {
+            Ok(()) => self.done(item),
+            Err(e) => self.leave(item.name.bytes(), &e),
+        }
+    }
+
+    pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
+        let name = self.named(&item.name)?;
+        let parent = name.parent();
+        let folder = match last.take().filter(|folder| folder.name == parent) {
+            Some(known) => known,
+            None => {
+                let fd = self.root.folder(parent.as_ref())?;
+                let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
+                Folder { name: parent, fd, gives_group }
+            }
+        };
+        let written = self.write_whole(item, content, &folder, &name);
+        *last = Some(folder);
+        written
+    }
+
+    /// Writes a small file: without a name until it is whole where the file system can, since a name less is
+    /// half the work for its folder.
+    pub(super) fn write_whole(&self, item: &FileItem, content: &[u8], folder: &Folder, name: &Name) -> io::Result<()> {
+        let partial = self.partial(name);
+        if self.nameless.load(Ordering::Relaxed) {
+            match files::nameless(&folder.fd, files::first_mode(&item.meta)) {
+                Some(file) => {
+                    file.write_all_at(content, 0)?;
+                    files::dress(&file, &item.meta, !folder.gives_group)?;
+                    if self.options.fsync {
+                        file.sync_all()?;
+                    }
+                    files::link(&file, &folder.fd, files::part(name.last()), &partial)?;
+                    return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
+                }
+                None => self.nameless.store(false, Ordering::Relaxed),
+            }
+        }
+        let file = create(&folder.fd, &partial, true)?;
+        let written = file.write_all_at(content, 0);
+        let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
+        if written.is_err() {
+            let _ = files::remove(&folder.fd, &partial);
+        }
+        written
+    }
+
+    /// Gives a whole file what it had at its source, and its name.
+    pub(super) fn name(
+        &self,
+        file: &File,
+        folder: &OwnedFd,
+        partial: &PathBuf,
+        name: &Name,
+        meta: &Meta,
+    ) -> io::Result<()> {
+        files::dress(file, meta, false)?;
+        if self.options.fsync {
+            file.sync_all()?;
+        }
+        nix::fcntl::renameat(folder, partial, folder, files::part(name.last()))?;
+        if self.options.fsync {
+            nix::unistd::fsync(folder)?;
+        }
+        Ok(())
+    }
+
+    /// A file is under its name.
+    pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
+        let version = Version { name: &item.name, size: item.size, mtime: item.meta.mtime };
+        lock(&self.journal).add(&Record::Done { file: version.key() }).map_err(local("writing the journal"))?;
+        lock(&self.summary).files += 1;
+        self.counters.done_files.fetch_add(1, Ordering::Relaxed);
+        if item.size <= SMALL {
+            self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a file, new or as an earlier attempt has left it.
+pub(super) fn create(folder: impl AsFd, name: &PathBuf, new: bool) -> io::Result<File> {
+    let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+    let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
+    if !new {
+        return Ok(File::from(nix::fcntl::openat(&folder, name, how, mode)?));
+    }
+    match nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode) {
+        Err(nix::errno::Errno::EEXIST) => {
+            files::remove(&folder, name)?;
+            Ok(File::from(nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode)?))
+        }
+        other => Ok(File::from(other?)),
+    }
+}

@@ -1,0 +1,217 @@
+//! What comes on the streams: chunks, checked before they count.
+
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+
+use super::large::{Large, Slot};
+use super::small::Folder;
+use super::{PIECE, Receiver};
+use crate::direct::{self, Aligned};
+use crate::error::{TransferError, system};
+use crate::item::Extent;
+use crate::proto::{self, Chunk, PACK_FILES, Trailer};
+use crate::secure::Stream;
+use crate::send::{SMALL, timed};
+use crate::session::lock;
+
+/// A block that has been received and verified, and waits to be written.
+pub(super) struct Filled {
+    pub(super) id: u64,
+    pub(super) large: Arc<Large>,
+    pub(super) extent: Extent,
+    pub(super) data: Aligned,
+    pub(super) digest: [u8; 32],
+}
+
+impl Receiver {
+    /// One stream, with a thread that writes what goes past the cache.
+    pub(super) fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
+        let (full, filled) = mpsc::sync_channel::<Filled>(0);
+        let (give_back, free) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let write = move || {
+                for block in filled {
+                    let result = self.write_behind(block, &give_back);
+                    self.check(result);
+                }
+            };
+            let started =
+                std::thread::Builder::new().name("write".into()).stack_size(256 << 10).spawn_scoped(scope, write);
+            started.map_err(system("starting a thread"))?;
+            self.take(i, stream, most, full, &free)
+        })
+    }
+
+    /// Writes a block past the cache, and counts it.
+    pub(super) fn write_behind(&self, block: Filled, give_back: &mpsc::Sender<Aligned>) -> Result<(), TransferError> {
+        let Filled { id, large, extent, mut data, digest } = block;
+        let len = extent.len as usize;
+        let written = timed(&self.counters.disk_ns, || {
+            direct::write(&large.file, large.direct.as_ref(), &mut data, len, extent.offset)
+        });
+        let _ = give_back.send(data);
+        match written {
+            Ok(()) => self.covered(id, Some(large), extent, Some(digest)),
+            Err(e) => self.give_up(id, &large, &e),
+        }
+    }
+
+    pub(super) fn take(
+        &self,
+        i: usize,
+        mut stream: Stream,
+        most: u64,
+        full: mpsc::SyncSender<Filled>,
+        free: &mpsc::Receiver<Aligned>,
+    ) -> Result<(), TransferError> {
+        let mut buffer = vec![0; PIECE];
+        let mut pack = Vec::new();
+        // Many small files lie in the same folder.
+        let mut last: Option<Folder> = None;
+        loop {
+            let lost = |e| self.session.lost("receiving", e);
+            let chunk: Chunk = timed(&self.counters.net_ns, || proto::receive(&mut stream)).map_err(lost)?;
+            let len = chunk.data_len().filter(|len| *len <= most);
+            let fine = match &chunk {
+                Chunk::Pack(files) => files.len() <= PACK_FILES && files.iter().all(|file| file.size <= SMALL),
+                Chunk::Block { file, extent, .. } => extent.end().is_some_and(|end| end <= file.size),
+                Chunk::End => true,
+            };
+            let (Some(len), true) = (len, fine) else {
+                return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "a chunk over its limits")));
+            };
+            let hole = matches!(chunk, Chunk::Block { hole: true, .. });
+            let arrived = if hole { 0 } else { len };
+            match chunk {
+                Chunk::End => return Ok(()),
+                Chunk::Block { id, file, extent, hole } => {
+                    let slot = self.slot(id, &file)?;
+                    if hole {
+                        self.covered(id, slot, extent, None)?;
+                    } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                        let data = free.try_recv().ok().filter(|data| data.len() >= len as usize);
+                        let data = data.unwrap_or_else(|| Aligned::new(most as usize));
+                        let filled = self.fill(&mut stream, id, large, extent, data)?;
+                        // The other thread ends only with this one.
+                        filled.map(|filled| full.send(filled));
+                    } else {
+                        self.block(&mut stream, &mut buffer, id, slot, extent)?;
+                    }
+                }
+                Chunk::Pack(files) => {
+                    pack.resize(len as usize, 0);
+                    timed(&self.counters.net_ns, || stream.read_exact(&mut pack)).map_err(lost)?;
+                    let trailer = self.trailer(&mut stream)?;
+                    let digest = timed(&self.counters.hash_ns, || blake3::hash(&pack));
+                    self.verify(trailer, digest, "a pack of files")?;
+                    self.session.moved(len);
+                    let mut rest = pack.as_slice();
+                    for item in &files {
+                        let (content, behind) = rest.split_at(item.size as usize);
+                        rest = behind;
+                        timed(&self.counters.disk_ns, || self.small(item, content, &mut last))?;
+                    }
+                    lock(&self.summary).bytes += len;
+                    self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);
+                }
+            }
+            if let Some(trace) = &self.trace {
+                trace.arrived(i, arrived);
+            }
+        }
+    }
+
+    pub(super) fn trailer(&self, stream: &mut Stream) -> Result<Trailer, TransferError> {
+        let mut bytes = [0; Trailer::LEN];
+        timed(&self.counters.net_ns, || stream.read_exact(&mut bytes))
+            .map_err(|e| self.session.lost("receiving", e))?;
+        Trailer::unpack(&bytes).ok_or_else(|| self.damaged("a trailer"))
+    }
+
+    pub(super) fn damaged(&self, what: &str) -> TransferError {
+        TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
+    }
+
+    pub(super) fn verify(&self, trailer: Trailer, digest: blake3::Hash, what: &str) -> Result<(), TransferError> {
+        if trailer.good && digest != blake3::Hash::from_bytes(trailer.digest) {
+            Err(self.damaged(what))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
+    pub(super) fn fill(
+        &self,
+        stream: &mut Stream,
+        id: u64,
+        large: Arc<Large>,
+        extent: Extent,
+        mut data: Aligned,
+    ) -> Result<Option<Filled>, TransferError> {
+        let mut hasher = blake3::Hasher::new();
+        for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
+            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
+            read.map_err(|e| self.session.lost("receiving", e))?;
+            self.session.moved(piece.len() as u64);
+            timed(&self.counters.hash_ns, || hasher.update(piece));
+        }
+        let trailer = self.trailer(stream)?;
+        if !trailer.good {
+            return Ok(None);
+        }
+        let digest = hasher.finalize();
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            lock(&large.state).damaged = true;
+            self.close(id, &large)?;
+            return Ok(None);
+        }
+        lock(&self.summary).bytes += extent.len;
+        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        Ok(Some(Filled { id, large, extent, data, digest: *digest.as_bytes() }))
+    }
+
+    pub(super) fn block(
+        &self,
+        stream: &mut Stream,
+        buffer: &mut [u8],
+        id: u64,
+        slot: Slot,
+        extent: Extent,
+    ) -> Result<(), TransferError> {
+        let mut hasher = blake3::Hasher::new();
+        let (mut at, mut rest) = (extent.offset, extent.len);
+        let mut failed = None;
+        while rest > 0 {
+            let piece = &mut buffer[..PIECE.min(rest as usize)];
+            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
+            read.map_err(|e| self.session.lost("receiving", e))?;
+            self.session.moved(piece.len() as u64);
+            timed(&self.counters.hash_ns, || hasher.update(piece));
+            if let (Some(large), None) = (&slot, &failed) {
+                failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
+            }
+            at += piece.len() as u64;
+            rest -= piece.len() as u64;
+        }
+        let trailer = self.trailer(stream)?;
+        let digest = hasher.finalize();
+        if !trailer.good {
+            // The sender gives the reason with its last word on the file.
+            return Ok(());
+        }
+        if digest != blake3::Hash::from_bytes(trailer.digest) {
+            let Some(large) = slot else { return Ok(()) };
+            lock(&large.state).damaged = true;
+            return self.close(id, &large);
+        }
+        lock(&self.summary).bytes += extent.len;
+        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        if let (Some(large), Some(e)) = (&slot, failed) {
+            return self.give_up(id, large, &e);
+        }
+        self.covered(id, slot, extent, Some(*digest.as_bytes()))
+    }
+}

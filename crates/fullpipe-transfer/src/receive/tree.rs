@@ -1,0 +1,112 @@
+//! Folders, links, and the end of it all.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::OFlag;
+
+use super::Receiver;
+use crate::error::{TransferError, local};
+use crate::files;
+use crate::item::{Meta, Name};
+use crate::journal::Record;
+use crate::proto::Message;
+use crate::session::lock;
+
+impl Receiver {
+    pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
+        let made = self.named(name).and_then(|name| {
+            let folder = File::from(self.root.folder(Some(&name))?);
+            files::set_xattrs(&folder, &meta)
+        });
+        match made {
+            Ok(()) => {
+                // They may be longer than a record, and need not wait.
+                let record = Record::Folder { name: name.clone(), meta: Meta { xattrs: Vec::new(), ..meta } };
+                lock(&self.journal).add(&record).map_err(local("writing the journal"))
+            }
+            Err(e) => self.leave(name.bytes(), &e),
+        }
+    }
+
+    pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
+        let make = || -> io::Result<()> {
+            let name = self.named(name)?;
+            let folder = self.root.folder(name.parent().as_ref())?;
+            let partial = self.partial(&name);
+            files::remove(&folder, &partial)?;
+            nix::unistd::symlinkat(files::part(target), &folder, &partial)?;
+            files::dress_link(&folder, &partial, meta)?;
+            Ok(nix::fcntl::renameat(&folder, &partial, &folder, files::part(name.last()))?)
+        };
+        make().or_else(|e| self.leave(name.bytes(), &e))
+    }
+
+    /// A stream has ended, or a file, or the sender's list: perhaps it was the last.
+    pub(super) fn part_over(&self, stream: bool) -> Result<(), TransferError> {
+        {
+            let mut end = lock(&self.end);
+            end.streams -= usize::from(stream);
+            if end.streams > 0 || !end.all_sent || self.session.is_over() {
+                return Ok(());
+            }
+        }
+        {
+            let large = lock(&self.large);
+            if large.values().any(Option::is_some) {
+                return Ok(());
+            }
+            let mut end = lock(&self.end);
+            // Only one thread comes here twice over.
+            if std::mem::replace(&mut end.all_sent, false) {
+                drop(end);
+            } else {
+                return Ok(());
+            }
+        }
+        self.dress_folders()?;
+        let (summary, left_here) = {
+            let summary = lock(&self.summary);
+            (summary.clone(), summary.left_total)
+        };
+        // What is left may go better the next time, and then what is done need not be sent again.
+        if left_here + lock(&self.end).left_total == 0 {
+            files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
+        } else {
+            lock(&self.journal).flush().map_err(local("writing the journal"))?;
+        }
+        self.tell_progress();
+        if let Some(trace) = &self.trace {
+            trace.tell(&self.session)?;
+        }
+        self.all_done.store(true, Ordering::SeqCst);
+        // If the sender is gone, it will ask again and be told that all is there.
+        self.session.send(&Message::AllDone(summary))
+    }
+
+    pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
+        let mut closed = Vec::new();
+        let mut failed = Vec::new();
+        let mut dress = |name: Name, meta: &Meta| {
+            let done = self.named(&name).and_then(|name| {
+                let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+                files::dress_folder(self.root.open_at(name.path(), how, 0)?, meta)
+            });
+            if let Err(e) = done {
+                failed.push((name, e));
+            }
+        };
+        lock(&self.journal)
+            .folders(|name, meta| {
+                // One that its owner may not enter is closed when all below it is done.
+                if meta.mode & 0o700 == 0o700 { dress(name, &meta) } else { closed.push((name, meta)) }
+            })
+            .map_err(local("reading the journal"))?;
+        for (name, meta) in closed.into_iter().rev() {
+            dress(name, &meta);
+        }
+        failed.into_iter().try_for_each(|(name, e)| self.leave(name.bytes(), &e))
+    }
+}

@@ -1,0 +1,225 @@
+//! The UDP socket: datagrams with the instant at which the kernel received them, and packet trains.
+
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fullpipe_net::sys;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+
+use super::wire::{Keys, Word};
+
+/// Most bytes that UDP_SEGMENT sends at once (net/ipv4/udp.c: one datagram of IP).
+const SEGMENTED: usize = 65_000;
+/// Most segments that it cuts (`UDP_MAX_SEGMENTS`, include/linux/udp.h; 128 since 6.9).
+const SEGMENTS: usize = 64;
+/// Between the groups of a train that is spread, nanoseconds,
+const GROUP_NS: u64 = 25_000;
+/// unless there are fewer than this.
+const FEWEST_GROUPS: u64 = 8;
+/// IPv4 and UDP headers; IPv6's is 20 bytes longer.
+const HEADERS: usize = 28;
+
+/// A datagram as it came.
+pub(super) struct Came {
+    pub word: Word,
+    /// By `CLOCK_REALTIME`, as the kernel stamped it.
+    pub stamp_ns: u64,
+    /// How long it has waited since.
+    pub waited_ns: u64,
+}
+
+/// The socket, and the other end as far as it is known.
+pub(super) struct Udp {
+    socket: UdpSocket,
+    peer: Option<SocketAddr>,
+    keys: Keys,
+    buffer: Vec<u8>,
+}
+
+fn real_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+impl Udp {
+    /// A socket that stamps what it receives.
+    pub fn bind(at: IpAddr, port: u16) -> io::Result<UdpSocket> {
+        let socket = UdpSocket::bind(SocketAddr::new(at, port))?;
+        socket.set_nonblocking(true)?;
+        // Without it the reader's own clock serves.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
+        // A train of 1,024 packets of 9,000 bytes must fit.
+        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(16 << 20);
+        let _ = socket2::SockRef::from(&socket).set_send_buffer_size(4 << 20);
+        Ok(socket)
+    }
+
+    /// With a peer where it is known; the other end learns it from what comes.
+    pub fn new(socket: UdpSocket, peer: Option<SocketAddr>, keys: Keys) -> Udp {
+        Udp { socket, peer, keys, buffer: vec![0; 65_536] }
+    }
+
+    /// Waits until something has come or the time is over.
+    pub fn wait(&self, ns: u64) {
+        // An error shows again at the next call of receive; the time bounds how often.
+        if sys::wait_readable([self.socket.as_fd()], ns).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    /// The next datagram of the other end, if there is one.
+    pub fn next(&mut self) -> Option<Came> {
+        // Others' are thrown away, but not for ever.
+        for _ in 0..4096 {
+            let mut space = nix::cmsg_space!(TimeSpec);
+            let mut pieces = [IoSliceMut::new(&mut self.buffer)];
+            let flags = MsgFlags::MSG_DONTWAIT;
+            let got = match recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut pieces, Some(&mut space), flags) {
+                Ok(got) => got,
+                // Of a port that is not there any more, or of nobody who is interested.
+                Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::EINTR) => continue,
+                Err(_) => return None,
+            };
+            let now = real_ns();
+            let stamp = got.cmsgs().ok().and_then(|mut all| {
+                all.find_map(|c| match c {
+                    ControlMessageOwned::ScmTimestampns(t) => {
+                        Some(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+                    }
+                    _ => None,
+                })
+            });
+            let from = got.address.as_ref().and_then(address);
+            let len = got.bytes;
+            let (Some(from), Some(word)) = (from, self.keys.open(&self.buffer[..len])) else { continue };
+            self.peer = Some(from);
+            let stamp_ns = stamp.unwrap_or(now);
+            return Some(Came { word, stamp_ns, waited_ns: now.saturating_sub(stamp_ns) });
+        }
+        None
+    }
+
+    /// IP bytes that are not payload.
+    fn headers(&self) -> usize {
+        let old = self.peer.is_none_or(|peer| peer.ip().to_canonical().is_ipv4());
+        HEADERS + if old { 0 } else { 20 }
+    }
+
+    /// Sends a word in a packet of so many bytes. What does not go out is lost, as on the way.
+    pub fn send(&self, word: &Word, packet: u32) {
+        let Some(peer) = self.peer else { return };
+        let bytes = self.keys.seal(word, (packet as usize).saturating_sub(self.headers()));
+        let _ = self.socket.send_to(&bytes, peer);
+    }
+
+    /// Sends packets evenly over so long; gives how many went out, and the time from the first to the last, had
+    /// each left on its own. They leave in groups, since threads sleep no more exactly than this.
+    pub fn spread(&self, id: u32, packets: u16, packet: u32, over_ns: u64) -> (u16, u64) {
+        let groups = (over_ns / GROUP_NS).clamp(FEWEST_GROUPS, u64::from(packets.max(1))) as u16;
+        let each = packets.div_ceil(groups).max(1);
+        let begin = sys::now_ns();
+        let (mut sent, mut last, mut last_group) = (0u16, begin, 0);
+        while sent < packets {
+            sys::sleep_until(begin + over_ns * u64::from(sent) / u64::from(packets.max(1)));
+            last = sys::now_ns();
+            last_group = self.train(id, each.min(packets - sent), packet).0;
+            if last_group == 0 {
+                break;
+            }
+            sent += last_group;
+        }
+        // The last group's packets, and all before, each as long as those before it took on average.
+        let before = sent.saturating_sub(last_group);
+        let span = last.saturating_sub(begin);
+        if before == 0 { (sent, 0) } else { (sent, span * u64::from(sent - 1) / u64::from(before)) }
+    }
+
+    /// Sends packets back to back; gives how many went out and how long it took.
+    pub fn train(&self, id: u32, packets: u16, packet: u32) -> (u16, u64) {
+        let Some(peer) = self.peer else { return (0, 0) };
+        let one = self.keys.seal(&Word::Packet { id }, (packet as usize).saturating_sub(self.headers()));
+        let at_once = (SEGMENTED / one.len()).clamp(1, SEGMENTS);
+        let segment =
+            |size: usize| sys::set_int_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, size as i32);
+        let cut = at_once > 1 && segment(one.len()).is_ok();
+        let all = one.repeat(if cut { at_once.min(usize::from(packets)) } else { 1 });
+        let begin = sys::now_ns();
+        let (mut sent, mut rest) = (0, usize::from(packets));
+        while rest > 0 {
+            let now = if cut { at_once.min(rest) } else { 1 };
+            // A full buffer ends the train: what comes later is not back to back.
+            if self.socket.send_to(&all[..now * one.len()], peer).is_err() {
+                break;
+            }
+            sent += now as u16;
+            rest -= now;
+        }
+        let span = sys::now_ns().saturating_sub(begin);
+        if cut {
+            let _ = segment(0);
+        }
+        (sent, span)
+    }
+}
+
+fn address(from: &SockaddrStorage) -> Option<SocketAddr> {
+    if let Some(v4) = from.as_sockaddr_in() {
+        return Some(SocketAddr::V4((*v4).into()));
+    }
+    from.as_sockaddr_in6().map(|v6| SocketAddr::V6((*v6).into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Udp, Udp) {
+        let here = IpAddr::from([127, 0, 0, 1]);
+        let far = Udp::bind(here, 0).unwrap();
+        let at = far.local_addr().unwrap();
+        let client = Udp::new(Udp::bind(here, 0).unwrap(), Some(at), Keys::new(&[1; 32], true));
+        (client, Udp::new(far, None, Keys::new(&[1; 32], false)))
+    }
+
+    #[test]
+    fn a_train_comes_whole_and_stamped() {
+        let (mut client, mut far) = pair();
+        client.send(&Word::Hello { mss: 0, packet: 0 }, 100);
+        far.wait(1_000_000_000);
+        assert_eq!(far.next().unwrap().word, Word::Hello { mss: 0, packet: 0 });
+        for (packets, packet) in [(32, 1500), (100, 9000), (3, 100)] {
+            assert_eq!(far.train(5, packets, packet).0, packets);
+            let mut stamps = Vec::new();
+            while stamps.len() < usize::from(packets) {
+                client.wait(1_000_000_000);
+                let came = client.next().unwrap();
+                assert_eq!(came.word, Word::Packet { id: 5 });
+                assert!(came.waited_ns < 10_000_000_000);
+                stamps.push(came.stamp_ns);
+            }
+            assert!(client.next().is_none());
+            assert!(stamps.is_sorted());
+        }
+    }
+
+    #[test]
+    fn strangers_are_not_heard() {
+        let (mut client, mut far) = pair();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let at = far.socket.local_addr().unwrap();
+        for bytes in [&b""[..], b"hello", &[0; 1400]] {
+            stranger.send_to(bytes, at).unwrap();
+        }
+        client.send(&Word::Packet { id: 1 }, 100);
+        far.wait(1_000_000_000);
+        let mut heard = 0;
+        for _ in 0..10 {
+            heard += usize::from(far.next().is_some());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        assert_eq!(heard, 1);
+        assert!(client.next().is_none());
+    }
+}

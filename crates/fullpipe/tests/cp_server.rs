@@ -1,0 +1,169 @@
+//! `fullpipe serve --root` and `fullpipe cp` with it: tokens, confinement, and the testbed.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::{Server, error};
+
+/// A server with its token, and a client's place beside its root.
+struct Stage {
+    dir: tempfile::TempDir,
+    server: Server,
+}
+
+impl Stage {
+    fn new(flags: &str) -> Stage {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("root")).unwrap();
+        let (root, token) = (dir.path().join("root"), dir.path().join("token"));
+        let token =
+            if flags.contains("--insecure") { String::new() } else { format!("--token-file {}", token.display()) };
+        let server = Server::start(&format!("--root {} {token} {flags}", root.display()));
+        Stage { dir, server }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn token(&self) -> String {
+        fs::read_to_string(self.at("token")).unwrap().trim().to_owned()
+    }
+
+    fn cp(&self, words: &[&str], token: Option<&str>) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.arg("cp").args(words).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env_remove("FULLPIPE_TOKEN");
+        if let Some(token) = token {
+            command.env("FULLPIPE_TOKEN", token);
+        }
+        command.output().unwrap()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("fullpipe://{}{path}", self.server.address)
+    }
+}
+
+fn write(path: &Path, len: usize) {
+    let bytes: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8).collect();
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn there_and_back_with_a_token() {
+    let stage = Stage::new("");
+    write(&stage.at("file"), 5_000_001);
+    let token = stage.token();
+    let (code, text) = error(&stage.cp(&["file", &stage.url("/in/")], Some(&token)));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read(stage.at("root/in/file")).unwrap(), fs::read(stage.at("file")).unwrap());
+    let (code, text) = error(&stage.cp(&[&stage.url("/in/file"), "back"], Some(&token)));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read(stage.at("back")).unwrap(), fs::read(stage.at("file")).unwrap());
+    // It still measures.
+    let measured = common::fullpipe(&format!("measure {} --size 1MB", stage.server.address));
+    assert!(measured.status.success(), "{measured:?}");
+}
+
+#[test]
+fn only_with_its_token() {
+    let mut stage = Stage::new("");
+    write(&stage.at("file"), 10);
+    let token = stage.token();
+    let last = if token.ends_with('0') { "1" } else { "0" };
+    let other_server = format!("{}{last}", &token[..token.len() - 1]);
+    let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
+    for (token, code, part) in [
+        (None, 2, "wants its token"),
+        (Some("nonsense"), 2, "the token is none"),
+        (Some(other_server.as_str()), 4, "certificate is not the token's"),
+        (Some(other_secret.as_str()), 4, "the token is not this server's"),
+    ] {
+        let (got, text) = error(&stage.cp(&["file", &stage.url("/")], token));
+        assert_eq!(got, code, "{text}");
+        assert!(text.contains(part), "{text}");
+        assert_eq!(text.trim().lines().count(), 1, "{text}");
+    }
+    for words in [vec!["--insecure", "file"], vec!["--no-encrypt", "file"]] {
+        let url = stage.url("/");
+        let words: Vec<&str> = words.into_iter().chain([url.as_str()]).collect();
+        let token = if words[0] == "--insecure" { None } else { Some(token.as_str()) };
+        let (got, text) = error(&stage.cp(&words, token));
+        assert_eq!(got, 4, "{words:?}: {text}");
+    }
+    assert_eq!(fs::read_dir(stage.at("root")).unwrap().count(), 0);
+    assert!(stage.server.alive());
+}
+
+#[test]
+fn nothing_leads_out_of_the_root() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("file"), 10);
+    write(&stage.at("secret"), 10);
+    fs::create_dir(stage.at("outside")).unwrap();
+    std::os::unix::fs::symlink("..", stage.at("root/up")).unwrap();
+    std::os::unix::fs::symlink(stage.at("outside"), stage.at("root/away")).unwrap();
+    for to in ["/../outside/", "/up/outside/", "/away/", "/away/x/", "/up/new"] {
+        let (code, text) = error(&stage.cp(&["--insecure", "file", &stage.url(to)], None));
+        assert_ne!(code, 0, "{to}: {text}");
+    }
+    for from in ["/../secret", "/up/secret", "/away"] {
+        let (code, text) = error(&stage.cp(&["--insecure", "-r", &stage.url(from), "got"], None));
+        assert_ne!(code, 0, "{from}: {text}");
+        assert!(!stage.at("got").exists(), "{from}");
+    }
+    assert_eq!(fs::read_dir(stage.at("outside")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(stage.dir.path()).unwrap().count(), 4, "file, secret, outside, root");
+    // A tree may hold a link that leads out; it stays a link, and nothing is written through it.
+    fs::create_dir(stage.at("tree")).unwrap();
+    std::os::unix::fs::symlink("/etc", stage.at("tree/etc")).unwrap();
+    let (code, text) = error(&stage.cp(&["--insecure", "-r", "tree", &stage.url("/")], None));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read_link(stage.at("root/tree/etc")).unwrap(), Path::new("/etc"));
+}
+
+#[test]
+fn a_server_started_wrongly_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "no token").unwrap();
+    for (words, code, part) in [
+        (format!("serve --root {}", file.display()), 2, "is not a folder"),
+        ("serve --insecure".to_owned(), 2, "--root"),
+        (format!("serve --root {} --token-file {}", dir.path().display(), token.display()), 5, "token.key"),
+    ] {
+        let (got, text) = error(&common::fullpipe(&format!("{words} --port 0 --bind 127.0.0.1")));
+        assert!(text.contains(part), "{words}: {text}");
+        assert_eq!(got, code, "{words}: {text}");
+    }
+}
+
+#[test]
+fn into_the_testbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
+    write(&source, 3_000_000);
+    fs::create_dir(&to).unwrap();
+    let path = format!("lab:rtt=20ms,rate=1gbit:{}/", to.display());
+    let record = dir.path().join("r.ndjson");
+    let words = ["cp", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+    let (code, text) = error(&common::fullpipe_args(&words));
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("of virtual time"), "{text}");
+    assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    let record = fs::read_to_string(record).unwrap();
+    let lines: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["path"]["rtt"], "20ms");
+    assert_eq!(lines.last().unwrap()["bytes"], 3_000_000);
+    assert!(lines.iter().any(|line| line["kind"] == "queue"));
+    let (code, text) = error(&common::fullpipe_args(&["cp", "/no/such", &path]));
+    assert_eq!(code, 2, "{text}");
+}

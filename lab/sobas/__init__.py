@@ -1,0 +1,1 @@
+"""SOBAS side by side with fixed and tuned buffers, in the testbed: docs/sobas.md."""

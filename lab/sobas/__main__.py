@@ -1,0 +1,219 @@
+"""`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
+
+Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file
+can be filled bit by bit. The table is of all that it holds.
+"""
+
+import argparse
+import itertools
+import json
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ..validate import table
+from ..validate.tool import Line, ToolError, call
+from .paths import CCS, PATHS, QUEUES, Paper
+from .run import LARGEST, MEMORY, PAPER, SOBAS, TUNED, Way, bdp, transfer
+
+WAYS = {"sobas": SOBAS, "paper": PAPER, "largest": LARGEST, "auto": TUNED, "bdp": None}
+#: Two-sided 95% quantiles of Student's t, by degrees of freedom.
+STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26}
+MISSING = 3
+
+Key = tuple[str, str, str, str]
+
+
+def way_of(name: str, path: Paper) -> Way:
+    """A way on a path."""
+    return WAYS[name] or bdp(path.mbps * 1e6, path.rtt_ms / 1e3)
+
+
+def run(path: Paper, queue: str, cc: str, name: str, seed: int) -> Line:
+    """One transfer, as a line of the results."""
+    done = transfer(
+        path.keys(queue), path.mbps * 1e6, cc, way_of(name, path), path.megabytes * 1_000_000, seed=seed
+    )
+    return {"path": path.name, "queue": queue, "cc": cc, "way": name, "seed": seed, **asdict(done)}
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean and half of its 95% interval."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return f"{mean:.0f}"
+    half = STUDENT.get(len(values) - 1, 2.0) * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.0f} ± {half:.0f}"
+
+
+def grouped(results: Iterable[Line]) -> dict[Key, list[Line]]:
+    """Seeds together."""
+    groups: dict[Key, list[Line]] = defaultdict(list)
+    for line in results:
+        groups[line["path"], line["queue"], line["cc"], line["way"]].append(line)
+    return groups
+
+
+def rates(lines: Sequence[Line]) -> list[float]:
+    """Mb/s."""
+    return [line["rate_bps"] / 1e6 for line in lines]
+
+
+def side_by_side(results: Sequence[Line]) -> list[str]:
+    """The table: rate, segments sent again, 95th percentile of the queue's delay."""
+    groups = grouped(results)
+    lines = [
+        "| path | queue | cc | " + " | ".join(WAYS) + " | n |",
+        "|---" * (len(WAYS) + 4) + "|",
+    ]
+    places = dict.fromkeys((path, queue, cc) for path, queue, cc, _ in groups)
+    order = {name: i for i, name in enumerate([*PATHS, *QUEUES, *CCS])}
+    for path, queue, cc in sorted(places, key=lambda place: [order.get(part, 99) for part in place]):
+        cells = []
+        for way in WAYS:
+            found = groups.get((path, queue, cc, way))
+            if not found:
+                cells.append("")
+                continue
+            again = statistics.fmean(line["retransmits"] for line in found)
+            delay = statistics.fmean(line["queue_ms"][1] for line in found)
+            cells.append(f"{interval(rates(found))}; {again:.0f}; {delay:.1f}")
+        n = max(len(groups.get((path, queue, cc, way), [])) for way in WAYS)
+        lines.append(f"| {path} | {queue} | {cc} | " + " | ".join(cells) + f" | {n} |")
+    return lines
+
+
+def bars(results: Sequence[Line]) -> list[str]:
+    """The bars, as far as what has been run tells."""
+    groups = grouped(results)
+    mean = {key: statistics.fmean(rates(found)) for key, found in groups.items()}
+    lines = ["| bar | measured | holds |", "|---|---|---|"]
+
+    def add(bar: str, measured: str, holds: bool | None) -> None:
+        lines.append(f"| {bar} | {measured} | {'' if holds is None else 'yes' if holds else 'NO'} |")
+
+    gained, told = set(), []
+    for place in PATHS.values():
+        found = []
+        for queue in QUEUES:
+            ours, largest = (mean.get((place.name, queue, "reno", way)) for way in ("sobas", "largest"))
+            if ours is not None and largest is not None:
+                found.append(ours / largest - 1)
+        if found:
+            told.append(
+                f"{place.name} {', '.join(f'{gain:+.0%}' for gain in found)} (paper {place.gain:+.0%})"
+            )
+            if statistics.fmean(found) >= min(place.gain, 0.2):
+                gained.add(place.name)
+    add(
+        "Reno: over the largest buffer 20%, or the paper's gain, on 6 of 8 paths, mean over queues",
+        f"{len(gained)} of {len(told)} run: " + "; ".join(told),
+        len(gained) >= 6 if len(told) == len(PATHS) or len(gained) >= 6 else None,
+    )
+    delays = [
+        line["queue_ms"][1]
+        for line in results
+        if line["path"].startswith("gigabit") and line["way"] == "sobas"
+    ]
+    if delays:
+        add(
+            "gigabit paths: RTT raised by at most 3 ms (95th percentile)",
+            f"{max(delays):.1f} ms",
+            max(delays) <= 3,
+        )
+    clean = [
+        line
+        for line in results
+        if line["path"] == "gigabit" and line["way"] == "sobas" and line["cc"] != "bbr"
+    ]
+    if clean:
+        again = max(line["retransmits"] for line in clean)
+        add("clean path: nothing sent again", f"at most {again}, {len(clean)} runs", again == 0)
+    worst: tuple[float, str] = (float("inf"), "")
+    count = 0
+    for (path, queue, cc, way), rate in mean.items():
+        others = [
+            mean[path, queue, cc, other] for other in ("largest", "auto") if (path, queue, cc, other) in mean
+        ]
+        if way == "sobas" and others:
+            count += rate < 0.98 * max(others)
+            worst = min(worst, (rate / max(others), f"{path}, {queue}, {cc}"))
+    if worst[1]:
+        add(
+            "never below 0.98 of the better of largest buffer and autotuning",
+            f"{count} of the rows are; least {worst[0]:.2f} ({worst[1]})",
+            worst[0] >= 0.98,
+        )
+    return lines
+
+
+def chosen(text: str | None, known: Iterable[str], what: str) -> list[str]:
+    """Names of a list on the command line."""
+    known = list(known)
+    if text is None:
+        return known
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{what} '{name}': give some of {', '.join(known)}")
+    return names
+
+
+def main() -> int:
+    """Runs what is missing; gives the exit code."""
+    parser = argparse.ArgumentParser(prog="python3 -m lab.sobas", description=__doc__)
+    parser.add_argument("--paths", help=", ".join(PATHS))
+    parser.add_argument("--queues", help=", ".join(QUEUES))
+    parser.add_argument("--ccs", help=", ".join(CCS))
+    parser.add_argument("--ways", help=", ".join(WAYS))
+    parser.add_argument("--seeds", type=int, default=5, help="transfers of each kind")
+    parser.add_argument("--results", type=Path, default=MEMORY / "fullpipe-sobas.ndjson", help="kept here")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="put the tables into this document")
+    parser.add_argument("--no-run", action="store_true", help="only what the results hold")
+    args = parser.parse_args()
+    try:
+        grid = itertools.product(
+            range(1, args.seeds + 1),
+            chosen(args.paths, PATHS, "path"),
+            chosen(args.queues, QUEUES, "queue"),
+            chosen(args.ccs, CCS, "cc"),
+            chosen(args.ways, WAYS, "way"),
+        )
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
+    results: list[Line] = []
+    if args.results.exists():
+        results = [json.loads(line) for line in args.results.read_text().splitlines()]
+    known = {(line["path"], line["queue"], line["cc"], line["way"], line["seed"]) for line in results}
+    for seed, path, queue, cc, way in [] if args.no_run else grid:
+        if (path, queue, cc, way, seed) in known:
+            continue
+        begin = time.monotonic()
+        try:
+            line = run(PATHS[path], queue, cc, way, seed)
+        except ToolError as error:
+            print(f"error: {path} {queue} {cc} {way} {seed}: {error}", file=sys.stderr)
+            return MISSING
+        results.append(line)
+        with args.results.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        told = f"{line['rate_bps'] / 1e6:.1f} Mb/s, {line['retransmits']} again, {line['queue_ms'][1]:.2f} ms"
+        print(
+            f"{path} {queue} {cc} {way} {seed}: {told} ({time.monotonic() - begin:.0f} s)",
+            file=sys.stderr,
+            flush=True,
+        )
+    release = call("--version").strip()
+    text = [f"Of {len(results)} transfers, {release}.", "", *bars(results), "", *side_by_side(results)]
+    print("\n".join(text))
+    if args.write:
+        table.write(args.write, "\n".join(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""One transfer in the testbed, and what came of it."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..validate.tool import Keys, Line, call
+
+#: Where source files and copies live: in memory, so that no disk is the limit.
+MEMORY = Path(os.environ.get("FULLPIPE_MEMORY", "/dev/shm"))
+#: Between looks at the queue.
+SAMPLE = "10ms"
+#: The server listens before anyone calls.
+START = "10ms"
+
+
+@dataclass(frozen=True)
+class Way:
+    """How buffers are sized."""
+
+    name: str
+    flags: Sequence[str]
+
+
+SOBAS = Way("sobas", ["--buffer", "sobas"])
+PAPER = Way("paper", ["--buffer", "sobas", "--sobas", "paper"])
+LARGEST = Way("largest", ["--buffer", "1.07GB"])
+TUNED = Way("auto", ["--buffer", "auto"])
+
+
+def bdp(rate_bps: float, rtt_s: float) -> Way:
+    """A buffer of one bandwidth-delay product."""
+    return Way("bdp", ["--buffer", f"{round(rate_bps * rtt_s / 8)}B"])
+
+
+@dataclass(frozen=True)
+class Other:
+    """Cross traffic that comes and goes: UDP at a constant rate, between the same hosts."""
+
+    rate: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of a transfer."""
+
+    rate_bps: float
+    """Payload over all of the transfer, connecting included."""
+    seconds: float
+    retransmits: int
+    drops: int
+    """Packets dropped at the bottleneck's queue, others' included."""
+    queue_ms: tuple[float, float]
+    """Delay of the bottleneck's queue while the transfer ran: median and 95th percentile."""
+    notes: list[Line] = field(default_factory=list)
+    """What the controller did."""
+
+
+def source(size: int) -> Path:
+    """A file of random bytes, made once."""
+    file = MEMORY / f"fullpipe-sobas-{size}.bin"
+    if not file.exists() or file.stat().st_size != size:
+        partial = file.with_suffix(".partial")
+        with partial.open("wb") as out:
+            rest = size
+            while rest > 0:
+                out.write(os.urandom(min(rest, 16 << 20)))
+                rest -= 16 << 20
+            out.truncate(size)
+        partial.rename(file)
+    return file
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of sorted values."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
+
+
+def transfer(
+    keys: Keys,
+    rate_bps: float,
+    cc: str,
+    way: Way,
+    size: int,
+    *,
+    seed: int = 1,
+    streams: int = 1,
+    others: Sequence[Other] = (),
+) -> Done:
+    """Copies a file over a path."""
+    file = source(size)
+    serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", str(streams)]
+    copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
+    programs: list[Mapping[str, object]] = [
+        {"end": "b", "run": serve},
+        {"end": "a", "start": START, "run": copy},
+    ]
+    for i, other in enumerate(others):
+        port = str(5300 + i)
+        programs.append({"end": "b", "run": ["iperf3", "--server", "--one-off", "--port", port]})
+        seconds = f"{other.stop - other.start}"
+        run = ["iperf3", "--client", "b", "--port", port, "--udp", "--bitrate", other.rate, "--time", seconds]
+        programs.append({"end": "a", "start": f"{other.start}s", "wait": False, "run": run})
+    # JSON's strings, numbers and booleans are TOML's.
+    lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
+    lines.append("[path]")
+    lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in keys.items()]
+    lines += ["[[folders]]", 'end = "a"', f"path = {json.dumps(str(MEMORY))}"]
+    for program in programs:
+        lines.append("[[program]]")
+        lines += [f"{json.dumps(key)} = {json.dumps(value)}" for key, value in program.items()]
+    with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
+        scene.write("\n".join(lines))
+        scene.flush()
+        found = [
+            json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()
+        ]
+    said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
+    done = said[-1]
+    queue = [line for line in found if line["kind"] == "queue"]
+    delays = sorted(8e3 * line["backlog_bytes"] / rate_bps for line in queue)
+    return Done(
+        rate_bps=float(done["rate_bps"]),
+        seconds=float(done["seconds"]),
+        retransmits=int(done["retransmits"]),
+        drops=int(found[-1]["forward"]["drops"]),
+        queue_ms=(percentile(delays, 0.5), percentile(delays, 0.95)),
+        notes=[line for line in said if line["kind"] == "sobas"],
+    )
