@@ -35,6 +35,11 @@ pub enum Record {
         /// [`Version::key`].
         file: u64,
     },
+    /// A partial file was begun beside this name.
+    Begun {
+        /// Of the whole file at the destination.
+        name: Name,
+    },
     /// A folder's permissions and times, to be set when all is in it.
     Folder {
         /// Which.
@@ -79,6 +84,8 @@ pub struct Past {
     pub done: std::collections::HashSet<u64>,
     /// Blocks of partial files, by [`Version::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
+    /// Partial files were begun.
+    pub begun: bool,
 }
 
 impl Past {
@@ -93,11 +100,12 @@ impl Past {
                 self.blocks.remove(&file);
                 self.done.insert(file);
             }
+            Record::Begun { .. } => self.begun = true,
             Record::Folder { .. } => {}
         }
     }
 
-    /// Whether there is nothing.
+    /// Whether there is nothing to go on from.
     pub fn is_empty(&self) -> bool {
         self.done.is_empty() && self.blocks.is_empty()
     }
@@ -160,6 +168,8 @@ pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<
 pub struct Journal {
     file: File,
     buffer: Vec<u8>,
+    /// Something was finished.
+    useful: bool,
 }
 
 impl Journal {
@@ -179,7 +189,7 @@ impl Journal {
         }
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
-        Ok((Journal { file, buffer: Vec::new() }, past))
+        Ok((Journal { file, buffer: Vec::new(), useful: !past.is_empty() }, past))
     }
 
     /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
@@ -189,12 +199,17 @@ impl Journal {
     /// The file system's.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         self.buffer.extend_from_slice(&pack(record)?);
-        if matches!(record, Record::Block { .. }) || self.buffer.len() > LONGEST { self.flush() } else { Ok(()) }
+        self.useful |= matches!(record, Record::Block { .. } | Record::Done { .. });
+        if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether nothing was ever finished.
     pub fn is_empty(&self) -> bool {
-        self.buffer.is_empty() && self.file.metadata().is_ok_and(|file| file.len() <= MAGIC.len() as u64)
+        !self.useful
     }
 
     /// Writes what waits.
@@ -206,18 +221,14 @@ impl Journal {
         self.file.write_all(&waiting)
     }
 
-    /// All folders, in the order in which they were added.
+    /// All records, in the order in which they were added.
     ///
     /// # Errors
     /// The file system's.
-    pub fn folders(&mut self, mut each: impl FnMut(Name, Meta)) -> io::Result<()> {
+    pub fn records(&mut self, each: impl FnMut(Record)) -> io::Result<()> {
         self.flush()?;
         self.file.seek(SeekFrom::Start(0))?;
-        replay(&mut io::BufReader::new(&mut self.file), |record| {
-            if let Record::Folder { name, meta } = record {
-                each(name, meta);
-            }
-        })?;
+        replay(&mut io::BufReader::new(&mut self.file), each)?;
         self.file.seek(SeekFrom::End(0))?;
         Ok(())
     }
@@ -259,7 +270,12 @@ mod tests {
         assert_eq!(past.blocks[&1].len(), 2);
         assert!(past.done.contains(&2) && !past.blocks.contains_key(&2));
         let mut folders = Vec::new();
-        journal.folders(|name, meta| folders.push((name, meta))).unwrap();
+        let mut take = |record| {
+            if let Record::Folder { name, meta } = record {
+                folders.push((name, meta))
+            }
+        };
+        journal.records(&mut take).unwrap();
         assert_eq!(folders, [(name, meta)]);
     }
 

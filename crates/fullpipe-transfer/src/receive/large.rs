@@ -95,6 +95,9 @@ impl Receiver {
         let partial = self.partial(&name);
         let key = Version { name: &item.name, size: item.size, mtime: item.meta.mtime }.key();
         let kept = lock(&self.kept).remove(&key);
+        if kept.is_none() {
+            lock(&self.journal).add(&Record::Begun { name: name.clone() })?;
+        }
         let file = create(&folder, &partial, kept.is_none())?;
         file.set_len(item.size)?;
         if kept.is_none() && !item.sparse && !files::in_memory(&file) {

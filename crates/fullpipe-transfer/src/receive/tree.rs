@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
@@ -66,6 +67,9 @@ impl Receiver {
                 return Ok(());
             }
         }
+        if lock(&self.summary).left_total + lock(&self.end).left_total == 0 {
+            self.remove_orphans()?;
+        }
         self.dress_folders()?;
         let (summary, left_here) = {
             let summary = lock(&self.summary);
@@ -86,6 +90,30 @@ impl Receiver {
         self.session.send(&Message::AllDone(summary))
     }
 
+    /// Removes partial files of earlier attempts whose sources are others by now, or gone.
+    fn remove_orphans(&self) -> Result<(), TransferError> {
+        if !self.past.begun {
+            return Ok(());
+        }
+        let mut failed = None;
+        let remove = |name: &Name| -> io::Result<()> {
+            let parent = name.parent();
+            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+            let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
+            files::remove(self.root.open_at(at, how, 0)?, &self.partial(name))
+        };
+        let each = |record| {
+            if let Record::Begun { name } = record
+                && let Err(e) = remove(&name)
+                && e.kind() != io::ErrorKind::NotFound
+            {
+                failed = Some(e);
+            }
+        };
+        lock(&self.journal).records(each).map_err(local("reading the journal"))?;
+        failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
+    }
+
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let mut closed = Vec::new();
         let mut failed = Vec::new();
@@ -99,9 +127,11 @@ impl Receiver {
             }
         };
         lock(&self.journal)
-            .folders(|name, meta| {
+            .records(|record| match record {
                 // One that its owner may not enter is closed when all below it is done.
-                if meta.mode & 0o700 == 0o700 { dress(name, &meta) } else { closed.push((name, meta)) }
+                Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => dress(name, &meta),
+                Record::Folder { name, meta } => closed.push((name, meta)),
+                _ => {}
             })
             .map_err(local("reading the journal"))?;
         for (name, meta) in closed.into_iter().rev() {

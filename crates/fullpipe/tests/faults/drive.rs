@@ -299,7 +299,8 @@ impl Stage {
         let since = Instant::now();
         while !self.clients.is_empty() {
             if since.elapsed() > HANG {
-                let stacks: Vec<String> = self.clients.values().chain(&self.server_pid()).map(|pid| stacks(*pid)).collect();
+                let stacks: Vec<String> =
+                    self.clients.values().chain(&self.server_pid()).map(|pid| stacks(*pid)).collect();
                 panic!("commands {:?} hang:\n{}", self.clients, stacks.join("\n"));
             }
             self.step(since + HANG + Duration::from_secs(1));
@@ -393,7 +394,8 @@ impl Stage {
             }
             Fault::Change(i, how) => {
                 self.seen.insert("change");
-                let (node, number) = (self.plan.tree[i].clone(), self.plan.seed ^ self.began.elapsed().as_nanos() as u64);
+                let (node, number) =
+                    (self.plan.tree[i].clone(), self.plan.seed ^ self.began.elapsed().as_nanos() as u64);
                 self.source().run(move || tree::change(Path::new(SOURCE), &node, how, number));
                 self.note_versions();
             }
@@ -501,7 +503,11 @@ impl Stage {
                 Seen::Folder { .. } => known.iter().any(|version| matches!(version, Seen::Folder { .. })),
                 seen => known.contains(seen),
             };
-            assert!(fine, "a wrong file under the name {}: {seen:?}; it should be one of {known:?}", name.escape_ascii());
+            assert!(
+                fine,
+                "a wrong file under the name {}: {seen:?}; it should be one of {known:?}",
+                name.escape_ascii()
+            );
         }
         target
     }
@@ -523,7 +529,8 @@ impl Stage {
             assert!(there == Some(&seen), "{} should be {seen:?}, is {there:?}", name.escape_ascii());
         }
         if alone {
-            let left: Vec<String> = target.keys().filter(|n| is_ours(n)).map(|n| n.escape_ascii().to_string()).collect();
+            let left: Vec<String> =
+                target.keys().filter(|n| is_ours(n)).map(|n| n.escape_ascii().to_string()).collect();
             assert!(left.is_empty(), "it left {left:?} behind");
         }
         self.succeeded = Some(which);

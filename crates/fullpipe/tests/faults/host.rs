@@ -16,9 +16,11 @@ pub struct Host(mpsc::Sender<Task>);
 impl Host {
     /// The host of which the guest's first process has a thread of this name.
     pub fn enter(name: &'static str) -> Host {
-        let found = std::fs::read_dir("/proc/1/task").unwrap().flatten().map(|entry| entry.path()).find(|task| {
-            std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name)
-        });
+        let found = std::fs::read_dir("/proc/1/task")
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|task| std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim() == name));
         let task = found.unwrap_or_else(|| panic!("the guest has no host {name}"));
         let (sender, tasks) = mpsc::channel::<Task>();
         let work = move || {

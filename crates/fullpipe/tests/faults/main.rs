@@ -74,10 +74,16 @@ fn all() -> ExitCode {
     });
     let failed = failed.into_inner().unwrap();
     for (seed, why) in &failed {
-        println!("FAULT SEED {seed}: {why}\n  FULLPIPE_FAULT_SEEDS={seed} cargo test --release -p fullpipe --test faults");
+        println!(
+            "FAULT SEED {seed}: {why}\n  FULLPIPE_FAULT_SEEDS={seed} cargo test --release -p fullpipe --test faults"
+        );
     }
     let seconds = began.elapsed().as_secs_f64();
-    println!("faults: {} of {} seeds passed in {seconds:.0} s", last - first + 1 - failed.len() as u64, last - first + 1);
+    println!(
+        "faults: {} of {} seeds passed in {seconds:.0} s",
+        last - first + 1 - failed.len() as u64,
+        last - first + 1
+    );
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -94,7 +100,8 @@ fn one(seed: u64) -> Result<String, String> {
     let path = format!("lab:rtt={}us,rate={}mbit,loss=1e-9,loss_back=1e-9", plan.rtt.as_micros(), plan.mbits);
     let Ok(Path::Lab(path)) = path.parse::<Path>() else { panic!("{path}") };
     let run = ["fullpipe", "drive", &seed.to_string(), &in_guest(env!("CARGO_BIN_EXE_fullpipe"))].map(str::to_owned);
-    let program = Program { end: End::A, run: run.to_vec(), start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
+    let program =
+        Program { end: End::A, run: run.to_vec(), start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
     let job = Job {
         path: *path,
         seed,

@@ -200,7 +200,9 @@ impl Plan {
     pub fn told(&self) -> String {
         let Plan { seed, rtt, mbits, path, push, tls, plain, streams, block_kib, flags, stall, relay, .. } = self;
         let mut lines = vec![
-            format!("seed {seed}: {rtt:?}, {mbits} Mb/s, {path:?}; push {push}, tls {tls}, plain {plain}, relay {relay}"),
+            format!(
+                "seed {seed}: {rtt:?}, {mbits} Mb/s, {path:?}; push {push}, tls {tls}, plain {plain}, relay {relay}"
+            ),
             format!("  {streams} streams, blocks of {block_kib} KiB, {flags:?}, stall {stall:?}"),
             format!("  room {:?}, unreadable {:?}", self.room, self.unreadable),
         ];
