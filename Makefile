@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
 export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
-.PHONY: demo test build kernel validate bench profile papers lint clean setup setup-test binary python python-test
+.PHONY: demo test build kernel validate bench profile papers sobas lint clean setup setup-test binary python python-test
 
 setup:
 	@scripts/setup
@@ -75,6 +75,11 @@ papers: kernel
 	@for name in profiles traces sizes; do \
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
 	@.venv/bin/python3 -m lab.papers runs
+
+# Buffers that size themselves, side by side with others: the table in docs/sobas.md.
+sobas: kernel
+	@$(MAKE) --no-print-directory python-test
+	@.venv/bin/python3 -m lab.sobas --write docs/sobas.md
 
 clean:
 	rm -rf target .venv demo runs

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::{NetError, Seen};
-use fullpipe_path::Transport;
+use fullpipe_path::{ExitClass, Transport};
 
-use crate::error::{Left, TransferError, system};
+use crate::error::{self, Left, TransferError, system};
 use crate::far::{self, Realm};
 use crate::join::{self, JOIN};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
@@ -268,14 +268,22 @@ fn data_address(ssh: &str, own: &[String], host: &str) -> Result<SocketAddr, Tra
 /// Says why ssh did not bring the far end, in its own words.
 fn ssh_failed(line: &Line, error: TransferError) -> TransferError {
     let Some(child) = &line.child else { return error };
-    // What it had to say may still be on its way.
-    std::thread::sleep(Duration::from_millis(100));
-    let status = lock(child).try_wait().ok().flatten();
+    // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
+    let mut status = None;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        status = lock(child).try_wait().ok().flatten();
+        if status.is_some() {
+            break;
+        }
+    }
     let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
     let peer = &line.peer;
     // It said no and went, and a word of ours met a closed pipe before its own was read.
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
-        return TransferError::Refused { peer: peer.clone(), why: why.to_owned() };
+        let code = status.and_then(|status| u8::try_from(status.code()?).ok());
+        let class = code.map_or(ExitClass::Peer, error::class);
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), class };
     }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(
@@ -410,8 +418,12 @@ enum Mine {
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     match proto::receive(input).map_err(|e| session.lost("asking", e))? {
-        Message::Refused { why } => Err(TransferError::Refused { peer: session.peer.clone(), why }),
-        Message::Failed { why, again } => Err(TransferError::Remote { peer: session.peer.clone(), why, again }),
+        Message::Refused { why, class } => {
+            Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
+        }
+        Message::Failed { why, again, class } => {
+            Err(TransferError::Remote { peer: session.peer.clone(), why, again, class: error::class(class) })
+        }
         message => Ok(message),
     }
 }
@@ -433,7 +445,9 @@ fn greet(
     session.send(&Message::Setup(Box::new(Setup { task, options, secret })))?;
     let theirs = match first_words(line)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why } => return Err(TransferError::Refused { peer: session.peer.clone(), why }),
+        Message::Refused { why, class } => {
+            return Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) });
+        }
         other => return Err(session.unexpected(&other)),
     };
     let rtt_s = match &line.socket {

@@ -71,7 +71,12 @@ pub enum TransferError {
         peer: String,
         /// In its words.
         why: String,
+        /// What kind of error it was there.
+        class: ExitClass,
     },
+    /// What a far end says to a client that it does not want.
+    #[error("{0}")]
+    Denied(String),
     /// The far end failed in the middle.
     #[error("the transfer failed at {peer}: {why}")]
     Remote {
@@ -81,6 +86,8 @@ pub enum TransferError {
         why: String,
         /// Whether it may go better the next time.
         again: bool,
+        /// What kind of error it was there.
+        class: ExitClass,
     },
     /// The connection broke.
     #[error("lost {peer} while {doing}: {source}")]
@@ -156,16 +163,21 @@ impl Classified for TransferError {
             TransferError::Stalled { .. } => ExitClass::Failed,
             TransferError::Interrupted => ExitClass::Interrupted,
             TransferError::Net(error) => error.class(),
+            TransferError::Refused { class, .. } | TransferError::Remote { class, .. } => *class,
             TransferError::Stranger { .. }
             | TransferError::Version { .. }
-            | TransferError::Refused { .. }
-            | TransferError::Remote { .. }
+            | TransferError::Denied(_)
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }
+}
+
+/// What a number from the network means; anything else is the peer's fault.
+pub(crate) fn class(code: u8) -> ExitClass {
+    ExitClass::from_code(code.into()).unwrap_or(ExitClass::Peer)
 }
 
 /// Shorthand for [`TransferError::System`].

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Transport;
+use fullpipe_path::{Classified, Transport};
 use rand::RngExt;
 
 use fullpipe_net::Seen;
@@ -84,7 +84,8 @@ fn serve_session(
         Ok(ready) => run(session, input, ready),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = session.send(&Message::Refused { why: error.to_string() });
+            let class = error.class() as u8;
+            let _ = session.send(&Message::Refused { why: error.to_string(), class });
             Err(error)
         }
     }
@@ -190,12 +191,12 @@ fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
         let shown = <[u8; 32]>::try_from(setup.secret.as_slice()).unwrap_or_default();
         // blake3's comparison takes the same time whatever differs.
         if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(secret) {
-            return Err(TransferError::Usage("the token is not this server's".into()));
+            return Err(TransferError::Denied("the token is not this server's".into()));
         }
     }
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
-        return Err(TransferError::Usage(why.into()));
+        return Err(TransferError::Denied(why.into()));
     }
     let block = setup.options.block;
     if !(64 << 10..=64 << 20).contains(&block) {

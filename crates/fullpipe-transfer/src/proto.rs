@@ -35,6 +35,8 @@ pub enum Message {
     Refused {
         /// For a person.
         why: String,
+        /// [`fullpipe_path::ExitClass`]: the same mistake is the same code, whichever end finds it.
+        class: u8,
     },
     /// Either end: are you there?
     Ping {
@@ -136,6 +138,8 @@ pub enum Message {
         why: String,
         /// Whether it may go better the next time.
         again: bool,
+        /// As in [`Message::Refused`].
+        class: u8,
     },
     /// Receiver: send no faster than this, bit/s of payload, all streams together.
     Pace {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::error::TransferError;
+use fullpipe_path::Classified;
+
+use crate::error::{self, TransferError};
 use crate::proto::{self, Message};
 
 /// A guard even if another thread failed while it held the lock: what is behind these locks is counters
@@ -132,7 +134,8 @@ impl Session {
                 let again = error.again();
                 // Where the connection is what broke, nobody hears it.
                 if let Ok(mut out) = self.out.try_lock() {
-                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again });
+                    let class = error.class() as u8;
+                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again, class });
                 }
             }
             *state = State::Failed(Some(error));
@@ -187,10 +190,15 @@ impl Session {
                 let taken = match proto::receive(&mut *input) {
                     Ok(Message::Ping { n }) => session.send(&Message::Pong { n }).map(|()| false),
                     Ok(Message::Pong { .. }) => Ok(false),
-                    Ok(Message::Refused { why }) => Err(TransferError::Refused { peer: session.peer.clone(), why }),
-                    Ok(Message::Failed { why, again }) => {
-                        Err(TransferError::Remote { peer: session.peer.clone(), why, again })
+                    Ok(Message::Refused { why, class }) => {
+                        Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
                     }
+                    Ok(Message::Failed { why, again, class }) => Err(TransferError::Remote {
+                        peer: session.peer.clone(),
+                        why,
+                        again,
+                        class: error::class(class),
+                    }),
                     Ok(message @ (Message::Pace { .. } | Message::Seen(_) | Message::Sized(_))) => {
                         if let Some(take) = &*lock(&session.aside) {
                             take(message);

@@ -61,8 +61,8 @@ fn message(rng: &mut StdRng) -> Message {
         7 => Message::FileEnd { id: rng.random(), failed: None },
         8 => Message::AllSent { left: vec![], left_total: rng.random() },
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
-        10 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true },
-        _ => Message::Refused { why: String::new() },
+        10 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true, class: 7 },
+        _ => Message::Refused { why: String::new(), class: 0 },
     }
 }
 

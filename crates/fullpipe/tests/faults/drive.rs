@@ -1,0 +1,559 @@
+//! Carries a plan out, inside a guest: at end a, with a hand in every host of the path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::mount::{MsFlags, mount, umount};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime, clock_settime};
+use nix::unistd::Pid;
+
+use crate::host::Host;
+use crate::plan::{Fault, Plan, Trouble};
+use crate::relay::Relay;
+use crate::tree::{self, Seen, Tree};
+
+/// Virtual time after which a command that has not ended hangs.
+const HANG: Duration = Duration::from_secs(20 * 60);
+/// Virtual time after which a copy that has not succeeded never will.
+const NEVER: Duration = Duration::from_secs(2 * 3600);
+/// Port of control connections, and those of the streams behind it.
+const PORTS: std::ops::Range<u16> = 7412..7440;
+/// Address of end b.
+const B: [u8; 4] = [10, 0, 2, 1];
+/// What is copied, at the host that has it.
+const SOURCE: &str = "/space/source";
+/// Where it goes.
+const TARGET: &str = "/space/target";
+
+/// Something due at an instant.
+#[derive(Debug, Clone, PartialEq)]
+enum Due {
+    Fault(Fault),
+    StartServer,
+    Continue { server: bool },
+    MendLink,
+    Release,
+}
+
+impl Due {
+    /// Whether it ends a fault, and so happens in any case.
+    fn mends(&self) -> bool {
+        !matches!(self, Due::Fault(_))
+    }
+}
+
+/// How a command ended.
+#[derive(Debug)]
+struct Ended {
+    which: usize,
+    status: std::process::ExitStatus,
+}
+
+struct Stage {
+    plan: Plan,
+    program: PathBuf,
+    began: Instant,
+    a: Host,
+    b: Host,
+    d: Host,
+    relay: Option<Relay>,
+    server: Option<Child>,
+    servers: usize,
+    /// Commands that run, by number.
+    clients: BTreeMap<usize, Pid>,
+    started: usize,
+    /// Those that were killed, and by which signal.
+    killed: BTreeMap<usize, i32>,
+    ends: (mpsc::Sender<Ended>, mpsc::Receiver<Ended>),
+    agenda: Vec<(Instant, Due)>,
+    /// What each source file was at any time.
+    versions: BTreeMap<Vec<u8>, Vec<Seen>>,
+    /// What has gone wrong so far: it must explain how commands end.
+    seen: BTreeSet<&'static str>,
+    full: bool,
+    /// When each command started.
+    since: BTreeMap<usize, Instant>,
+    /// When a source file was last changed.
+    changed: BTreeMap<Vec<u8>, Instant>,
+    /// The last that copied everything.
+    succeeded: Option<usize>,
+}
+
+/// Runs the plan of a seed with this fullpipe.
+pub fn main(seed: u64, program: &str) -> ExitCode {
+    // A failure of any thread is one of the whole.
+    std::panic::set_hook(Box::new(|info| {
+        println!("{info}");
+        std::process::exit(1);
+    }));
+    let mut stage = Stage::new(Plan::new(seed), program.into());
+    stage.run();
+    ExitCode::SUCCESS
+}
+
+impl Stage {
+    fn new(plan: Plan, program: PathBuf) -> Stage {
+        println!("{}", plan.told());
+        Stage {
+            relay: plan.relay.then(|| Relay::start(PORTS, B, plan.seed)),
+            plan,
+            program,
+            began: Instant::now(),
+            a: Host::enter("a"),
+            b: Host::enter("b"),
+            d: Host::enter("d"),
+            server: None,
+            servers: 0,
+            clients: BTreeMap::new(),
+            started: 0,
+            killed: BTreeMap::new(),
+            ends: mpsc::channel(),
+            agenda: Vec::new(),
+            versions: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            full: false,
+            since: BTreeMap::new(),
+            changed: BTreeMap::new(),
+            succeeded: None,
+        }
+    }
+
+    fn source(&self) -> &Host {
+        if self.plan.push { &self.a } else { &self.b }
+    }
+
+    fn target(&self) -> &Host {
+        if self.plan.push { &self.b } else { &self.a }
+    }
+
+    fn say(&self, text: impl std::fmt::Display) {
+        println!("{:10.4} {text}", self.began.elapsed().as_secs_f64());
+    }
+
+    fn run(&mut self) {
+        self.prepare();
+        for faults in self.plan.rounds.clone() {
+            let now = Instant::now();
+            self.agenda.extend(faults.into_iter().map(|(at, fault)| (now + at, Due::Fault(fault))));
+            self.start_client();
+            self.until_clients_end();
+            self.agenda.retain(|(_, due)| due.mends());
+        }
+        self.say("from here on only what is broken is mended");
+        self.mend();
+        while !self.complete() {
+            assert!(self.began.elapsed() < NEVER, "the copy never succeeds");
+            self.sleep(Duration::from_secs(3));
+        }
+        self.say("done");
+    }
+
+    /// The trees, the server.
+    fn prepare(&mut self) {
+        let (nodes, seed) = (self.plan.tree.clone(), self.plan.seed);
+        self.source().run(move || tree::make(Path::new(SOURCE), &nodes, seed));
+        self.note_versions();
+        let room = self.plan.room.map(|part| (self.plan.bytes() as f64 * part) as u64);
+        self.full = room.is_some();
+        if self.full {
+            self.seen.insert("full");
+        }
+        self.target().run(move || {
+            fs::create_dir(TARGET).unwrap();
+            let options = format!("size={},mode=755", room.unwrap_or(400 << 20).max(64 << 10));
+            mount(Some("tmpfs"), TARGET, Some("tmpfs"), MsFlags::empty(), Some(options.as_str())).unwrap();
+        });
+        if let Some(i) = self.plan.unreadable {
+            self.seen.insert("unreadable");
+            let file = self.node_path(i);
+            // A regular file, says the kernel, and then refuses to read it.
+            self.source().run(move || {
+                let bad = "/sys/class/net/lo/phys_switch_id";
+                mount(Some(bad), &file, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+            });
+        }
+        self.link(self.plan.path);
+        if self.plan.path != Trouble::default() {
+            self.seen.insert("weather");
+        }
+        self.start_server();
+    }
+
+    fn node_path(&self, i: usize) -> PathBuf {
+        use std::os::unix::ffi::OsStrExt;
+        Path::new(SOURCE).join(std::ffi::OsStr::from_bytes(&self.plan.tree[i].name))
+    }
+
+    /// Sets what the path does to packets.
+    fn link(&self, trouble: Trouble) {
+        let percent = |p: f64| format!("{}%", p * 100.0);
+        let words = |loss: f64, more: &Trouble| {
+            let mut words: Vec<String> = vec!["loss".into(), percent(loss)];
+            // What overtakes needs something to overtake.
+            if more.reorder > 0.0 {
+                words.extend(["delay".into(), "1ms".into(), "reorder".into(), percent(more.reorder)]);
+            }
+            for (name, p) in [("duplicate", more.duplicate), ("corrupt", more.corrupt)] {
+                if p > 0.0 {
+                    words.extend([name.into(), percent(p)]);
+                }
+            }
+            words
+        };
+        let both = [("d1", words(trouble.loss, &trouble)), ("d0", words(trouble.loss_back, &Trouble::default()))];
+        self.d.run(move || {
+            for (link, words) in both {
+                let change = ["qdisc", "change", "dev", link, "root", "netem", "limit", "1000000"];
+                assert!(Command::new("tc").args(change).args(words).status().unwrap().success());
+            }
+        });
+    }
+
+    fn start_server(&mut self) {
+        self.servers += 1;
+        let mut command = Command::new(&self.program);
+        command.args(["serve", "--root", "/space", "--bind", "0.0.0.0", "--quiet", "--guest", "--data-ports"]);
+        command.arg(format!("{}-{}", PORTS.start + 1, PORTS.end - 1));
+        if self.plan.tls {
+            command.args(["--allow-plain", "--token-file", "/tmp/token"]);
+        } else {
+            command.arg("--insecure");
+        }
+        let errors = File::create(format!("/out/server.{}.err", self.servers)).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        self.server = Some(self.b.run(move || command.spawn().unwrap()));
+        // Nothing takes a program any virtual time but waiting.
+        self.sleep(Duration::from_millis(20));
+        if self.plan.tls {
+            let token = self.b.run(|| fs::read("/tmp/token").unwrap());
+            self.a.run(move || fs::write("/tmp/token", token).unwrap());
+        }
+    }
+
+    fn server_pid(&self) -> Option<Pid> {
+        self.server.as_ref().map(|child| Pid::from_raw(child.id() as i32))
+    }
+
+    fn check_server(&mut self) {
+        if let Some(server) = &mut self.server {
+            let ended = server.try_wait().unwrap();
+            assert!(ended.is_none(), "the server has ended by itself: {ended:?}; {}", errors("server", self.servers));
+        }
+    }
+
+    fn start_client(&mut self) {
+        self.check_server();
+        let which = self.started;
+        self.started += 1;
+        let host = if self.relay.is_some() { "127.0.0.1" } else { "b" };
+        let far = |path: &str| format!("fullpipe://{host}:{}{}", PORTS.start, path.strip_prefix("/space").unwrap());
+        let plan = &self.plan;
+        let mut command = Command::new(&self.program);
+        command.args(["cp", "-r", "-n", &plan.streams.to_string(), "--block", &format!("{}KiB", plan.block_kib)]);
+        command.args(["--stall", &format!("{}ms", plan.stall.as_millis())]).args(&plan.flags);
+        if plan.tls {
+            command.args(["--token-file", "/tmp/token"]);
+        } else {
+            command.arg("--insecure");
+        }
+        if plan.plain {
+            command.arg("--no-encrypt");
+        }
+        if plan.push {
+            command.args([SOURCE, &far(TARGET)]);
+        } else {
+            command.args([&far(SOURCE), TARGET]);
+        }
+        let output = |kind| File::create(format!("/out/client.{which}.{kind}")).unwrap();
+        command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err"));
+        let (told, pid) = mpsc::channel();
+        let done = self.ends.0.clone();
+        let a = self.a.clone();
+        std::thread::spawn(move || {
+            let mut child = a.run(move || command.spawn().unwrap());
+            told.send(Pid::from_raw(child.id() as i32)).unwrap();
+            let status = child.wait().unwrap();
+            // Nobody listens when all is over.
+            let _ = done.send(Ended { which, status });
+        });
+        self.clients.insert(which, pid.recv().unwrap());
+        self.since.insert(which, Instant::now());
+        self.say(format_args!("command {which} starts"));
+    }
+
+    /// Lets time pass, and what is due in it happen.
+    fn sleep(&mut self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            self.step(until);
+        }
+    }
+
+    fn until_clients_end(&mut self) {
+        let since = Instant::now();
+        while !self.clients.is_empty() {
+            if since.elapsed() > HANG {
+                let stacks: Vec<String> = self.clients.values().chain(&self.server_pid()).map(|pid| stacks(*pid)).collect();
+                panic!("commands {:?} hang:\n{}", self.clients, stacks.join("\n"));
+            }
+            self.step(since + HANG + Duration::from_secs(1));
+        }
+    }
+
+    /// Waits for the next thing, at most until an instant, and deals with it.
+    fn step(&mut self, until: Instant) {
+        let next = self.agenda.iter().map(|(at, _)| *at).min().unwrap_or(until).min(until);
+        match self.ends.1.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            Ok(ended) => self.ended(&ended),
+            Err(_) => {
+                let now = Instant::now();
+                self.agenda.sort_by_key(|(at, _)| *at);
+                while self.agenda.first().is_some_and(|(at, _)| *at <= now) {
+                    let (_, due) = self.agenda.remove(0);
+                    self.happen(due);
+                }
+            }
+        }
+    }
+
+    fn later(&mut self, after: Duration, due: Due) {
+        self.agenda.push((Instant::now() + after, due));
+    }
+
+    fn happen(&mut self, due: Due) {
+        self.say(format_args!("{due:?}"));
+        let signal = |pid: Option<Pid>, signal| {
+            if let Some(pid) = pid {
+                // It may have ended just now.
+                let _ = kill(pid, signal);
+            }
+        };
+        let client = self.clients.iter().next().map(|(which, pid)| (*which, *pid));
+        let fault = match due {
+            Due::StartServer => return self.start_server(),
+            Due::Continue { server: true } => return signal(self.server_pid(), Signal::SIGCONT),
+            Due::Continue { server: false } => {
+                return self.clients.values().for_each(|pid| signal(Some(*pid), Signal::SIGCONT));
+            }
+            Due::MendLink => return self.link(self.plan.path),
+            Due::Release => return self.relay.iter().for_each(|relay| relay.hold(false)),
+            Due::Fault(fault) => fault,
+        };
+        match fault {
+            Fault::KillClient => {
+                if let Some((which, pid)) = client {
+                    self.killed.insert(which, 9);
+                    signal(Some(pid), Signal::SIGKILL);
+                }
+            }
+            Fault::Interrupt => {
+                self.seen.insert("interrupt");
+                signal(client.map(|(_, pid)| pid), Signal::SIGINT);
+            }
+            Fault::KillServer(down) => {
+                self.seen.insert("server");
+                if let Some(mut server) = self.server.take() {
+                    server.kill().unwrap();
+                    server.wait().unwrap();
+                    self.check_target();
+                    self.later(down, Due::StartServer);
+                }
+            }
+            Fault::PauseClient(time) => {
+                self.seen.insert("pause");
+                signal(client.map(|(_, pid)| pid), Signal::SIGSTOP);
+                self.later(time, Due::Continue { server: false });
+            }
+            Fault::PauseServer(time) => {
+                self.seen.insert("pause");
+                signal(self.server_pid(), Signal::SIGSTOP);
+                self.later(time, Due::Continue { server: true });
+            }
+            Fault::Clock(seconds) => {
+                let now = clock_gettime(ClockId::CLOCK_REALTIME).unwrap();
+                let then = TimeSpec::new(now.tv_sec() + seconds, now.tv_nsec());
+                clock_settime(ClockId::CLOCK_REALTIME, then).unwrap();
+            }
+            Fault::Twice => {
+                self.seen.insert("twice");
+                self.start_client();
+            }
+            Fault::Link(trouble, time) => {
+                self.seen.insert("link");
+                self.link(trouble);
+                if let Some(time) = time {
+                    self.later(time, Due::MendLink);
+                }
+            }
+            Fault::Change(i, how) => {
+                self.seen.insert("change");
+                let (node, number) = (self.plan.tree[i].clone(), self.plan.seed ^ self.began.elapsed().as_nanos() as u64);
+                self.source().run(move || tree::change(Path::new(SOURCE), &node, how, number));
+                self.note_versions();
+            }
+            Fault::Flip { control, back } => {
+                self.seen.insert("flip");
+                self.relay.iter().for_each(|relay| relay.flip(control, back));
+            }
+            Fault::Hold(time) => {
+                self.seen.insert("hold");
+                self.relay.iter().for_each(|relay| relay.hold(true));
+                self.later(time, Due::Release);
+            }
+            Fault::Reset => {
+                self.seen.insert("reset");
+                self.relay.iter().for_each(Relay::reset);
+            }
+        }
+    }
+
+    /// What would stay broken for good is mended; what is mended by itself is waited for.
+    fn mend(&mut self) {
+        if !self.agenda.iter().any(|(_, due)| *due == Due::MendLink) {
+            self.link(self.plan.path);
+        }
+        if let Some(i) = self.plan.unreadable {
+            let file = self.node_path(i);
+            self.source().run(move || umount(&file).unwrap());
+        }
+        if self.full {
+            self.target().run(|| {
+                mount(None::<&str>, TARGET, None::<&str>, MsFlags::MS_REMOUNT, Some("size=400m")).unwrap();
+            });
+        }
+    }
+
+    /// Runs the command once more; says whether that was all.
+    fn complete(&mut self) -> bool {
+        self.start_client();
+        let which = self.started - 1;
+        self.until_clients_end();
+        self.succeeded == Some(which)
+    }
+
+    // What must hold
+
+    fn ended(&mut self, ended: &Ended) {
+        use std::os::unix::process::ExitStatusExt;
+        let which = ended.which;
+        self.clients.remove(&which);
+        let said = errors("client", which);
+        self.say(format_args!("command {which}: {}; {said}", ended.status));
+        assert!(!said.contains("panicked"), "{said}");
+        match (ended.status.code(), ended.status.signal()) {
+            (Some(0), _) => self.succeeded(which),
+            (Some(code), _) => {
+                assert!(said.contains("error: "), "it failed without a word");
+                let may = |kinds: &[&str]| kinds.iter().any(|kind| self.seen.contains(kind));
+                const PATH: [&str; 7] = ["link", "pause", "hold", "reset", "flip", "server", "weather"];
+                let explained = match code {
+                    1 => may(&["change", "unreadable"]) || may(&PATH),
+                    3 => may(&["twice"]) || may(&PATH),
+                    4 => may(&["twice", "full"]) || may(&PATH),
+                    5 => may(&["full"]),
+                    130 => may(&["interrupt"]),
+                    _ => false,
+                };
+                assert!(explained, "nothing that happened explains it");
+            }
+            (None, Some(signal)) if self.killed.get(&which) == Some(&signal) => {}
+            // Before it has begun to listen for signals.
+            (None, Some(2)) if self.seen.contains("interrupt") => {}
+            _ => panic!("it ended by a signal that nobody sent"),
+        }
+        self.check_target();
+        self.check_server();
+    }
+
+    /// Adds what the source is now to what it was.
+    fn note_versions(&mut self) {
+        let now = self.source().run(|| tree::look(Path::new(SOURCE)));
+        let gone: Vec<Vec<u8>> = self.versions.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+        for name in gone {
+            self.changed.insert(name, Instant::now());
+        }
+        for (name, seen) in now {
+            let known = self.versions.entry(name.clone()).or_default();
+            if known.last() != Some(&seen) {
+                known.push(seen);
+                self.changed.insert(name, Instant::now());
+            }
+        }
+    }
+
+    /// Under every final name is all of a file that the source once was.
+    fn check_target(&self) -> Tree {
+        let target = self.target().run(|| tree::look(Path::new(TARGET)));
+        for (name, seen) in &target {
+            if is_ours(name) || name.is_empty() {
+                continue;
+            }
+            let below = below_top(name);
+            let known = below.and_then(|below| self.versions.get(below)).map_or(&[][..], Vec::as_slice);
+            let fine = match seen {
+                // Its permissions and time come last.
+                Seen::Folder { .. } => known.iter().any(|version| matches!(version, Seen::Folder { .. })),
+                seen => known.contains(seen),
+            };
+            assert!(fine, "a wrong file under the name {}: {seen:?}; it should be one of {known:?}", name.escape_ascii());
+        }
+        target
+    }
+
+    /// A command says that all is copied.
+    fn succeeded(&mut self, which: usize) {
+        let target = self.check_target();
+        let source = self.source().run(|| tree::look(Path::new(SOURCE)));
+        let alone = self.clients.is_empty();
+        let since = self.since[&which];
+        for (name, seen) in source {
+            let at_rest = self.changed.get(&name).is_none_or(|changed| *changed < since);
+            let is_folder = matches!(seen, Seen::Folder { .. });
+            if !at_rest || (is_folder && !alone) {
+                continue;
+            }
+            let whole = if name.is_empty() { b"source".to_vec() } else { [b"source/", name.as_slice()].concat() };
+            let there = target.get(&whole);
+            assert!(there == Some(&seen), "{} should be {seen:?}, is {there:?}", name.escape_ascii());
+        }
+        if alone {
+            let left: Vec<String> = target.keys().filter(|n| is_ours(n)).map(|n| n.escape_ascii().to_string()).collect();
+            assert!(left.is_empty(), "it left {left:?} behind");
+        }
+        self.succeeded = Some(which);
+    }
+}
+
+/// A file of fullpipe's own, not yet under its final name.
+fn is_ours(name: &[u8]) -> bool {
+    name.rsplit(|b| *b == b'/').next().is_some_and(|last| last.starts_with(b".fullpipe."))
+}
+
+/// A name in the target as one in the source.
+fn below_top(name: &[u8]) -> Option<&[u8]> {
+    match name.strip_prefix(b"source")? {
+        b"" => Some(b""),
+        rest => rest.strip_prefix(b"/"),
+    }
+}
+
+/// What a program said on standard error.
+fn errors(kind: &str, number: usize) -> String {
+    let text = fs::read(format!("/out/{kind}.{number}.err")).unwrap_or_default();
+    String::from_utf8_lossy(&text).trim().replace('\n', " | ")
+}
+
+/// Where the threads of a process wait.
+fn stacks(pid: Pid) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten().map(|entry| {
+        let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default().trim().to_owned();
+        format!("{pid}: {} in {} ({})", read("comm"), read("wchan"), read("syscall"))
+    });
+    tasks.collect::<Vec<_>>().join("\n")
+}
