@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -349,7 +350,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let mine = match &order.way {
         Way::Push(sources, target) => Mine::Send(far::places(&here, sources)?, Task::Push(target.clone())),
         Way::Pull(sources, target) => {
-            Mine::Receive(Box::new(far::destination(&here, target)?), Task::Pull(sources.clone()))
+            Mine::Receive(Box::new(far::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?), Task::Pull(sources.clone()))
         }
     };
     let sends = matches!(mine, Mine::Send(..));
@@ -380,7 +381,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let ended = session.clone();
     let mut tick = || {
         show(&seen);
-        if interrupted.load(std::sync::atomic::Ordering::SeqCst) {
+        if interrupted.load(Ordering::SeqCst) {
             ended.fail(TransferError::Interrupted);
         }
     };

@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fullpipe_path::{Classified, Transport};
 use rand::RngExt;
@@ -59,7 +60,7 @@ pub struct FarOptions {
     pub most_streams: u16,
 }
 
-/// Serves one client over a control connection.
+/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen.
 ///
 /// # Errors
 /// The transfer's; the client has been told.
@@ -68,8 +69,11 @@ pub fn serve(
     output: Box<dyn Write + Send>,
     peer: String,
     options: &FarOptions,
+    line: Option<OwnedFd>,
 ) -> Result<Outcome, TransferError> {
-    serve_session(&Session::new(peer, output), input, options, &|| Ok(()))
+    let session = Session::new(peer, output);
+    session.heard_on(line);
+    serve_session(&session, input, options, &|| Ok(()))
 }
 
 /// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
@@ -122,6 +126,7 @@ pub fn serve_socket(
     let options = FarOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
+    session.heard_on(again.try_clone().ok().map(OwnedFd::from));
     serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost))
 }
 
@@ -160,7 +165,7 @@ fn prepare(
     };
     check(&setup, options)?;
     let role = match &setup.task {
-        Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target)?)),
+        Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target, &|| session.is_gone())?)),
         // The client goes when it has seen enough.
         Task::Look => Role::Send(Vec::new()),
         Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
@@ -386,22 +391,15 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), crate::send::why(&e))))
 }
 
-/// A destination as typed, opened and locked. Where the same process comes again after its connection
-/// broke, its former far end may still hold the lock for a moment.
+/// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
 ///
 /// # Errors
 /// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
-pub fn destination(realm: &Realm, target: &Target) -> Result<Destination, TransferError> {
-    let deadline = Instant::now() + Duration::from_secs(5);
-    loop {
-        match open_destination(realm, target) {
-            Err(TransferError::Busy(_)) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(200)),
-            other => return other,
-        }
-    }
-}
-
-fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, TransferError> {
+pub fn destination(
+    realm: &Realm,
+    target: &Target,
+    gone: &dyn Fn() -> bool,
+) -> Result<Destination, TransferError> {
     let shown = printable(&target.path);
     let is_folder_needed = target.folder || target.content;
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
@@ -456,5 +454,5 @@ fn open_destination(realm: &Realm, target: &Target) -> Result<Destination, Trans
     let root = root.map_err(local(format!("cannot open {shown}")))?;
     // Nothing of what comes may leave the folder that was named.
     let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
-    Destination::open(root, rename, target.transfer, &shown)
+    Destination::open(root, rename, target, &shown, gone)
 }

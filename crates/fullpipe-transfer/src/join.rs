@@ -106,6 +106,9 @@ pub(crate) fn accept(
         let mut callers = 0;
         while joined.iter().any(Option::is_none) {
             let left = deadline.saturating_duration_since(Instant::now());
+            if session.is_gone() {
+                return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
+            }
             if left.is_zero() || session.is_over() || callers > 4 * usize::from(n) + 64 {
                 let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
                 return Err(session.lost("waiting for the streams", why));

@@ -7,14 +7,17 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::item::{Extent, Meta, Name};
 use crate::proto::DIGEST;
 
-/// First bytes of the file, the format's version included.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-01";
+/// First bytes of the file, the format's version included. Behind them stands who holds it.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-02";
+/// Bytes before the first record.
+const HEAD: u64 = MAGIC.len() as u64 + 8;
 /// Longest record.
 const LONGEST: usize = 1 << 16;
 
@@ -137,7 +140,11 @@ pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<
     if &magic != MAGIC {
         return Ok(0);
     }
-    let mut good = MAGIC.len() as u64;
+    match from.read_exact(&mut [0; 8]) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+        other => other?,
+    }
+    let mut good = HEAD;
     let mut content = Vec::new();
     loop {
         let mut head = [0; 8];
@@ -173,20 +180,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Takes over a file, which the caller has locked: what is whole in it is replayed, the rest cut off.
+    /// Takes over a file, which the caller has locked, for a process ([`crate::proto::Target::process`]):
+    /// what is whole in it is replayed, the rest cut off.
     ///
     /// # Errors
     /// The file system's.
-    pub fn open(mut file: File) -> io::Result<(Journal, Past)> {
+    pub fn open(mut file: File, process: u64) -> io::Result<(Journal, Past)> {
         let mut past = Past::default();
         file.seek(SeekFrom::Start(0))?;
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
         if good == 0 {
             file.set_len(0)?;
-            file.seek(SeekFrom::Start(0))?;
-            file.write_all(MAGIC)?;
-            good = MAGIC.len() as u64;
+            file.write_all_at(MAGIC, 0)?;
+            good = HEAD;
         }
+        file.write_all_at(&process.to_le_bytes(), MAGIC.len() as u64)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
         Ok((Journal { file, buffer: Vec::new(), useful: !past.is_empty() }, past))
@@ -205,6 +213,13 @@ impl Journal {
         } else {
             Ok(())
         }
+    }
+
+    /// The process that holds a journal, as far as it can be read.
+    pub fn holder(file: &File) -> Option<u64> {
+        let mut process = [0; 8];
+        file.read_exact_at(&mut process, MAGIC.len() as u64).ok()?;
+        Some(u64::from_le_bytes(process))
     }
 
     /// Whether nothing was ever finished.
@@ -246,7 +261,7 @@ mod tests {
 
     fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let (mut journal, past) = Journal::open(file.reopen().unwrap()).unwrap();
+        let (mut journal, past) = Journal::open(file.reopen().unwrap(), 7).unwrap();
         assert!(past.is_empty());
         for record in records {
             journal.add(record).unwrap();
@@ -257,7 +272,7 @@ mod tests {
     }
 
     fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
-        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap()).unwrap()
+        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 7).unwrap()
     }
 
     #[test]

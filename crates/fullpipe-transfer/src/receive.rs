@@ -44,6 +44,7 @@ pub struct Receiver {
     root: Root,
     rename: Option<Vec<u8>>,
     transfer: u64,
+    process: u64,
     journal: Mutex<Journal>,
     journal_name: PathBuf,
     past: Past,
@@ -102,6 +103,7 @@ impl Receiver {
             root: to.root,
             rename: to.rename,
             transfer: to.transfer,
+            process: to.process,
             journal: Mutex::new(to.journal),
             journal_name: to.journal_name,
             past: to.past,
@@ -170,6 +172,19 @@ impl Receiver {
         lock(&self.lock).take();
     }
 
+    /// Lets the process go on that holds this destination and has come again: of the connection that it
+    /// has lost, this end may hear nothing for long.
+    fn look_for_request(&self) {
+        use std::os::unix::fs::FileExt;
+        let how = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_NOFOLLOW;
+        let Ok(file) = self.root.open_at(&destination::request(self.transfer), how, 0).map(File::from) else { return };
+        let mut process = [0; 8];
+        if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
+            let why = io::Error::new(io::ErrorKind::ConnectionAborted, "it has connected anew");
+            self.session.fail(self.session.lost("receiving", why));
+        }
+    }
+
     /// Tells the sender, and the journal, how far it is.
     pub fn tell_progress(&self) {
         let bytes = self.counters.done_bytes.load(Ordering::Relaxed);
@@ -177,6 +192,7 @@ impl Receiver {
         if !self.session.is_over() {
             self.check(self.session.send(&Message::Progress { bytes, files, times: self.counters.times() }));
             self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
+            self.look_for_request();
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Session {
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
     /// Whoever takes the messages that are about sizing, not about files.
     aside: Mutex<Option<Aside>>,
+    /// What the peer is heard on.
+    line: Mutex<Option<OwnedFd>>,
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
@@ -64,9 +67,26 @@ impl Session {
             sockets: Mutex::default(),
             alarms: Mutex::default(),
             aside: Mutex::default(),
+            line: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
         })
+    }
+
+    /// Tells what the peer is heard on, for [`Session::is_gone`].
+    pub(crate) fn heard_on(&self, line: Option<OwnedFd>) {
+        *lock(&self.line) = line;
+    }
+
+    /// Whether the peer has closed its connection, without reading what it may have said before.
+    pub(crate) fn is_gone(&self) -> bool {
+        use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+        let line = lock(&self.line);
+        let Some(line) = &*line else { return false };
+        let closed = PollFlags::from_bits_retain(libc::POLLRDHUP);
+        let mut fds = [PollFd::new(line.as_fd(), closed)];
+        let ends = closed | PollFlags::POLLHUP | PollFlags::POLLERR;
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0) && fds[0].revents().is_some_and(|e| e.intersects(ends))
     }
 
     /// Shuts this down too when the transfer fails.

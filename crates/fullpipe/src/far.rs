@@ -52,10 +52,11 @@ pub fn run(args: Args) -> Result {
         plain_streams: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
     };
+    let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
     let mut output = std::io::stdout();
     let greeted = output.write_all(far::READY).and_then(|()| output.flush());
     greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
-    match far::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options) {
+    match far::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
         // The client says it; here it would be said twice.
         Err(TransferError::Interrupted) | Ok(_) => Ok(()),
         Err(error) => {

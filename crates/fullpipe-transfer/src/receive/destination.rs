@@ -2,14 +2,16 @@
 
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
 use crate::journal::{Journal, Past};
+use crate::proto::Target;
 
 /// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind.
 pub struct Destination(pub(super) Option<Parts>);
@@ -22,28 +24,73 @@ pub(super) struct Parts {
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
     pub(super) transfer: u64,
+    pub(super) process: u64,
     pub(super) lock: Flock<File>,
 }
 
+/// How long a destination that another process writes to is waited for: it may be about to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long one is that this very process held before its connection broke. Its far end is asked to let go,
+/// and looks for that whenever it tells how far it is.
+const MINE: Duration = Duration::from_secs(20);
+
+/// What asks the holder of a destination to let go: the number of the process that has come again.
+pub(super) fn request(transfer: u64) -> PathBuf {
+    PathBuf::from(format!(".fullpipe.{transfer:016x}.next"))
+}
+
+/// Takes the lock, if nobody else has it; else tells which process that is.
+fn lock(file: File) -> Result<Flock<File>, Option<u64>> {
+    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| Journal::holder(&file))?;
+    // The one that held it has finished and removed it: this is nobody's any more.
+    if lock.metadata().is_ok_and(|file| file.nlink() == 0) { Err(None) } else { Ok(lock) }
+}
+
 impl Destination {
-    /// Takes a folder; `rename` is what the top of what comes is called there.
+    /// Takes a folder; `rename` is what the top of what comes is called there. `gone`: nobody waits for it
+    /// any more.
     ///
     /// # Errors
     /// It cannot be written to, or another transfer of the same kind does.
-    pub fn open(root: Root, rename: Option<Vec<u8>>, transfer: u64, shown: &str) -> Result<Destination, TransferError> {
+    pub fn open(
+        root: Root,
+        rename: Option<Vec<u8>>,
+        target: &Target,
+        shown: &str,
+        gone: &dyn Fn() -> bool,
+    ) -> Result<Destination, TransferError> {
+        let Target { transfer, process, .. } = *target;
         let journal_name = PathBuf::from(format!(".fullpipe.{transfer:016x}.journal"));
-        let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
-        let file = root.open_at(&journal_name, how, 0o600).map(File::from);
-        let file = file.map_err(local(format!("cannot write to {shown}")))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock);
-        let lock = lock.map_err(|_| TransferError::Busy(shown.to_owned()))?;
-        // The one that held it has finished and removed it: this is nobody's any more.
-        if lock.metadata().is_ok_and(|file| file.nlink() == 0) {
-            return Err(TransferError::Busy(shown.to_owned()));
+        let failed = || local(format!("cannot write to {shown}"));
+        let begin = Instant::now();
+        let mut asked = false;
+        let lock = loop {
+            let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
+            let file = root.open_at(&journal_name, how, 0o600).map(File::from).map_err(failed())?;
+            let holder = match lock(file) {
+                Ok(lock) => break lock,
+                Err(holder) => holder,
+            };
+            if holder == Some(process) && !asked {
+                let how = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW;
+                let file = root.open_at(&request(transfer), how, 0o600).map(File::from).map_err(failed())?;
+                file.write_all_at(&process.to_le_bytes(), 0).map_err(failed())?;
+                asked = true;
+            }
+            if gone() || begin.elapsed() > if asked { MINE } else { PATIENCE } {
+                if asked {
+                    let _ = files::remove(&root, &request(transfer));
+                }
+                return Err(TransferError::Busy(shown.to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        if asked {
+            files::remove(&root, &request(transfer)).map_err(failed())?;
         }
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
-        let (journal, past) = Journal::open(kept).map_err(local("reading the journal"))?;
-        Ok(Destination(Some(Parts { root, rename, journal, journal_name, past, transfer, lock })))
+        let (journal, past) = Journal::open(kept, process).map_err(local("reading the journal"))?;
+        Ok(Destination(Some(Parts { root, rename, journal, journal_name, past, transfer, process, lock })))
     }
 
     /// Whether an earlier attempt has left something.

@@ -1,5 +1,6 @@
 //! Folders, links, and the end of it all.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -77,6 +78,7 @@ impl Receiver {
         };
         // What is left may go better the next time, and then what is done need not be sent again.
         if left_here + lock(&self.end).left_total == 0 {
+            let _ = files::remove(self.root.as_fd(), &super::destination::request(self.transfer));
             files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
         } else {
             lock(&self.journal).flush().map_err(local("writing the journal"))?;
@@ -115,7 +117,8 @@ impl Receiver {
     }
 
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
-        let mut closed = Vec::new();
+        // What an earlier attempt has said of a folder may be out of date. Those below come behind those above.
+        let mut closed = BTreeMap::new();
         let mut failed = Vec::new();
         let mut dress = |name: Name, meta: &Meta| {
             let done = self.named(&name).and_then(|name| {
@@ -129,12 +132,15 @@ impl Receiver {
         lock(&self.journal)
             .records(|record| match record {
                 // One that its owner may not enter is closed when all below it is done.
-                Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => dress(name, &meta),
-                Record::Folder { name, meta } => closed.push((name, meta)),
+                Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => {
+                    closed.remove(name.bytes());
+                    dress(name, &meta);
+                }
+                Record::Folder { name, meta } => drop(closed.insert(name.bytes().to_vec(), (name, meta))),
                 _ => {}
             })
             .map_err(local("reading the journal"))?;
-        for (name, meta) in closed.into_iter().rev() {
+        for (name, meta) in closed.into_values().rev() {
             dress(name, &meta);
         }
         failed.into_iter().try_for_each(|(name, e)| self.leave(name.bytes(), &e))

@@ -392,6 +392,8 @@ impl Stage {
                     self.later(time, Due::MendLink);
                 }
             }
+            // One that lies below another file system's cannot be changed.
+            Fault::Change(i, _) if self.plan.unreadable == Some(i) => {}
             Fault::Change(i, how) => {
                 self.seen.insert("change");
                 let (node, number) =
