@@ -349,9 +349,10 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let here = Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?);
     let mine = match &order.way {
         Way::Push(sources, target) => Mine::Send(far::places(&here, sources)?, Task::Push(target.clone())),
-        Way::Pull(sources, target) => {
-            Mine::Receive(Box::new(far::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?), Task::Pull(sources.clone()))
-        }
+        Way::Pull(sources, target) => Mine::Receive(
+            Box::new(far::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?),
+            Task::Pull(sources.clone()),
+        ),
     };
     let sends = matches!(mine, Mine::Send(..));
     let mut line = dial(order.endpoint)?;

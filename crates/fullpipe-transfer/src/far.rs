@@ -395,11 +395,7 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
 ///
 /// # Errors
 /// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
-pub fn destination(
-    realm: &Realm,
-    target: &Target,
-    gone: &dyn Fn() -> bool,
-) -> Result<Destination, TransferError> {
+pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
     let shown = printable(&target.path);
     let is_folder_needed = target.folder || target.content;
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
