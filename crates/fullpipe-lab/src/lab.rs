@@ -216,8 +216,10 @@ impl Lab {
             sample: Time(100_000_000),
             until: None,
         };
-        let held = job.path.bdp() + job.path.queue.0;
-        let done = self.run_in(memory(&job) + COPY + held * 2, &job, limit, progress)?;
+        // Pages of the source that are in flight stay in memory, and slow start may send several times what
+        // the path holds. Memory that is not touched costs nothing.
+        let held = (job.path.bdp() + job.path.queue.0) * 8;
+        let done = self.run_in(memory(&job) + COPY + held, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
         let code = match done.report.programs.get(1).map(|report| &report.ended) {
             Some(Ended::Exit(code)) => *code,
@@ -237,8 +239,7 @@ impl Lab {
     }
 }
 
-/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written; besides
-/// those of the source that are in flight.
+/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written.
 const COPY: u64 = 768 << 20;
 
 /// An error of the first program that failed and was not asked to end; of the one that was waited for
