@@ -223,7 +223,7 @@ fn far_ends_that_cannot_be_reached() {
     let words = [READY, &proto::pack(&Message::Hello(hello)).unwrap()].concat();
     fs::write(host.file("hello"), words).unwrap();
     let newer = host.script("newer", &format!("cat {}; sleep 1", host.file("hello").display()));
-    fails(&|cp| cp.far_program(&newer), "far", 4, "far has fullpipe 9.9.9 (protocol 2), this is");
+    fails(&|cp| cp.far_program(&newer), "far", 4, "far has fullpipe 9.9.9 (protocol 3), this is");
     fs::write(host.file("garbage"), [READY, &bytes(5000, 1)].concat()).unwrap();
     let garbage = host.script("garbage", &format!("cat {}; sleep 1", host.file("garbage").display()));
     fails(&|cp| cp.far_program(&garbage), "far", 4, "far");
