@@ -48,7 +48,7 @@ pub struct Receiver {
     journal: Mutex<Journal>,
     journal_name: PathBuf,
     past: Past,
-    /// Blocks of earlier attempts that are what they were, by [`Version::key`].
+    /// Blocks of earlier attempts that are what they were, by [`crate::journal::Version::key`].
     kept: Mutex<HashMap<u64, u64>>,
     large: Mutex<HashMap<u64, Slot>>,
     /// The sender's last words on files of which no block has come yet: the control connection is faster.

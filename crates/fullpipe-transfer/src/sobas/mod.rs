@@ -1,8 +1,8 @@
 //! Socket buffers that size themselves: the shell of [`fullpipe_sobas`], which decides.
 //!
-//! The controller runs at the receiving end ([`judge`]), which knows what arrives. The sending end ([`answer`])
+//! The controller runs at the receiving end (`judge`), which knows what arrives. The sending end (`answer`)
 //! echoes its probes, sends packet trains when asked, says what TCP has sent again, and paces its streams.
-//! Probes and trains are UDP beside the streams ([`wire`], [`udp`]); everything else goes over the control
+//! Probes and trains are UDP beside the streams (`wire`, `udp`); everything else goes over the control
 //! connection. Where UDP does not pass, TCP's own round-trip times serve as probes and there are no trains.
 
 mod actuate;
