@@ -19,6 +19,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the control connection was doing when it broke.
+const WAITING: &str = "waiting for its word";
+/// How long a reason may take to arrive after the streams have broken.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 enum State {
     Running,
     Finished,
@@ -142,6 +147,10 @@ impl Session {
 
     /// Ends the transfer with an error, unless it has ended before.
     pub fn fail(&self, error: TransferError) {
+        // An end that gives up closes its streams and says why: its word may be just behind.
+        if matches!(&error, TransferError::Lost { doing, .. } if *doing != WAITING) {
+            self.sleep(LAST_WORD);
+        }
         {
             let mut state = lock(&self.state);
             if !matches!(*state, State::Running) {
@@ -225,7 +234,7 @@ impl Session {
                         Ok(false)
                     }
                     Ok(message) => handler.handle(message),
-                    Err(e) => Err(session.lost("waiting for its word", e)),
+                    Err(e) => Err(session.lost(WAITING, e)),
                 };
                 match taken {
                     Ok(false) => {}
