@@ -11,8 +11,9 @@ use fullpipe_net::{NetError, Seen};
 use fullpipe_path::{ExitClass, Transport};
 
 use crate::error::{self, Left, TransferError, system};
-use crate::far::{self, Realm};
+use crate::far;
 use crate::join::{self, JOIN};
+use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
 use crate::secure::{self, Fingerprint, Guard};
 use crate::send::Counters;
@@ -348,9 +349,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // What is wrong here is said before anyone is called.
     let here = Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?);
     let mine = match &order.way {
-        Way::Push(sources, target) => Mine::Send(far::places(&here, sources)?, Task::Push(target.clone())),
+        Way::Push(sources, target) => Mine::Send(place::places(&here, sources)?, Task::Push(target.clone())),
         Way::Pull(sources, target) => Mine::Receive(
-            Box::new(far::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?),
+            Box::new(place::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?),
             Task::Pull(sources.clone()),
         ),
     };

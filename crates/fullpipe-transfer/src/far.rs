@@ -3,8 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +11,10 @@ use rand::RngExt;
 
 use fullpipe_net::Seen;
 
-use crate::error::{Left, TransferError, local};
-use crate::files::Root;
-use crate::item::{Name, printable};
+use crate::error::{Left, TransferError};
 use crate::join;
-use crate::proto::{self, Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::place::{self, Realm};
+use crate::proto::{self, Connect, Message, Options, Setup, Summary, Task};
 use crate::receive::Receiver;
 use crate::secure::{Guard, Identity};
 use crate::send::{Counters, Sender};
@@ -33,15 +30,6 @@ pub const READY: &[u8] = b"\0fullpipe far end\0";
 
 /// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
 pub const PLAIN: u8 = b'T';
-
-/// Where a far end lets its clients work.
-#[derive(Debug, Clone)]
-pub enum Realm {
-    /// Wherever its user may; relative names start at this folder.
-    User(PathBuf),
-    /// Below this folder.
-    Below(PathBuf),
-}
 
 /// How a far end serves.
 #[derive(Debug, Clone)]
@@ -165,10 +153,12 @@ fn prepare(
     };
     check(&setup, options)?;
     let role = match &setup.task {
-        Task::Push(target) => Role::Receive(Box::new(destination(&options.realm, target, &|| session.is_gone())?)),
+        Task::Push(target) => {
+            Role::Receive(Box::new(place::destination(&options.realm, target, &|| session.is_gone())?))
+        }
         // The client goes when it has seen enough.
         Task::Look => Role::Send(Vec::new()),
-        Task::Pull(paths) => Role::Send(places(&options.realm, paths)?),
+        Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
     let connect: Connect = loop {
         match hear(session, input)? {
@@ -309,146 +299,4 @@ pub(crate) fn send(
     let _ = trace.as_ref().map(|trace| trace.tell(session));
     let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
-}
-
-/// A name as typed, as the far end's user means it.
-fn resolve(path: &[u8], base: &Path) -> PathBuf {
-    let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
-    match path {
-        b"~" | b"" => home(),
-        [b'~', b'/', rest @ ..] => home().join(std::ffi::OsStr::from_bytes(rest)),
-        _ => base.join(std::ffi::OsStr::from_bytes(path)),
-    }
-}
-
-/// A name below a server's folder: what leads out of it is refused here, and by the kernel later.
-fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
-    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
-    if parts.is_empty() {
-        return Ok(None);
-    }
-    let name = Name::try_from(parts.join(&b'/'));
-    name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
-}
-
-/// Sources as typed, no two of which would have the same name at the other end.
-///
-/// # Errors
-/// As with [`place`]; or two have the same name.
-pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
-    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
-    let mut known = std::collections::HashSet::new();
-    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
-        None => Ok(places),
-        Some(top) => {
-            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
-        }
-    }
-}
-
-/// A source as typed.
-///
-/// # Errors
-/// It leads out of the realm, or its folder cannot be opened.
-pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
-    let trimmed = path.iter().rposition(|b| *b != b'/').map_or(&b""[..], |end| &path[..=end]);
-    let last = trimmed.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    let plain = !matches!(last, b"" | b"." | b".." | b"~");
-    let top = if plain { Name::try_from(last.to_vec()).ok() } else { None };
-    let failed = |e: std::io::Error| match e.raw_os_error() {
-        // As where the folder is there, and the file in it is not.
-        Some(libc::ENOENT | libc::ENOTDIR) => {
-            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
-        }
-        _ => local(format!("cannot open {}", printable(path)))(e),
-    };
-    match realm {
-        Realm::User(base) => {
-            let whole = resolve(path, base);
-            let (folder, rest) = if plain {
-                (
-                    whole.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
-                    PathBuf::from(std::ffi::OsStr::from_bytes(last)),
-                )
-            } else {
-                (whole, PathBuf::new())
-            };
-            let root = Root::open(&folder, false).map_err(failed)?;
-            exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top })
-        }
-        Realm::Below(base) => {
-            let root = Root::open(base, true).map_err(failed)?;
-            let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
-            exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top })
-        }
-    }
-}
-
-fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
-    let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
-    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), crate::send::why(&e))))
-}
-
-/// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
-///
-/// # Errors
-/// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
-pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
-    let shown = printable(&target.path);
-    let is_folder_needed = target.folder || target.content;
-    let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
-    let (root, rename) = match realm {
-        Realm::User(base) => {
-            let path = resolve(&target.path, base);
-            if path.is_dir() {
-                (Root::open(&path, false), None)
-            } else if is_folder_needed {
-                if path.exists() {
-                    return Err(wrong("a file stands where a folder is needed"));
-                }
-                match std::fs::create_dir_all(&path) {
-                    // A slash behind a file's name hides the file above.
-                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
-                        return Err(wrong("a file stands where a folder is needed"));
-                    }
-                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
-                }
-                (Root::open(&path, false), None)
-            } else {
-                let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
-                let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
-                (Root::open(parent, false), Some(name.as_bytes().to_vec()))
-            }
-        }
-        Realm::Below(base) => {
-            let root = Root::open(base, true).map_err(local(format!("cannot open {shown}")))?;
-            let name = below(&target.path)?;
-            let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
-            match root.below(path) {
-                Ok(inner) => (Ok(inner), None),
-                Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && is_folder_needed => {
-                    return Err(wrong("a file stands where a folder is needed"));
-                }
-                Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {
-                    return Err(wrong("it leads out of the server's folder"));
-                }
-                Err(_) if is_folder_needed => {
-                    root.folder(name.as_ref()).map_err(local(format!("cannot make folder {shown}")))?;
-                    (root.below(path), None)
-                }
-                Err(_) => {
-                    let parent = name.as_ref().and_then(Name::parent);
-                    let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
-                    let rename = name.as_ref().map(|name| name.last().to_vec());
-                    (root.below(at), rename)
-                }
-            }
-        }
-    };
-    let root = root.map_err(local(format!("cannot open {shown}")))?;
-    // Nothing of what comes may leave the folder that was named.
-    let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
-    Destination::open(root, rename, target, &shown, gone)
 }

@@ -15,6 +15,7 @@ pub mod item;
 mod join;
 pub mod journal;
 pub mod keys;
+pub mod place;
 pub mod plan;
 pub mod proto;
 pub mod receive;

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::far::{self, FarOptions, Realm};
+use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::place::Realm;
 
 use crate::Result;
 use crate::failure::Failure;

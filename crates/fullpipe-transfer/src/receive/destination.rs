@@ -13,7 +13,8 @@ use crate::files::{self, Root};
 use crate::journal::{Journal, Past};
 use crate::proto::Target;
 
-/// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind.
+/// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind but a
+/// folder that had to be made.
 pub struct Destination(pub(super) Option<Parts>);
 
 pub(super) struct Parts {
@@ -39,6 +40,11 @@ pub(super) fn request(transfer: u64) -> PathBuf {
     PathBuf::from(format!(".fullpipe.{transfer:016x}.next"))
 }
 
+/// What has been finished there, for the same command.
+fn journal(transfer: u64) -> PathBuf {
+    PathBuf::from(format!(".fullpipe.{transfer:016x}.journal"))
+}
+
 /// Takes the lock, if nobody else has it; else tells which process that is.
 fn lock(file: File) -> Result<Flock<File>, Option<u64>> {
     let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| Journal::holder(&file))?;
@@ -60,7 +66,7 @@ impl Destination {
         gone: &dyn Fn() -> bool,
     ) -> Result<Destination, TransferError> {
         let Target { transfer, process, .. } = *target;
-        let journal_name = PathBuf::from(format!(".fullpipe.{transfer:016x}.journal"));
+        let journal_name = journal(transfer);
         let failed = || local(format!("cannot write to {shown}"));
         let begin = Instant::now();
         let mut asked = false;
@@ -91,6 +97,11 @@ impl Destination {
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, past) = Journal::open(kept, process).map_err(local("reading the journal"))?;
         Ok(Destination(Some(Parts { root, rename, journal, journal_name, past, transfer, process, lock })))
+    }
+
+    /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.
+    pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
+        folder.open_at(&journal(transfer), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok()
     }
 
     /// Whether an earlier attempt has left something.

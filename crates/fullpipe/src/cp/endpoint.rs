@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{ExitClass, LabPath, Path, path};
 use fullpipe_transfer::client::{Endpoint, Token, Way};
+use fullpipe_transfer::place::{last, transfer};
 use fullpipe_transfer::proto::Target;
 
 use crate::Result;
@@ -79,7 +80,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
     let target = |path: &[u8], sources: &[Vec<u8>], hosts: &str| Target {
         path: path.to_vec(),
         folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
-        content: sources.iter().any(|s| is_content(s)),
+        content: sources.iter().any(|source| last(source).is_none()),
         transfer: transfer(hosts, sources, path),
         process: 0,
     };
@@ -113,23 +114,9 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
     }
 }
 
-/// Of `a/.` or `.`, what is in it is meant.
-fn is_content(source: &[u8]) -> bool {
-    let last = source.rsplit(|b| *b == b'/').next().unwrap_or_default();
-    matches!(last, b"." | b".." | b"~") || source == b"/"
-}
-
 fn absolute(source: &[u8]) -> Vec<u8> {
     let path = std::path::absolute(OsStr::from_bytes(source));
     path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
-}
-
-/// Names a transfer by what is copied from where to where.
-fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
-    use std::hash::{DefaultHasher, Hash, Hasher};
-    let mut hasher = DefaultHasher::new();
-    (hosts, sources, to).hash(&mut hasher);
-    hasher.finish()
 }
 
 fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
@@ -187,6 +174,5 @@ mod tests {
         for bad in ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "fullpipe://h:99999/x"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
-        assert!(is_content(b"a/.") && is_content(b".") && !is_content(b"a/") && !is_content(b"a"));
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path as FilePath;
 
 use fullpipe_path::Size;
 use fullpipe_transfer::client::{self, Endpoint, Way};
-use fullpipe_transfer::far::{self, Realm};
+use fullpipe_transfer::place::{self, Realm};
 use fullpipe_transfer::proto::Options;
 use fullpipe_transfer::walk::{self, Found, Sight};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         let here = Realm::User(std::env::current_dir().unwrap_or_else(|_| FilePath::new("/").to_owned()));
         let sight = Sight { recursive: options.recursive, dereference: options.dereference, xattrs: false };
         for source in sources {
-            walk::walk(&far::place(&here, source)?, sight, &mut |one| {
+            walk::walk(&place::place(&here, source)?, sight, &mut |one| {
                 match one {
                     Found::File { item, .. } => found = (found.0 + 1, found.1 + item.size),
                     Found::Left { name, why } => errln!("left: {}: {why}", fullpipe_transfer::item::printable(&name)),

@@ -95,6 +95,24 @@ fn what_files_are_besides_their_content() {
 }
 
 #[test]
+fn the_content_of_a_folder_however_it_is_called() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("a"), "1");
+    write(tree.join("b/c"), "2");
+    for (number, content) in [".", "./", "b/..", "b/../", "./."].iter().enumerate() {
+        let (push, pull) = (format!("push{number}"), host.file(&format!("pull{number}")));
+        host.cp().within(&tree).arg("-r").arg(content).arg(host.far(&push)).ok();
+        host.cp().arg("-r").arg(host.far(&format!("tree/{content}"))).arg(&pull).ok();
+        for to in [host.file(&push), pull] {
+            only(&to, &["a", "b"]);
+            same_content(&tree.join("a"), &to.join("a"));
+            same_content(&tree.join("b/c"), &to.join("b/c"));
+        }
+    }
+}
+
+#[test]
 fn read_only_folders_without_roots_rights() {
     let host = Host::start();
     let tree = host.file("tree");

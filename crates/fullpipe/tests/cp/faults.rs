@@ -104,6 +104,31 @@ fn a_killed_far_end_is_started_again() {
 }
 
 #[test]
+fn a_tree_under_another_name_goes_on_under_it() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    write(tree.join("first"), "1");
+    write(tree.join("large"), bytes(LARGE, 7));
+    let again = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(how).arg("--json").arg("-r").arg(&tree).arg(host.far("to/new"));
+        cp
+    };
+    fs::create_dir(host.file("to")).unwrap();
+    let running = again(SLOW).start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    assert!(host.file("to/new").is_dir());
+    let sent = again("").ok().number("bytes");
+    assert!(sent < (LARGE - 2 * MIB) as u64, "{sent} bytes were sent again");
+    only(&host.file("to"), &["new"]);
+    same(&tree, &host.file("to/new"));
+    // What is finished is a folder like any other.
+    again("").ok();
+    same(&tree, &host.file("to/new/tree"));
+}
+
+#[test]
 fn a_tree_goes_on_too() {
     let host = Host::start();
     let tree = host.file("tree");

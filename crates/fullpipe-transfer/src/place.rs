@@ -1,0 +1,199 @@
+//! Places as they are typed, at either end: sources to read, and a destination to write to.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{TransferError, local};
+use crate::files::Root;
+use crate::item::{Name, printable};
+use crate::proto::Target;
+use crate::receive::Destination;
+use crate::walk::Place;
+
+/// Where an end works.
+#[derive(Debug, Clone)]
+pub enum Realm {
+    /// Wherever its user may; relative names start at this folder.
+    User(PathBuf),
+    /// Below this folder.
+    Below(PathBuf),
+}
+
+/// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
+/// `/`: then what is in it is meant, and goes to the destination itself.
+pub fn last(source: &[u8]) -> Option<&[u8]> {
+    let end = source.iter().rposition(|b| *b != b'/')?;
+    let last = source[..=end].rsplit(|b| *b == b'/').next()?;
+    if matches!(last, b"." | b".." | b"~") { None } else { Some(last) }
+}
+
+/// A number for a transfer: what is copied from where to where, the same in every run.
+pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    for part in [hosts.as_bytes(), to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    let mut number = [0; 8];
+    hasher.finalize_xof().fill(&mut number);
+    u64::from_le_bytes(number)
+}
+
+/// A name as typed, as the far end's user means it.
+fn resolve(path: &[u8], base: &Path) -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
+    match path {
+        b"~" | b"" => home(),
+        [b'~', b'/', rest @ ..] => home().join(OsStr::from_bytes(rest)),
+        _ => base.join(OsStr::from_bytes(path)),
+    }
+}
+
+/// A name below a server's folder: what leads out of it is refused here, and by the kernel later.
+fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let name = Name::try_from(parts.join(&b'/'));
+    name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
+}
+
+/// Sources as typed, no two of which would have the same name at the other end.
+///
+/// # Errors
+/// As with [`place`]; or two have the same name.
+pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
+    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
+    let mut known = std::collections::HashSet::new();
+    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
+        None => Ok(places),
+        Some(top) => {
+            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
+        }
+    }
+}
+
+/// A source as typed.
+///
+/// # Errors
+/// It leads out of the realm, or its folder cannot be opened.
+pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
+    let last = last(path);
+    let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        // As where the folder is there, and the file in it is not.
+        Some(libc::ENOENT | libc::ENOTDIR) => {
+            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
+        }
+        _ => local(format!("cannot open {}", printable(path)))(e),
+    };
+    match realm {
+        Realm::User(base) => {
+            let whole = resolve(path, base);
+            let (folder, rest) = match last {
+                Some(last) => (
+                    whole.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+                    PathBuf::from(OsStr::from_bytes(last)),
+                ),
+                None => (whole, PathBuf::new()),
+            };
+            let root = Root::open(&folder, false).map_err(failed)?;
+            exists(&root, &rest, path)?;
+            Ok(Place { root: Arc::new(root), path: rest, top })
+        }
+        Realm::Below(base) => {
+            let root = Root::open(base, true).map_err(failed)?;
+            let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
+            exists(&root, &rest, path)?;
+            Ok(Place { root: Arc::new(root), path: rest, top })
+        }
+    }
+}
+
+fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
+    let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
+    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), crate::send::why(&e))))
+}
+
+/// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
+///
+/// # Errors
+/// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
+pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
+    let shown = printable(&target.path);
+    let is_folder_needed = target.folder || target.content;
+    let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
+    // An earlier attempt has made what comes under this very name: that it is a folder by now changes nothing.
+    let goes_on = |parent: &Root| !is_folder_needed && Destination::begun(parent, target.transfer);
+    let (root, rename) = match realm {
+        Realm::User(base) => {
+            let path = resolve(&target.path, base);
+            let parent = path.parent().and_then(|parent| Root::open(parent, false).ok());
+            if let (Some(parent), Some(name)) = (parent.filter(goes_on), path.file_name()) {
+                (Ok(parent), Some(name.as_bytes().to_vec()))
+            } else if path.is_dir() {
+                (Root::open(&path, false), None)
+            } else if is_folder_needed {
+                if path.exists() {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                match std::fs::create_dir_all(&path) {
+                    // A slash behind a file's name hides the file above.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
+                        return Err(wrong("a file stands where a folder is needed"));
+                    }
+                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
+                }
+                (Root::open(&path, false), None)
+            } else {
+                let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
+                let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
+                (Root::open(parent, false), Some(name.as_bytes().to_vec()))
+            }
+        }
+        Realm::Below(base) => {
+            let root = Root::open(base, true).map_err(local(format!("cannot open {shown}")))?;
+            let name = below(&target.path)?;
+            let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
+            let rename = name.as_ref().map(|name| name.last().to_vec());
+            let parent = name.as_ref().and_then(Name::parent);
+            let parent = root.below(parent.as_ref().map_or_else(|| Path::new("."), Name::path));
+            match root.below(path) {
+                Ok(_) if rename.is_some() && parent.as_ref().is_ok_and(goes_on) => (parent, rename),
+                Ok(inner) => (Ok(inner), None),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && is_folder_needed => {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {
+                    return Err(wrong("it leads out of the server's folder"));
+                }
+                Err(_) if is_folder_needed => {
+                    root.folder(name.as_ref()).map_err(local(format!("cannot make folder {shown}")))?;
+                    (root.below(path), None)
+                }
+                Err(_) => (parent, rename),
+            }
+        }
+    };
+    let root = root.map_err(local(format!("cannot open {shown}")))?;
+    // Nothing of what comes may leave the folder that was named.
+    let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
+    Destination::open(root, rename, target, &shown, gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sources_are_called() {
+        for content in ["", "/", ".", "./", "..", "a/.", "a/./", "a/../", "~", "~/"] {
+            assert_eq!(last(content.as_bytes()), None, "{content}");
+        }
+        for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
+            assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
+        }
+    }
+}
