@@ -147,8 +147,12 @@ impl TransferError {
     pub fn again(&self) -> bool {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
+            // Where the network is away for a while, so is the resolver, and ssh fails in words of its own.
+            TransferError::Unreachable(_) => true,
             TransferError::Remote { again, .. } => *again,
-            TransferError::Net(error) => matches!(error, NetError::Lost { .. } | NetError::Connect { .. }),
+            TransferError::Net(error) => {
+                matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
+            }
             _ => false,
         }
     }
@@ -172,6 +176,15 @@ impl Classified for TransferError {
             | TransferError::Unreachable(_)
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
+    }
+}
+
+/// An error as a person reads it, without the number.
+pub(crate) fn why(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
+        None => error.to_string(),
     }
 }
 

@@ -9,20 +9,14 @@ use std::time::Duration;
 use fullpipe_path::{Classified, Transport};
 use rand::RngExt;
 
-use fullpipe_net::Seen;
-
-use crate::error::{Left, TransferError};
+use crate::end::{self, Met, Outcome, Role};
+use crate::error::TransferError;
 use crate::join;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Message, Options, Setup, Summary, Task};
-use crate::receive::Receiver;
-use crate::secure::{Guard, Identity};
-use crate::send::{Counters, Sender};
+use crate::proto::{self, Connect, Message, Setup, Task};
+use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, About, Aside};
-use crate::walk::Place;
-
-pub use crate::receive::Destination;
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
 /// comes before it.
@@ -46,6 +40,8 @@ pub struct FarOptions {
     pub plain_streams: bool,
     /// Most streams of one client.
     pub most_streams: u16,
+    /// Longest time in which nothing moves, whatever a client asks for.
+    pub stall: Duration,
 }
 
 /// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen.
@@ -71,9 +67,9 @@ fn serve_session(
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
 ) -> Result<Outcome, TransferError> {
-    let served = prepare(session, &mut *input, options).and_then(|ready| untimed().map(|()| ready));
+    let served = prepare(session, &mut *input, options).and_then(|met| untimed().map(|()| met));
     match served {
-        Ok(ready) => run(session, input, ready),
+        Ok(met) => end::run(session, input, met, Arc::default(), &mut || {}),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
             let class = error.class() as u8;
@@ -110,7 +106,7 @@ pub fn serve_socket(
             Guard::None
         }
     };
-    let (input, output) = guard.wrap(socket).and_then(crate::secure::Stream::split).map_err(lost)?;
+    let (input, output) = guard.wrap(socket).and_then(Stream::split).map_err(lost)?;
     let options = FarOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
@@ -118,28 +114,11 @@ pub fn serve_socket(
     serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost))
 }
 
-enum Role {
-    Send(Vec<Place>),
-    Receive(Box<Destination>),
-}
-
-struct Ready {
-    role: Role,
-    offer: bool,
-    options: Options,
-    streams: Vec<crate::secure::Stream>,
-    aside: Option<Aside>,
-}
-
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     proto::receive(input).map_err(|e| session.lost("being asked", e))
 }
 
-fn prepare(
-    session: &Arc<Session>,
-    input: &mut (dyn Read + Send),
-    options: &FarOptions,
-) -> Result<Ready, TransferError> {
+fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarOptions) -> Result<Met, TransferError> {
     match hear(session, input)? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
@@ -147,11 +126,13 @@ fn prepare(
         }
         other => return Err(session.unexpected(&other)),
     }
-    let setup = match hear(session, input)? {
+    let mut setup = match hear(session, input)? {
         Message::Setup(setup) => *setup,
         other => return Err(session.unexpected(&other)),
     };
     check(&setup, options)?;
+    let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
+    setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
         Task::Push(target) => {
             Role::Receive(Box::new(place::destination(&options.realm, target, &|| session.is_gone())?))
@@ -178,7 +159,7 @@ fn prepare(
         Role::Receive(to) => (false, to.has_past()),
     };
     let (streams, aside) = streams(session, &setup, &transport, connect.rtt_ns, options, sends, offer)?;
-    Ok(Ready { role, offer, options: setup.options, streams, aside })
+    Ok(Met { role, offer, options: setup.options, streams, aside })
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -208,7 +189,7 @@ fn streams(
     options: &FarOptions,
     sends: bool,
     offer: bool,
-) -> Result<(Vec<crate::secure::Stream>, Option<Aside>), TransferError> {
+) -> Result<(Vec<Stream>, Option<Aside>), TransferError> {
     let (guard, certificate) = if setup.options.encrypt {
         let identity = Identity::new()?;
         (Guard::Server(identity.server()?), identity.certificate)
@@ -224,79 +205,4 @@ fn streams(
     session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp })?;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     Ok((streams, aside))
-}
-
-fn run(session: &Arc<Session>, input: Box<dyn Read + Send>, ready: Ready) -> Result<Outcome, TransferError> {
-    let counters = Arc::new(Counters::default());
-    let stall = Duration::from_nanos(ready.options.stall_ns);
-    let sends = matches!(ready.role, Role::Send(_));
-    sobas::start(session, ready.aside, &ready.streams, sends, &counters)?;
-    match ready.role {
-        Role::Receive(to) => receive(session, input, ready.options, *to, ready.streams, counters, stall, &mut || {}),
-        Role::Send(places) => {
-            send(session, input, ready.options, places, ready.streams, ready.offer, counters, stall, &mut || {})
-        }
-    }
-}
-
-/// How a transfer went.
-#[derive(Debug)]
-pub struct Outcome {
-    /// At the receiver.
-    pub summary: Summary,
-    /// What the sender could not read.
-    pub left: Vec<Left>,
-    /// What this end has seen, and when it began, where samples were wanted.
-    pub(crate) seen: Option<(u64, Seen)>,
-    /// What the other has told.
-    pub(crate) told: Option<Seen>,
-}
-
-/// Receives until the end. `tick` is called now and then.
-#[allow(clippy::too_many_arguments, reason = "all of it is needed, once")]
-pub(crate) fn receive(
-    session: &Arc<Session>,
-    input: Box<dyn Read + Send>,
-    options: Options,
-    to: Destination,
-    streams: Vec<crate::secure::Stream>,
-    counters: Arc<Counters>,
-    stall: Duration,
-    tick: &mut dyn FnMut(),
-) -> Result<Outcome, TransferError> {
-    let receiver = Receiver::start(session.clone(), options, to, streams, counters)?;
-    session.listen(input, receiver.clone())?;
-    let ended = session.watch(stall, &mut || {
-        receiver.tell_progress();
-        tick();
-    });
-    receiver.release();
-    ended?;
-    let (summary, left, _) = receiver.summary();
-    let (trace, told) = receiver.trace();
-    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
-}
-
-/// Sends until the end. `tick` is called now and then.
-#[allow(clippy::too_many_arguments, reason = "all of it is needed, once")]
-pub(crate) fn send(
-    session: &Arc<Session>,
-    input: Box<dyn Read + Send>,
-    options: Options,
-    places: Vec<Place>,
-    streams: Vec<crate::secure::Stream>,
-    offer: bool,
-    counters: Arc<Counters>,
-    stall: Duration,
-    tick: &mut dyn FnMut(),
-) -> Result<Outcome, TransferError> {
-    let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
-    session.listen(input, sender.clone())?;
-    session.watch(stall, &mut || tick())?;
-    let (summary, left, _) = sender.summary();
-    let (trace, told) = sender.trace();
-    // The receiver's end waits for these words, but without them all is done too.
-    let _ = trace.as_ref().map(|trace| trace.tell(session));
-    let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-    Ok(Outcome { summary, left, seen: trace.map(|trace| (trace.zero_ns(), trace.seen())), told })
 }

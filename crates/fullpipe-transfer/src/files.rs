@@ -7,13 +7,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt as _, MetadataExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, UtimensatFlags};
+use nix::fcntl::{AtFlags, FallocateFlags, OFlag, OpenHow, ResolveFlag};
+use nix::sys::stat::{FileStat, Mode, UtimensatFlags};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags};
 use xattr::FileExt;
@@ -126,9 +126,8 @@ pub fn part(bytes: &[u8]) -> &Path {
 ///
 /// # Errors
 /// The file system's.
-pub fn look(folder: impl AsFd, name: &Path, follow: bool) -> io::Result<FileStat> {
-    let how = if follow { AtFlags::empty() } else { AtFlags::AT_SYMLINK_NOFOLLOW };
-    Ok(nix::sys::stat::fstatat(folder, name, how)?)
+pub fn look(folder: impl AsFd, name: &Path) -> io::Result<FileStat> {
+    Ok(nix::sys::stat::fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
 }
 
 /// What a look tells.
@@ -151,14 +150,31 @@ pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> 
     Ok(now.len() == size && (now.mtime(), now.mtime_nsec() as u32) == mtime)
 }
 
+/// Most bytes of a file's extended attributes.
+const XATTRS: usize = 1 << 20;
+
+/// Whether an extended attribute is the file's; the others describe its system, or give rights.
+fn is_its_own(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+}
+
 /// Extended attributes of a file; none where the file system has none.
-pub fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let Ok(names) = file.list_xattr() else { return Vec::new() };
-    names
-        // The others describe this system, not the file.
-        .filter(|name| name.as_bytes().starts_with(b"user."))
-        .filter_map(|name| Some((name.as_bytes().to_vec(), file.get_xattr(&name).ok()??)))
-        .collect()
+///
+/// # Errors
+/// They are too large to be sent.
+pub fn xattrs(file: &File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let Ok(names) = file.list_xattr() else { return Ok(Vec::new()) };
+    let mut sum = 0;
+    let mut list = Vec::new();
+    for name in names.filter(|name| is_its_own(name.as_bytes())) {
+        let Ok(Some(value)) = file.get_xattr(&name) else { continue };
+        sum += name.len() + value.len();
+        if sum > XATTRS {
+            return Err(io::Error::other("its extended attributes take more than 1 MiB"));
+        }
+        list.push((name.as_bytes().to_vec(), value));
+    }
+    Ok(list)
 }
 
 /// Gives an open file or folder its extended attributes.
@@ -166,7 +182,8 @@ pub fn xattrs(file: &File) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// # Errors
 /// The file system's.
 pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
-    meta.xattrs.iter().try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
+    let mut own = meta.xattrs.iter().filter(|(name, _)| is_its_own(name));
+    own.try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
 }
 
 /// Who this process is, which does not change.
@@ -284,14 +301,6 @@ pub fn remove(folder: impl AsFd, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder's mode one in which this user can work.
-///
-/// # Errors
-/// The file system's.
-pub fn open_up(parent: impl AsFd, name: &Path) -> io::Result<()> {
-    Ok(nix::sys::stat::fchmodat(parent, name, Mode::S_IRWXU, FchmodatFlags::FollowSymlink)?)
-}
-
 /// Data and holes of a file (`lseek(2)`, SEEK_DATA); all data where the file system does not tell.
 ///
 /// # Errors
@@ -334,6 +343,27 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
     Ok(list)
 }
 
+/// Makes bytes of a file zeros, a hole where the file system has holes.
+///
+/// # Errors
+/// The file system's.
+pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
+    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match nix::fcntl::fallocate(file, how, extent.offset as i64, extent.len as i64) {
+        Err(Errno::EOPNOTSUPP) => {}
+        done => return Ok(done?),
+    }
+    let zeros = [0; 64 << 10];
+    let (mut at, mut rest) = (extent.offset, extent.len);
+    while rest > 0 {
+        let piece = &zeros[..zeros.len().min(rest as usize)];
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+        rest -= piece.len() as u64;
+    }
+    Ok(())
+}
+
 /// File systems in memory, on which direct I/O has nothing to bypass (`statfs(2)`).
 pub fn in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
@@ -343,8 +373,6 @@ pub fn in_memory(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
-
     use super::*;
 
     #[test]

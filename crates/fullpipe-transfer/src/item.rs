@@ -70,6 +70,11 @@ impl Name {
         Some(Name(self.0[..at].to_vec()))
     }
 
+    /// The first component.
+    pub fn first(&self) -> &[u8] {
+        self.0.split(|b| *b == b'/').next().unwrap_or(&self.0)
+    }
+
     /// The last component.
     pub fn last(&self) -> &[u8] {
         self.0.rsplit(|b| *b == b'/').next().unwrap_or(&self.0)
@@ -98,11 +103,15 @@ impl Name {
 
     /// A number that tells names apart, the same in every run.
     pub fn key(&self) -> u64 {
-        let hash = blake3::hash(&self.0);
-        let mut key = [0; 8];
-        key.copy_from_slice(&hash.as_bytes()[..8]);
-        u64::from_le_bytes(key)
+        number(&blake3::hash(&self.0))
     }
+}
+
+/// A short form of a hash.
+pub(crate) fn number(hash: &blake3::Hash) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(number)
 }
 
 impl fmt::Display for Name {
@@ -153,6 +162,24 @@ pub struct FileItem {
     pub meta: Meta,
 }
 
+impl FileItem {
+    /// A number that tells versions of files apart: blocks of a file that has changed since are worth nothing.
+    pub fn key(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.size.to_le_bytes());
+        hasher.update(&self.meta.mtime.0.to_le_bytes());
+        hasher.update(&self.meta.mtime.1.to_le_bytes());
+        hasher.update(self.name.bytes());
+        number(&hasher.finalize())
+    }
+
+    /// About how many bytes this takes in a frame.
+    pub fn weight(&self) -> usize {
+        let xattrs = self.meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
+        64 + self.name.bytes().len() + xattrs.sum::<usize>()
+    }
+}
+
 /// Bytes of a file, from `offset` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
@@ -192,9 +219,20 @@ mod tests {
     }
 
     #[test]
+    fn versions() {
+        let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 1), xattrs: vec![] };
+        let file = FileItem { name: name("a").unwrap(), size: 1, sparse: false, meta };
+        let longer = FileItem { size: 2, ..file.clone() };
+        let later = FileItem { meta: Meta { mtime: (1, 2), ..file.meta.clone() }, ..file.clone() };
+        let open = FileItem { meta: Meta { mode: 0o600, ..file.meta.clone() }, ..file.clone() };
+        assert!(file.key() != longer.key() && file.key() != later.key() && file.key() == open.key());
+    }
+
+    #[test]
     fn parts() {
         let n = name("a/b/c").unwrap();
         assert_eq!((n.parent().unwrap(), n.last()), (name("a/b").unwrap(), &b"c"[..]));
+        assert_eq!(n.first(), b"a");
         assert_eq!(n.with_first(b"x").unwrap(), name("x/b/c").unwrap());
         assert_eq!(name("a").unwrap().with_first(b"x").unwrap(), name("x").unwrap());
         assert_eq!(name("a").unwrap().parent(), None);

@@ -1,18 +1,18 @@
 //! From two ends that have been introduced to n streams between them.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fullpipe_net::sys;
+use fullpipe_net::{NetError, sys};
 use fullpipe_path::Transport;
 
 use crate::error::{TransferError, system};
 use crate::proto::{Hello, Limits, MAGIC, PROTOCOL};
 use crate::secure::{Guard, Stream};
-use crate::session::Session;
+use crate::session::{Session, thread};
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -45,6 +45,21 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     Ok(hello.limits)
 }
 
+/// That address of a host at which its port answers: a name may have several, and a filter before some. One
+/// alone is not tried, which would take a round trip.
+pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let mut all = addresses.iter().map(|address| SocketAddr::new(address.ip(), port));
+    let Some(mut to) = all.next() else { return Err(TransferError::Unreachable("the host has no address".into())) };
+    for next in all {
+        if TcpStream::connect_timeout(&to, PATIENCE).is_ok() {
+            break;
+        }
+        to = next;
+    }
+    Ok(to)
+}
+
 /// Connects all streams at once; one after the other would take n round trips and more.
 pub(crate) fn connect(
     session: &Session,
@@ -55,7 +70,13 @@ pub(crate) fn connect(
     token: &[u8; 32],
 ) -> Result<Vec<Stream>, TransferError> {
     let one = |i: u16| -> Result<Stream, TransferError> {
-        let socket = fullpipe_net::socket::connect(to, transport, sends, JOIN)?;
+        let socket = fullpipe_net::socket::connect(to, transport, sends, JOIN).map_err(|e| match e {
+            NetError::Connect { source, .. } => TransferError::Unreachable(format!(
+                "cannot connect to {to} for the data: {source}; let its firewall pass the port, or name those that \
+                 it passes with --data-ports"
+            )),
+            other => other.into(),
+        })?;
         prepare(session, &socket)?;
         let shaken = guard.wrap(socket).and_then(|mut stream| {
             let mut preamble = [0; PREAMBLE];
@@ -99,59 +120,77 @@ pub(crate) fn accept(
     guard: &Guard,
     token: &[u8; 32],
 ) -> Result<Vec<Stream>, TransferError> {
+    // Those that have not shown yet who they are.
+    let mut callers = Vec::new();
+    let joined = accept_all(session, listener, n, guard, token, &mut callers);
+    for caller in callers.iter().flatten() {
+        // Its thread waits for it; one that is gone needs no shutting down.
+        let _ = caller.shutdown(Shutdown::Both);
+    }
+    let joined = joined?;
+    for stream in &joined {
+        session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
+    }
+    Ok(joined)
+}
+
+fn accept_all(
+    session: &Session,
+    listener: &TcpListener,
+    n: u16,
+    guard: &Guard,
+    token: &[u8; 32],
+    callers: &mut Vec<Option<TcpStream>>,
+) -> Result<Vec<Stream>, TransferError> {
     let deadline = Instant::now() + JOIN;
     let (done, streams) = mpsc::channel();
     let mut joined: Vec<Option<Stream>> = (0..n).map(|_| None).collect();
-    std::thread::scope(|scope| {
-        let mut callers = 0;
-        while joined.iter().any(Option::is_none) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if session.is_gone() {
-                return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
-            }
-            if left.is_zero() || session.is_over() || callers > 4 * usize::from(n) + 64 {
-                let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
-                return Err(session.lost("waiting for the streams", why));
-            }
-            while let Ok((i, stream)) = streams.try_recv() {
-                joined[usize::from(i)] = Some(stream);
-            }
-            let wait = left.min(Duration::from_millis(5)).as_nanos() as u64;
-            if !sys::wait_readable([listener.as_fd()], wait).map_err(system("waiting for streams"))?[0] {
-                continue;
-            }
-            let Ok((socket, _)) = listener.accept() else { continue };
-            callers += 1;
-            let done = done.clone();
-            scope.spawn(move || {
-                let welcomed = || -> Result<(u16, Stream), io::Error> {
-                    socket.set_nodelay(true)?;
-                    socket.set_read_timeout(Some(JOIN))?;
-                    let mut stream = guard.wrap(socket)?;
-                    let mut preamble = [0; PREAMBLE];
-                    stream.read_exact(&mut preamble)?;
-                    let (mut shown, mut i) = ([0; 32], [0; 2]);
-                    shown.copy_from_slice(&preamble[..32]);
-                    i.copy_from_slice(&preamble[32..]);
-                    // blake3's comparison takes the same time whatever differs.
-                    if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(*token) {
-                        return Err(io::ErrorKind::PermissionDenied.into());
-                    }
-                    stream.socket().set_read_timeout(None)?;
-                    Ok((u16::from_le_bytes(i), stream))
-                };
-                if let Ok((i, stream)) = welcomed()
-                    && i < n
-                {
-                    let _ = done.send((i, stream));
-                }
-            });
+    while joined.iter().any(Option::is_none) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if session.is_gone() {
+            return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
         }
-        Ok(())
-    })?;
-    let streams: Vec<Stream> = joined.into_iter().flatten().collect();
-    for stream in &streams {
-        session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
+        if left.is_zero() || session.is_over() || callers.len() > 4 * usize::from(n) + 64 {
+            let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
+            return Err(session.lost("waiting for the streams", why));
+        }
+        while let Ok((caller, i, stream)) = streams.try_recv() {
+            callers[caller] = None;
+            joined[usize::from(i)] = Some(stream);
+        }
+        let wait = left.min(Duration::from_millis(5)).as_nanos() as u64;
+        if !sys::wait_readable([listener.as_fd()], wait).map_err(system("waiting for streams"))?[0] {
+            continue;
+        }
+        let Ok((socket, _)) = listener.accept() else { continue };
+        let (caller, done, guard, token) = (callers.len(), done.clone(), guard.clone(), *token);
+        callers.push(Some(socket.try_clone().map_err(system("doubling a descriptor"))?));
+        thread("caller", move || {
+            if let Ok((i, stream)) = welcome(socket, &guard, &token)
+                && i < n
+            {
+                // Nobody waits any more when all have come.
+                let _ = done.send((caller, i, stream));
+            }
+        })?;
     }
-    Ok(streams)
+    Ok(joined.into_iter().flatten().collect())
+}
+
+/// Hears who has called; gives the stream's number.
+fn welcome(socket: TcpStream, guard: &Guard, token: &[u8; 32]) -> io::Result<(u16, Stream)> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(JOIN))?;
+    let mut stream = guard.wrap(socket)?;
+    let mut preamble = [0; PREAMBLE];
+    stream.read_exact(&mut preamble)?;
+    let (mut shown, mut i) = ([0; 32], [0; 2]);
+    shown.copy_from_slice(&preamble[..32]);
+    i.copy_from_slice(&preamble[32..]);
+    // blake3's comparison takes the same time whatever differs.
+    if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(*token) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.socket().set_read_timeout(None)?;
+    Ok((u16::from_le_bytes(i), stream))
 }

@@ -14,10 +14,13 @@ use serde::{Deserialize, Serialize};
 use crate::item::{Extent, Meta, Name};
 use crate::proto::DIGEST;
 
-/// First bytes of the file, the format's version included. Behind them stands who holds it.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-02";
+/// First bytes of the file, the format's version included. Behind them stands who holds it, and
+/// since which start of the machine.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-03";
+/// Bytes of a boot's name (`random(4)`, boot_id).
+const BOOT: usize = 36;
 /// Bytes before the first record.
-const HEAD: u64 = MAGIC.len() as u64 + 8;
+const HEAD: u64 = (MAGIC.len() + 8 + BOOT) as u64;
 /// Longest record.
 const LONGEST: usize = 1 << 16;
 
@@ -26,7 +29,7 @@ const LONGEST: usize = 1 << 16;
 pub enum Record {
     /// A block of a large file is in its partial file.
     Block {
-        /// [`Version::key`].
+        /// [`crate::item::FileItem::key`].
         file: u64,
         /// Which bytes.
         extent: Extent,
@@ -35,7 +38,7 @@ pub enum Record {
     },
     /// A file has taken its name.
     Done {
-        /// [`Version::key`].
+        /// [`crate::item::FileItem::key`].
         file: u64,
     },
     /// A partial file was begun beside this name.
@@ -50,31 +53,8 @@ pub enum Record {
         /// What to set.
         meta: Meta,
     },
-}
-
-/// A source file as it was: blocks of a file that has changed since are worth nothing.
-#[derive(Debug, Clone, Copy)]
-pub struct Version<'a> {
-    /// Its name.
-    pub name: &'a Name,
-    /// Its size.
-    pub size: u64,
-    /// Its last change.
-    pub mtime: (i64, u32),
-}
-
-impl Version<'_> {
-    /// A number that tells versions of files apart.
-    pub fn key(&self) -> u64 {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(&self.size.to_le_bytes());
-        hasher.update(&self.mtime.0.to_le_bytes());
-        hasher.update(&self.mtime.1.to_le_bytes());
-        hasher.update(self.name.bytes());
-        let mut key = [0; 8];
-        key.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
-        u64::from_le_bytes(key)
-    }
+    /// The machine has crashed: files that were named before may be under their names without their content.
+    Crashed,
 }
 
 /// A block of a partial file, and BLAKE3 of it; none for a hole.
@@ -83,12 +63,14 @@ pub type Block = (Extent, Option<[u8; DIGEST]>);
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
-    /// Files under their names, by [`Version::key`].
+    /// Files under their names, by [`crate::item::FileItem::key`].
     pub done: std::collections::HashSet<u64>,
-    /// Blocks of partial files, by [`Version::key`].
+    /// Blocks of partial files, by [`crate::item::FileItem::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
     /// Partial files were begun.
     pub begun: bool,
+    /// The machine was started anew since.
+    pub rebooted: bool,
 }
 
 impl Past {
@@ -104,6 +86,7 @@ impl Past {
                 self.done.insert(file);
             }
             Record::Begun { .. } => self.begun = true,
+            Record::Crashed => self.done.clear(),
             Record::Folder { .. } => {}
         }
     }
@@ -112,6 +95,14 @@ impl Past {
     pub fn is_empty(&self) -> bool {
         self.done.is_empty() && self.blocks.is_empty()
     }
+}
+
+/// Which start of the machine this is; zeros where the kernel does not tell.
+fn boot() -> [u8; BOOT] {
+    let mut name = [0; BOOT];
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    name.iter_mut().zip(text).for_each(|(to, from)| *to = from);
+    name
 }
 
 /// Packs a record: length, checksum, content.
@@ -140,7 +131,7 @@ pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<
     if &magic != MAGIC {
         return Ok(0);
     }
-    match from.read_exact(&mut [0; 8]) {
+    match from.read_exact(&mut [0; HEAD as usize - MAGIC.len()]) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
         other => other?,
     }
@@ -194,7 +185,11 @@ impl Journal {
             file.write_all_at(MAGIC, 0)?;
             good = HEAD;
         }
-        file.write_all_at(&process.to_le_bytes(), MAGIC.len() as u64)?;
+        let at = MAGIC.len() as u64;
+        let (mut before, now) = ([0; BOOT], boot());
+        past.rebooted = file.read_exact_at(&mut before, at + 8).is_ok() && before != now;
+        file.write_all_at(&process.to_le_bytes(), at)?;
+        file.write_all_at(&now, at + 8)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
         Ok((Journal { file, buffer: Vec::new(), useful: !past.is_empty() }, past))
@@ -295,6 +290,20 @@ mod tests {
     }
 
     #[test]
+    fn another_start_of_the_machine_is_seen_once() {
+        let (file, _) = written(&[Record::Done { file: 2 }]);
+        let other = [b'x'; BOOT];
+        file.as_file().write_all_at(&other, MAGIC.len() as u64 + 8).unwrap();
+        let (mut journal, past) = reopen(&file);
+        assert!(past.rebooted && past.done.contains(&2));
+        journal.add(&Record::Crashed).unwrap();
+        journal.add(&Record::Done { file: 3 }).unwrap();
+        journal.flush().unwrap();
+        let (_, past) = reopen(&file);
+        assert!(!past.rebooted && !past.done.contains(&2) && past.done.contains(&3));
+    }
+
+    #[test]
     fn a_torn_tail_is_cut_off_wherever_it_tears() {
         let (file, len) = written(&[block(1, 0), block(1, 10), block(1, 20)]);
         let whole = std::fs::read(file.path()).unwrap();
@@ -307,14 +316,6 @@ mod tests {
             drop(journal);
             assert_eq!(reopen(&file).1.blocks[&1].len(), blocks + 1, "goes on behind the good part");
         }
-    }
-
-    #[test]
-    fn versions_differ() {
-        let name = Name::try_from(b"a".to_vec()).unwrap();
-        let version = Version { name: &name, size: 1, mtime: (1, 1) };
-        assert_ne!(version.key(), Version { size: 2, ..version }.key());
-        assert_ne!(version.key(), Version { mtime: (1, 2), ..version }.key());
     }
 
     proptest! {

@@ -7,9 +7,53 @@ use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 
-use crate::client::Token;
 use crate::error::{TransferError, local};
-use crate::secure::Identity;
+use crate::secure::{Fingerprint, Identity};
+
+/// What opens a standing server: its secret, and the fingerprint of its certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// Shown to the server.
+    pub secret: [u8; 32],
+    /// Of its certificate.
+    pub fingerprint: Fingerprint,
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+impl std::fmt::Display for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "fp1-{}-{}", hex(&self.secret), hex(&self.fingerprint))
+    }
+}
+
+impl std::str::FromStr for Token {
+    type Err = TransferError;
+
+    fn from_str(text: &str) -> Result<Token, TransferError> {
+        let wrong = || {
+            TransferError::Usage(
+                "the token is none: it has the form fp1-...-..., as in the file that 'fullpipe serve' names".into(),
+            )
+        };
+        let bytes = |part: &str| -> Option<[u8; 32]> {
+            let hash = blake3::Hash::from_hex(part).ok()?;
+            Some(*hash.as_bytes())
+        };
+        let mut parts = text.trim().strip_prefix("fp1-").ok_or_else(wrong)?.splitn(2, '-');
+        let secret = parts.next().and_then(bytes).ok_or_else(wrong)?;
+        let fingerprint = parts.next().and_then(bytes).ok_or_else(wrong)?;
+        Ok(Token { secret, fingerprint })
+    }
+}
 
 /// The private key, and the certificate.
 fn key_file(token: &Path) -> PathBuf {
@@ -67,6 +111,15 @@ fn write(file: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tokens() {
+        let token = Token { secret: [1; 32], fingerprint: [0xab; 32] };
+        assert_eq!(token.to_string().parse::<Token>().unwrap(), token);
+        for bad in ["", "fp1-", "fp1-00-00", "fp2-x", &token.to_string()[..50]] {
+            assert!(bad.parse::<Token>().is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn made_once() {

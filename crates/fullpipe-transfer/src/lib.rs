@@ -7,7 +7,9 @@
 //! the two ends' words ([`proto`], [`session`]).
 
 pub mod client;
+pub mod counters;
 pub mod direct;
+pub mod end;
 mod error;
 pub mod far;
 pub mod files;
@@ -18,6 +20,7 @@ pub mod keys;
 pub mod place;
 pub mod plan;
 pub mod proto;
+mod reach;
 pub mod receive;
 pub mod secure;
 pub mod send;

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{TransferError, local};
+use crate::error::{TransferError, local, why};
 use crate::files::Root;
-use crate::item::{Name, printable};
+use crate::item::{Name, number, printable};
 use crate::proto::Target;
 use crate::receive::Destination;
 use crate::walk::Place;
@@ -35,9 +35,7 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
     for part in [hosts.as_bytes(), to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
-    let mut number = [0; 8];
-    hasher.finalize_xof().fill(&mut number);
-    u64::from_le_bytes(number)
+    number(&hasher.finalize())
 }
 
 /// A name as typed, as the far end's user means it.
@@ -84,9 +82,7 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
     let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
     let failed = |e: std::io::Error| match e.raw_os_error() {
         // As where the folder is there, and the file in it is not.
-        Some(libc::ENOENT | libc::ENOTDIR) => {
-            TransferError::Usage(format!("{}: {}", printable(path), crate::send::why(&e)))
-        }
+        Some(libc::ENOENT | libc::ENOTDIR) => TransferError::Usage(format!("{}: {}", printable(path), why(&e))),
         _ => local(format!("cannot open {}", printable(path)))(e),
     };
     match realm {
@@ -114,7 +110,7 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
-    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), crate::send::why(&e))))
+    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), why(&e))))
 }
 
 /// A destination as typed, opened and locked. `gone`: nobody waits for it any more.

@@ -16,7 +16,7 @@ use crate::sobas::{Law, Note, Seen};
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -102,6 +102,8 @@ pub enum Message {
         bytes: u64,
         /// Files under their names.
         files: u64,
+        /// Grows with whatever else gets on: checking what was there, giving folders their times.
+        moved: u64,
         /// Where the time went so far.
         times: Times,
     },

@@ -20,20 +20,23 @@ use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
 use nix::fcntl::Flock;
 
-use crate::error::{Left, TransferError, local};
+use crate::counters::Counters;
+use crate::end::{NAMED, SMALL, block_size};
+use crate::error::{Left, TransferError, local, why};
 use crate::files::{self, Root};
 use crate::item::{FileItem, Name, printable};
-use crate::journal::{Journal, Past};
+use crate::journal::{Journal, Past, Record};
 use crate::proto::{Message, Options, Summary};
 use crate::secure::Stream;
-use crate::send::{Counters, NAMED, SMALL, block_size, thread, why};
-use crate::session::{Handler, Session, lock};
+use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
 pub use destination::Destination;
 use large::Slot;
 
 /// Bytes that pass through the processor's cache at a time: received, hashed, written.
 const PIECE: usize = 256 << 10;
+/// Offers without an answer; a sender makes fewer.
+const MOST_OFFERS: usize = 64;
 /// Large files under way at once; a sender has fewer.
 const MOST_LARGE: usize = 256;
 
@@ -43,19 +46,20 @@ pub struct Receiver {
     options: Options,
     root: Root,
     rename: Option<Vec<u8>>,
+    only: Option<Vec<Vec<u8>>>,
     transfer: u64,
     process: u64,
     journal: Mutex<Journal>,
     journal_name: PathBuf,
-    past: Past,
-    /// Blocks of earlier attempts that are what they were, by [`crate::journal::Version::key`].
+    past: Mutex<Past>,
+    /// Blocks of earlier attempts that are what they were, by [`FileItem::key`].
     kept: Mutex<HashMap<u64, u64>>,
     large: Mutex<HashMap<u64, Slot>>,
     /// The sender's last words on files of which no block has come yet: the control connection is faster.
     early: Mutex<HashMap<u64, Option<String>>>,
     end: Mutex<EndState>,
     summary: Mutex<Summary>,
-    offers: Mutex<Option<mpsc::Sender<Vec<FileItem>>>>,
+    offers: Mutex<Option<mpsc::SyncSender<Vec<FileItem>>>>,
     lock: Mutex<Option<Flock<File>>>,
     /// Threads that write.
     running: AtomicUsize,
@@ -87,10 +91,15 @@ impl Receiver {
         streams: Vec<Stream>,
         counters: Arc<Counters>,
     ) -> Result<Arc<Receiver>, TransferError> {
-        let Some(to) = to.0.take() else {
+        let Some(mut to) = to.0.take() else {
             return Err(TransferError::Usage("the destination is in use already".into()));
         };
-        let (offers, offered) = mpsc::channel();
+        if to.past.rebooted && !options.fsync {
+            // What was only in memory is gone, and the names do not tell.
+            to.past.done.clear();
+            to.journal.add(&Record::Crashed).map_err(local("writing the journal"))?;
+        }
+        let (offers, offered) = mpsc::sync_channel(MOST_OFFERS);
         let n = streams.len();
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
@@ -102,11 +111,12 @@ impl Receiver {
             options,
             root: to.root,
             rename: to.rename,
+            only: to.only,
             transfer: to.transfer,
             process: to.process,
             journal: Mutex::new(to.journal),
             journal_name: to.journal_name,
-            past: to.past,
+            past: Mutex::new(to.past),
             kept: Mutex::default(),
             large: Mutex::default(),
             early: Mutex::default(),
@@ -190,7 +200,8 @@ impl Receiver {
         let bytes = self.counters.done_bytes.load(Ordering::Relaxed);
         let files = self.counters.done_files.load(Ordering::Relaxed);
         if !self.session.is_over() {
-            self.check(self.session.send(&Message::Progress { bytes, files, times: self.counters.times() }));
+            let (moved, times) = (self.session.has_moved(), self.counters.times());
+            self.check(self.session.send(&Message::Progress { bytes, files, moved, times }));
             self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
             self.look_for_request();
         }
@@ -221,7 +232,11 @@ impl Receiver {
         Ok(())
     }
 
+    /// What something is called here.
     fn named(&self, name: &Name) -> io::Result<Name> {
+        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top == name.first())) {
+            return Err(io::Error::other("it was not asked for"));
+        }
         match &self.rename {
             None => Ok(name.clone()),
             Some(first) => name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG.into()),
@@ -241,9 +256,11 @@ impl Handler for Receiver {
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
             Message::FileEnd { id, failed } => self.file_end(id, failed)?,
             Message::Offer(items) => {
-                if let Some(offers) = &*lock(&self.offers) {
-                    // The other side of the channel lives as long as this.
-                    let _ = offers.send(items);
+                // The other side of the channel lives as long as this.
+                if let Some(Err(mpsc::TrySendError::Full(_))) =
+                    lock(&self.offers).as_ref().map(|offers| offers.try_send(items))
+                {
+                    return Err(self.damaged("more offers at once than there should be"));
                 }
             }
             Message::Totals { bytes, files, all } => {

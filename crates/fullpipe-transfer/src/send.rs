@@ -7,25 +7,23 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
 
 use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
 
+use crate::counters::Counters;
 use crate::direct;
-use crate::error::{Left, TransferError, system};
+use crate::end::{NAMED, SMALL, block_size};
+use crate::error::{Left, TransferError, why};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
 use crate::plan::{self, Plan};
-use crate::proto::{self, Chunk, Message, Options, Summary, Times, Want};
+use crate::proto::{self, Chunk, Message, Options, Summary, Want};
 use crate::secure::Stream;
-use crate::session::{Handler, Session, lock};
-use crate::sobas::Note;
+use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
 use crate::walk::{self, Found, Place, Sight};
 
-/// Files up to this size travel whole, many together.
-pub(crate) const SMALL: u64 = 1 << 20;
 /// Bytes that pass through the processor's cache at a time: read, hashed, sent.
 const PIECE: usize = 256 << 10;
 /// Files that wait to be sent, at most; the walk waits then.
@@ -34,11 +32,10 @@ const WAITING: usize = 16 << 10;
 const UNDER_WAY: usize = 32;
 /// Files in one offer.
 const OFFER: usize = 256;
+/// Names and attributes in one offer or pack, bytes: with one more file it is still shorter than a frame.
+const HEAVY: usize = 1 << 20;
 /// Offers without an answer, at most.
 const OFFERS: usize = 16;
-/// What could not be read is named up to this number, and counted beyond.
-pub(crate) const NAMED: usize = 1000;
-
 /// A file to send.
 pub(crate) struct Source {
     id: u64,
@@ -79,50 +76,9 @@ struct State {
     left: Vec<Left>,
     left_total: u64,
     streams: usize,
+    /// What the receiver last said of how it gets on.
+    moved_there: u64,
     summary: Option<Summary>,
-}
-
-/// Counters that a display reads.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Bytes found.
-    pub found_bytes: AtomicU64,
-    /// Files found.
-    pub found_files: AtomicU64,
-    /// Bytes done with: at the receiver written or there already, at the sender as the receiver says.
-    pub done_bytes: AtomicU64,
-    /// Files under their names.
-    pub done_files: AtomicU64,
-    /// Bytes on the network, content only.
-    pub wire_bytes: AtomicU64,
-    /// 1 when everything has been found.
-    pub found_all: AtomicU64,
-    /// This end's times.
-    pub disk_ns: AtomicU64,
-    /// Hashing.
-    pub hash_ns: AtomicU64,
-    /// In the network's calls.
-    pub net_ns: AtomicU64,
-    /// The other end's times, as it last told.
-    pub other: Mutex<Times>,
-    /// What the controller of window and pacing did, until a display takes it.
-    pub notes: Mutex<Vec<Note>>,
-}
-
-impl Counters {
-    /// This end's times.
-    pub fn times(&self) -> Times {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Times { disk: read(&self.disk_ns), hash: read(&self.hash_ns), net: read(&self.net_ns) }
-    }
-}
-
-/// Adds the time of a call to a counter.
-pub(crate) fn timed<T>(counter: &AtomicU64, call: impl FnOnce() -> T) -> T {
-    let begin = Instant::now();
-    let result = call();
-    counter.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
-    result
 }
 
 /// The sending end of a session.
@@ -166,6 +122,7 @@ impl Sender {
             left: Vec::new(),
             left_total: 0,
             streams: n,
+            moved_there: 0,
             summary: None,
         };
         let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
@@ -246,8 +203,9 @@ impl Sender {
             let root = place.root.clone();
             walk::walk(&place, sight, &mut |found| {
                 if self.session.is_over() {
-                    return Ok(());
+                    return Err(TransferError::Interrupted);
                 }
+                self.session.moved(1);
                 match found {
                     Found::File { item, path } => {
                         self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
@@ -292,7 +250,8 @@ impl Sender {
             return self.plan(source, &[]);
         }
         batch.push(source);
-        if batch.len() >= OFFER { self.make_offer(batch) } else { Ok(()) }
+        let weight: usize = batch.iter().map(|source| source.item.weight()).sum();
+        if batch.len() >= OFFER || weight > HEAVY { self.make_offer(batch) } else { Ok(()) }
     }
 
     fn make_offer(&self, batch: &mut Vec<Arc<Source>>) -> Result<(), TransferError> {
@@ -403,27 +362,6 @@ impl Sender {
     }
 }
 
-/// Bytes of a block: what was asked for, or less where many streams would take too much memory.
-pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    // Each stream holds two: one comes while the other goes.
-    const ALL: u64 = 64 << 20;
-    u64::from(options.block).min(ALL / streams.max(1) as u64)
-}
-
-/// An error as a person reads it, without the number.
-pub(crate) fn why(error: &std::io::Error) -> String {
-    match error.raw_os_error() {
-        Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
-        None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
-        None => error.to_string(),
-    }
-}
-
-pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), TransferError> {
-    let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
-    builder.spawn(work).map(drop).map_err(system("starting a thread"))
-}
-
 impl Handler for Sender {
     fn handle(&self, message: Message) -> Result<bool, TransferError> {
         match message {
@@ -445,14 +383,20 @@ impl Handler for Sender {
                 self.changed.notify_all();
                 self.session.moved(1);
             }
-            Message::Progress { bytes, files, times } => {
-                let before = self.counters.done_bytes.swap(bytes, Ordering::Relaxed);
-                let before_files = self.counters.done_files.swap(files, Ordering::Relaxed);
+            Message::Progress { bytes, files, moved, times } => {
+                self.counters.done_bytes.store(bytes, Ordering::Relaxed);
+                self.counters.done_files.store(files, Ordering::Relaxed);
                 *lock(&self.counters.other) = times;
-                self.session.moved(u64::from(before != bytes || before_files != files));
+                let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
+                self.session.moved(u64::from(before != moved));
             }
             Message::AllDone(summary) => {
-                lock(&self.state).summary = Some(summary);
+                let mut state = lock(&self.state);
+                if state.streams > 0 {
+                    return Err(self.session.unexpected(&Message::AllDone(summary)));
+                }
+                state.summary = Some(summary);
+                drop(state);
                 self.session.finish();
                 return Ok(true);
             }

@@ -10,13 +10,22 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::Classified;
 
-use crate::error::{self, TransferError};
+use crate::error::{self, TransferError, system};
 use crate::proto::{self, Message};
 
 /// A guard even if another thread failed while it held the lock: what is behind these locks is counters
 /// and queues that every step leaves whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a thread.
+///
+/// # Errors
+/// The system has no more.
+pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), TransferError> {
+    let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
+    builder.spawn(work).map(drop).map_err(system("starting a thread"))
 }
 
 /// What the control connection was doing when it broke.
@@ -133,6 +142,10 @@ impl Session {
     pub fn lost(&self, doing: &'static str, source: io::Error) -> TransferError {
         let peer = self.peer.clone();
         match source.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                let source = io::Error::new(source.kind(), "it closed the connection");
+                TransferError::Lost { peer, doing, source }
+            }
             io::ErrorKind::InvalidData => TransferError::Damaged { peer, what: source.to_string() },
             _ => TransferError::Lost { peer, doing, source },
         }
@@ -206,6 +219,11 @@ impl Session {
         self.moved.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// How much has moved, in no unit.
+    pub(crate) fn has_moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
     /// Reads messages until the last, in a thread of its own, since nothing can end its waiting for a pipe.
     pub(crate) fn listen(
         self: &Arc<Self>,
@@ -216,8 +234,6 @@ impl Session {
         let listen = move || {
             loop {
                 let taken = match proto::receive(&mut *input) {
-                    Ok(Message::Ping { n }) => session.send(&Message::Pong { n }).map(|()| false),
-                    Ok(Message::Pong { .. }) => Ok(false),
                     Ok(Message::Refused { why, class }) => {
                         Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
                     }
@@ -244,12 +260,7 @@ impl Session {
                 }
             }
         };
-        std::thread::Builder::new()
-            .name("control".into())
-            .stack_size(512 << 10)
-            .spawn(listen)
-            .map(drop)
-            .map_err(crate::error::system("starting a thread"))
+        thread("control", listen)
     }
 
     /// Waits for the end. `tick` is called now and then.
@@ -258,7 +269,7 @@ impl Session {
     /// The transfer's.
     pub fn watch(&self, stall: Duration, tick: &mut dyn FnMut()) -> Result<(), TransferError> {
         const TICK: Duration = Duration::from_millis(200);
-        let mut last = (self.moved.load(Ordering::Relaxed), Instant::now());
+        let mut last = (self.has_moved(), Instant::now());
         loop {
             let mut state = lock(&self.state);
             if matches!(*state, State::Running) {
@@ -277,7 +288,7 @@ impl Session {
             }
             drop(state);
             tick();
-            let moved = self.moved.load(Ordering::Relaxed);
+            let moved = self.has_moved();
             if moved != last.0 {
                 last = (moved, Instant::now());
             } else if last.1.elapsed() > stall {

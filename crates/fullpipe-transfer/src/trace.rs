@@ -14,8 +14,8 @@ use fullpipe_net::{Seen, ends, sys};
 use crate::error::{TransferError, system};
 use crate::proto::Message;
 use crate::secure::Stream;
-use crate::send::thread;
-use crate::session::{Session, lock};
+
+use crate::session::{Session, lock, thread};
 
 /// Samples that are kept, at most: then every second instant is dropped, and half as many taken from there on.
 const MOST: usize = 1 << 17;

@@ -11,10 +11,11 @@ use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
+use crate::end::SMALL;
 use crate::error::TransferError;
+use crate::error::why;
 use crate::files::{self, Root};
 use crate::item::{FileItem, Meta, Name};
-use crate::send::{SMALL, why};
 
 /// A place to send from.
 pub struct Place {
@@ -142,7 +143,14 @@ pub fn walk(
                 continue;
             }
         };
-        let stat = match files::look(level.root.as_fd(), files::part(part), sight.dereference) {
+        // A link that is followed must not lead out of the root either.
+        let stat = if sight.dereference {
+            let opened = place.root.open_at(&path, OFlag::O_PATH, 0);
+            opened.and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
+        } else {
+            files::look(level.root.as_fd(), files::part(part))
+        };
+        let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
                 each(Found::Left { name: name.bytes().to_vec(), why: why(&e) })?;
@@ -190,7 +198,10 @@ fn enter(
         if sight.xattrs
             && let Ok(folder) = root.as_fd().try_clone_to_owned()
         {
-            meta.xattrs = files::xattrs(&File::from(folder));
+            match files::xattrs(&File::from(folder)) {
+                Ok(list) => meta.xattrs = list,
+                Err(e) => each(Found::Left { name: shown, why: why(&e) })?,
+            }
         }
         each(Found::Folder { name: name.clone(), meta })?;
     }
@@ -211,7 +222,10 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
                 && size > SMALL
                 && let Ok(file) = place.root.read(&path)
             {
-                meta.xattrs = files::xattrs(&file);
+                match files::xattrs(&file) {
+                    Ok(list) => meta.xattrs = list,
+                    Err(e) => return left(&why(&e)),
+                }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
             Found::File { item: FileItem { name, size, sparse, meta }, path }

@@ -120,6 +120,8 @@ impl Args {
             (self.fsync, "--fsync"),
             (self.update, "--update"),
             (self.no_encrypt, "--no-encrypt"),
+            (self.explain, "--explain"),
+            (self.dry_run, "--dry-run"),
             (self.json, "--json"),
             (self.quiet, "--quiet"),
         ] {
@@ -190,6 +192,7 @@ pub fn run(args: Args) -> Result {
         let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone());
         let _ = signal_hook::flag::register(signal, interrupted.clone());
     }
+    let is_interrupted = || interrupted.load(Ordering::SeqCst);
     let began = Instant::now();
     let watch = watch::Watch::new(&args);
     let mut tries = 0;
@@ -217,26 +220,35 @@ pub fn run(args: Args) -> Result {
             Err(error) => error,
         };
         tries = if watch.moved() > before { 0 } else { tries + 1 };
-        // Before anything has moved, a host that does not answer is a mistake, not an accident.
-        if interrupted.load(Ordering::SeqCst) || !error.again() || tries >= TRIES || watch.moved() == 0 {
+        // Before anything has moved, a host that does not answer is a mistake, not an accident. Ctrl-C ends ssh
+        // too, and then the lost connection is only what followed.
+        if !is_interrupted() && (!error.again() || tries >= TRIES || watch.moved() == 0) {
             watch.clear();
             return Err(error.into());
         }
-        watch.say(&format!("{error}; connecting again"));
-        std::thread::sleep(Duration::from_secs(1 << tries.min(5)));
+        if !is_interrupted() {
+            watch.say(&format!("{error}; connecting again"));
+            let until = Instant::now() + Duration::from_secs(1 << tries.min(5));
+            while !is_interrupted() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        if is_interrupted() {
+            watch.clear();
+            return Err(TransferError::Interrupted.into());
+        }
     };
     watch.clear();
-    if let Some(to) = &args.record {
-        record::write(&args, to, &endpoint, &way, &finished, began.elapsed())?;
-    }
-    report(&args, &finished, began.elapsed())
+    let took = began.elapsed();
+    let recorded = args.record.as_ref().map_or(Ok(()), |to| record::write(&args, to, &endpoint, &way, &finished, took));
+    report(&args, &finished, took).and(recorded)
 }
 
 /// Says how it went; what was left makes the command fail.
 fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
     let summary = &finished.summary;
     let left: Vec<&Left> = finished.left.iter().chain(&summary.left).collect();
-    let total = summary.left_total + finished.left.len() as u64;
+    let total = summary.left_total + finished.left_total;
     let seconds = took.as_secs_f64();
     let rate = summary.bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::TransferError;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::place::Realm;
 
@@ -19,8 +18,7 @@ pub struct Args {
     data_ports: Option<String>,
 }
 
-/// The address at which ssh was called, so that streams are waited for where this host is known; all
-/// addresses where it does not say.
+/// All addresses of the kind at which ssh was called; of both kinds where it does not say.
 fn address() -> SocketAddr {
     let told = std::env::var("SSH_CONNECTION").ok();
     let ip = told.and_then(|text| text.split_whitespace().nth(2)?.parse::<IpAddr>().ok());
@@ -52,14 +50,14 @@ pub fn run(args: Args) -> Result {
         secret: None,
         plain_streams: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
+        stall: std::time::Duration::MAX,
     };
     let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
     let mut output = std::io::stdout();
     let greeted = output.write_all(far::READY).and_then(|()| output.flush());
     greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
     match far::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
-        // The client says it; here it would be said twice.
-        Err(TransferError::Interrupted) | Ok(_) => Ok(()),
+        Ok(_) => Ok(()),
         Err(error) => {
             let class = fullpipe_path::Classified::class(&error);
             Err(Failure::new(class, format!("far end: {error}")))

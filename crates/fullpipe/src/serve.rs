@@ -78,6 +78,7 @@ pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
 
 /// Serves until killed.
 pub fn run(args: Args) -> Result {
+    crate::far::more_files();
     let data_ports = data_ports(args.data_ports.as_deref())?;
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
@@ -104,7 +105,7 @@ pub fn run(args: Args) -> Result {
             }
             server.with_other(Arc::new(move |socket, peer| {
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
-                done.map(|done| copied(peer, &done.summary, done.left.len(), json, quiet))
+                done.map(|done| copied(peer, &done.summary, done.left_total, json, quiet))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }
@@ -137,6 +138,7 @@ fn files(
         secret: None,
         plain_streams: args.allow_plain || args.insecure,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
+        stall: Duration::from_nanos(args.stall.0),
     };
     if args.insecure {
         let told =
@@ -160,8 +162,8 @@ fn default_token_file() -> Result<PathBuf> {
     Ok(state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe/token"))
 }
 
-fn copied(peer: &str, summary: &Summary, left: usize, json: bool, quiet: bool) {
-    let left = summary.left_total + left as u64;
+fn copied(peer: &str, summary: &Summary, left: u64, json: bool, quiet: bool) {
+    let left = summary.left_total + left;
     if json {
         outln!(
             "{}",

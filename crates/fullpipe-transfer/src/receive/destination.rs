@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::error::{TransferError, local};
@@ -21,6 +22,8 @@ pub(super) struct Parts {
     pub(super) root: Root,
     /// The name of the one thing that comes, if another than at its source.
     pub(super) rename: Option<Vec<u8>>,
+    /// What alone may come, at the top; anything if there is no list.
+    pub(super) only: Option<Vec<Vec<u8>>>,
     pub(super) journal: Journal,
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
@@ -45,11 +48,23 @@ fn journal(transfer: u64) -> PathBuf {
     PathBuf::from(format!(".fullpipe.{transfer:016x}.journal"))
 }
 
-/// Takes the lock, if nobody else has it; else tells which process that is.
-fn lock(file: File) -> Result<Flock<File>, Option<u64>> {
-    let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, _)| Journal::holder(&file))?;
-    // The one that held it has finished and removed it: this is nobody's any more.
-    if lock.metadata().is_ok_and(|file| file.nlink() == 0) { Err(None) } else { Ok(lock) }
+/// Who has the lock.
+enum Lock {
+    /// This process, now.
+    Ours(Flock<File>),
+    /// Another; its number, as far as it can be read.
+    Theirs(Option<u64>),
+}
+
+/// Takes the lock, if nobody else has it.
+fn lock(file: File) -> std::io::Result<Lock> {
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        // The one that held it has finished and removed it: this is nobody's any more.
+        Ok(lock) if lock.metadata()?.nlink() == 0 => Ok(Lock::Theirs(None)),
+        Ok(lock) => Ok(Lock::Ours(lock)),
+        Err((file, Errno::EWOULDBLOCK)) => Ok(Lock::Theirs(Journal::holder(&file))),
+        Err((_, e)) => Err(e.into()),
+    }
 }
 
 impl Destination {
@@ -73,9 +88,10 @@ impl Destination {
         let lock = loop {
             let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
             let file = root.open_at(&journal_name, how, 0o600).map(File::from).map_err(failed())?;
-            let holder = match lock(file) {
-                Ok(lock) => break lock,
-                Err(holder) => holder,
+            let unlocked = || local(format!("cannot lock the journal in {shown}"));
+            let holder = match lock(file).map_err(unlocked())? {
+                Lock::Ours(lock) => break lock,
+                Lock::Theirs(holder) => holder,
             };
             if holder == Some(process) && !asked {
                 let how = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW;
@@ -96,12 +112,19 @@ impl Destination {
         }
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, past) = Journal::open(kept, process).map_err(local("reading the journal"))?;
-        Ok(Destination(Some(Parts { root, rename, journal, journal_name, past, transfer, process, lock })))
+        Ok(Destination(Some(Parts { root, rename, only: None, journal, journal_name, past, transfer, process, lock })))
     }
 
     /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         folder.open_at(&journal(transfer), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok()
+    }
+
+    /// Takes nothing but these, at the top: a far end may be another than one takes it for.
+    pub(crate) fn only(&mut self, names: Vec<Vec<u8>>) {
+        if let Some(parts) = &mut self.0 {
+            parts.only = Some(names);
+        }
     }
 
     /// Whether an earlier attempt has left something.

@@ -12,13 +12,13 @@ use nix::fcntl::FallocateFlags;
 
 use super::small::create;
 use super::{MOST_LARGE, Receiver};
+use crate::counters::timed;
 use crate::direct;
 use crate::error::{TransferError, local};
 use crate::files;
 use crate::item::{Extent, FileItem, Name};
-use crate::journal::{Record, Version};
+use crate::journal::Record;
 use crate::proto::Message;
-use crate::send::timed;
 use crate::session::lock;
 
 /// A large file that is being written.
@@ -31,6 +31,8 @@ pub(super) struct Large {
     pub(super) file: File,
     /// The same, past the cache.
     pub(super) direct: Option<File>,
+    /// An earlier attempt has written to it.
+    pub(super) kept: bool,
     pub(super) state: Mutex<LargeState>,
 }
 
@@ -93,7 +95,7 @@ impl Receiver {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
         let partial = self.partial(&name);
-        let key = Version { name: &item.name, size: item.size, mtime: item.meta.mtime }.key();
+        let key = item.key();
         let kept = lock(&self.kept).remove(&key);
         if kept.is_none() {
             lock(&self.journal).add(&Record::Begun { name: name.clone() })?;
@@ -108,9 +110,20 @@ impl Receiver {
             }
         }
         let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });
+        let kept = kept.is_some();
         let past_cache = direct::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct::again(&file, true) } else { None };
-        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, state })
+        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, kept, state })
+    }
+
+    /// Bytes that are nothing but zeros. An earlier attempt may have brought others.
+    pub(super) fn hole(&self, id: u64, slot: Slot, extent: Extent) -> Result<(), TransferError> {
+        if let Some(large) = slot.as_ref().filter(|large| large.kept)
+            && let Err(e) = files::clear(&large.file, extent)
+        {
+            return self.give_up(id, large, &e);
+        }
+        self.covered(id, slot, extent, None)
     }
 
     /// Bytes of a large file are in place.
@@ -132,8 +145,19 @@ impl Receiver {
 
     /// A large file cannot be written; what still comes of it is dropped.
     pub(super) fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
+        let ended = {
+            let mut state = lock(&large.state);
+            if std::mem::replace(&mut state.over, true) {
+                return Ok(());
+            }
+            state.ended.is_some()
+        };
         self.leave(large.item.name.bytes(), error)?;
         lock(&self.large).insert(id, None);
+        if ended {
+            self.session.send(&Message::FileDone { id })?;
+            self.part_over(false)?;
+        }
         Ok(())
     }
 
@@ -187,8 +211,12 @@ impl Receiver {
             }
             None => {
                 let failed_at_once = failed.is_some();
-                lock(&self.early).insert(id, failed);
-                drop(slots);
+                let mut early = lock(&self.early);
+                if early.len() > MOST_LARGE {
+                    return Err(self.damaged("more files at once than there should be"));
+                }
+                early.insert(id, failed);
+                drop((early, slots));
                 if failed_at_once { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
             }
         }

@@ -8,23 +8,23 @@ use std::sync::atomic::Ordering;
 use nix::fcntl::OFlag;
 
 use super::{PIECE, Receiver};
+use crate::end::SMALL;
 use crate::error::TransferError;
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
-use crate::journal::Version;
+use crate::journal::Block;
 use crate::proto::Want;
-use crate::send::SMALL;
 use crate::session::lock;
 
 impl Receiver {
     pub(super) fn want(&self, item: &FileItem) -> Result<Want, TransferError> {
-        let key = Version { name: &item.name, size: item.size, mtime: item.meta.mtime }.key();
+        let key = item.key();
         let there = || -> io::Result<bool> {
             let name = self.named(&item.name)?;
             let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
             files::unchanged(&File::from(file), item.size, item.meta.mtime)
         };
-        if (self.options.update || self.past.done.contains(&key)) && there().unwrap_or(false) {
+        if (self.options.update || lock(&self.past).done.contains(&key)) && there().unwrap_or(false) {
             let mut summary = lock(&self.summary);
             summary.files += 1;
             summary.skipped += 1;
@@ -32,13 +32,14 @@ impl Receiver {
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
             return Ok(Want::Nothing);
         }
-        let Some(blocks) = self.past.blocks.get(&key).filter(|_| item.size > SMALL) else { return Ok(Want::All) };
+        // Handed out once: of two sources that bring the same, only one goes on in the partial file.
+        let blocks = lock(&self.past).blocks.remove(&key);
+        let Some(blocks) = blocks.filter(|_| item.size > SMALL) else { return Ok(Want::All) };
         let have = self.intact(item, blocks).unwrap_or_default();
         let total: u64 = have.iter().map(|extent| extent.len).sum();
         if total == 0 || total > item.size {
             return Ok(Want::All);
         }
-        self.counters.done_bytes.fetch_add(total, Ordering::Relaxed);
         lock(&self.kept).insert(key, total);
         if total < item.size {
             return Ok(Want::But(have));
@@ -55,18 +56,26 @@ impl Receiver {
     }
 
     /// Those blocks of a partial file that are what the journal says, in order, without overlaps.
-    pub(super) fn intact(&self, item: &FileItem, blocks: &[(Extent, Option<[u8; 32]>)]) -> io::Result<Vec<Extent>> {
+    pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>) -> io::Result<Vec<Extent>> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
         let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
         let file = File::from(Root::from_fd(folder).open_at(&self.partial(&name), how, 0)?);
-        let mut blocks = blocks.to_vec();
         blocks.sort_by_key(|(extent, _)| extent.offset);
         let mut good: Vec<Extent> = Vec::new();
+        let holes = files::extents(&file, item.size)?;
+        let is_hole = |hole: &Extent| {
+            let around = |(e, is): &(Extent, bool)| *is && e.offset <= hole.offset && hole.end() <= e.end();
+            holes.iter().any(around)
+        };
         let mut buffer = vec![0; PIECE];
         for (extent, digest) in blocks {
             let behind = good.last().and_then(Extent::end).unwrap_or(0);
             if extent.offset < behind || extent.end().is_none_or(|end| end > item.size) || self.session.is_over() {
+                continue;
+            }
+            if digest.is_none() && !is_hole(&extent) {
+                // Another version of the file has been written there since.
                 continue;
             }
             if let Some(digest) = digest {
@@ -86,7 +95,11 @@ impl Receiver {
                     continue;
                 }
             }
-            good.push(extent);
+            self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
+            match good.last_mut().filter(|_| extent.offset == behind) {
+                Some(last) => last.len += extent.len,
+                None => good.push(extent),
+            }
         }
         Ok(good)
     }

@@ -10,11 +10,11 @@ use std::sync::atomic::Ordering;
 use nix::fcntl::OFlag;
 
 use super::Receiver;
+use crate::end::SMALL;
 use crate::error::{TransferError, local};
 use crate::files;
 use crate::item::{FileItem, Meta, Name};
-use crate::journal::{Record, Version};
-use crate::send::SMALL;
+use crate::journal::Record;
 use crate::session::lock;
 
 /// A folder of small files.
@@ -103,8 +103,7 @@ impl Receiver {
 
     /// A file is under its name.
     pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
-        let version = Version { name: &item.name, size: item.size, mtime: item.meta.mtime };
-        lock(&self.journal).add(&Record::Done { file: version.key() }).map_err(local("writing the journal"))?;
+        lock(&self.journal).add(&Record::Done { file: item.key() }).map_err(local("writing the journal"))?;
         lock(&self.summary).files += 1;
         self.counters.done_files.fetch_add(1, Ordering::Relaxed);
         if item.size <= SMALL {
@@ -114,12 +113,12 @@ impl Receiver {
     }
 }
 
-/// Makes a file, new or as an earlier attempt has left it.
+/// Makes a file, or opens it as an earlier attempt has left it.
 pub(super) fn create(folder: impl AsFd, name: &PathBuf, new: bool) -> io::Result<File> {
     let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
     if !new {
-        return Ok(File::from(nix::fcntl::openat(&folder, name, how, mode)?));
+        return Ok(File::from(nix::fcntl::openat(&folder, name, how - OFlag::O_CREAT, mode)?));
     }
     match nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode) {
         Err(nix::errno::Errno::EEXIST) => {

@@ -8,12 +8,13 @@ use std::sync::{Arc, mpsc};
 use super::large::{Large, Slot};
 use super::small::Folder;
 use super::{PIECE, Receiver};
+use crate::counters::timed;
 use crate::direct::{self, Aligned};
+use crate::end::SMALL;
 use crate::error::{TransferError, system};
 use crate::item::Extent;
 use crate::proto::{self, Chunk, PACK_FILES, Trailer};
 use crate::secure::Stream;
-use crate::send::{SMALL, timed};
 use crate::session::lock;
 
 /// A block that has been received and verified, and waits to be written.
@@ -89,7 +90,7 @@ impl Receiver {
                 Chunk::Block { id, file, extent, hole } => {
                     let slot = self.slot(id, &file)?;
                     if hole {
-                        self.covered(id, slot, extent, None)?;
+                        self.hole(id, slot, extent)?;
                     } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
                         let data = free.try_recv().ok().filter(|data| data.len() >= len as usize);
                         let data = data.unwrap_or_else(|| Aligned::new(most as usize));

@@ -94,7 +94,7 @@ impl Receiver {
 
     /// Removes partial files of earlier attempts whose sources are others by now, or gone.
     fn remove_orphans(&self) -> Result<(), TransferError> {
-        if !self.past.begun {
+        if !lock(&self.past).begun {
             return Ok(());
         }
         let mut failed = None;
@@ -117,13 +117,17 @@ impl Receiver {
     }
 
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
+        // The next attempt has to get in.
+        let open = if lock(&self.summary).left_total + lock(&self.end).left_total > 0 { 0o700 } else { 0 };
         // What an earlier attempt has said of a folder may be out of date. Those below come behind those above.
         let mut closed = BTreeMap::new();
         let mut failed = Vec::new();
         let mut dress = |name: Name, meta: &Meta| {
+            self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                files::dress_folder(self.root.open_at(name.path(), how, 0)?, meta)
+                let meta = Meta { mode: meta.mode | open, ..meta.clone() };
+                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
             });
             if let Err(e) = done {
                 failed.push((name, e));

@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, mpsc};
 
-use super::{Open, PIECE, Sender, Source, timed, why};
+use super::{HEAVY, Open, PIECE, Sender, Source};
+use crate::counters::timed;
 use crate::direct::{self, Aligned};
-use crate::error::{TransferError, system};
+use crate::error::{TransferError, system, why};
 use crate::files;
 use crate::item::{Extent, FileItem};
 use crate::plan::Work;
@@ -236,13 +237,32 @@ impl Sender {
     }
 
     fn pack(&self, stream: &mut Stream, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
-        let mut items = Vec::with_capacity(files.len());
+        let mut files = files.into_iter().peekable();
+        while files.peek().is_some() {
+            self.pack_some(stream, buffer, &mut files)?;
+        }
+        Ok(())
+    }
+
+    /// As many as one header can name.
+    fn pack_some(
+        &self,
+        stream: &mut Stream,
+        buffer: &mut Buffer,
+        files: &mut impl Iterator<Item = Arc<Source>>,
+    ) -> Result<(), TransferError> {
+        let (mut items, mut weight) = (Vec::new(), 0);
         buffer.1.clear();
         timed(&self.counters.disk_ns, || {
-            for source in &files {
+            while weight < HEAVY
+                && let Some(source) = files.next()
+            {
                 let from = buffer.1.len();
-                match whole(source, self.options.xattrs, &mut buffer.1) {
-                    Ok(item) => items.push(item),
+                match whole(&source, self.options.xattrs, &mut buffer.1) {
+                    Ok(item) => {
+                        weight += item.weight();
+                        items.push(item);
+                    }
                     Err(text) => {
                         buffer.1.truncate(from);
                         self.leave(source.item.name.bytes(), text);
@@ -287,7 +307,7 @@ fn whole(source: &Source, xattrs: bool, to: &mut Vec<u8>) -> Result<FileItem, St
         return Err("it changed while it was read; copy it again when it is at rest".into());
     }
     if xattrs {
-        item.meta.xattrs = files::xattrs(&file);
+        item.meta.xattrs = files::xattrs(&file).map_err(|e| why(&e))?;
     }
     Ok(item)
 }

@@ -8,8 +8,8 @@ use fullpipe_sobas::PROBE_BYTES;
 
 use super::wire::Word;
 use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, read, segment};
+use crate::counters::Counters;
 use crate::proto::Message;
-use crate::send::Counters;
 use crate::session::{Session, lock};
 
 /// Trains that a session may ask for: the controller asks for no more than twelve at a time.

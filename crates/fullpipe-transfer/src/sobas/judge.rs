@@ -10,8 +10,8 @@ use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Trai
 
 use super::wire::Word;
 use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuate, read, segment};
+use crate::counters::Counters;
 use crate::proto::Message;
-use crate::send::Counters;
 use crate::session::{Session, lock};
 
 /// So many later probes must be back before one is lost.

@@ -19,10 +19,10 @@ use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_path::{Buffer, Size};
 use serde::{Deserialize, Serialize};
 
+use crate::counters::Counters;
 use crate::error::{TransferError, system};
 use crate::secure::Stream;
-use crate::send::{Counters, thread};
-use crate::session::Session;
+use crate::session::{Session, thread};
 use udp::Udp;
 use wire::Keys;
 

@@ -3,8 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use fullpipe_path::{ExitClass, LabPath, Path, path};
-use fullpipe_transfer::client::{Endpoint, Token, Way};
+use fullpipe_path::{ExitClass, LabPath, Path};
+use fullpipe_transfer::client::{Endpoint, Way};
+use fullpipe_transfer::keys::Token;
 use fullpipe_transfer::place::{last, transfer};
 use fullpipe_transfer::proto::Target;
 
@@ -60,14 +61,16 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
             Path::Host(_) => Err(usage(format!("{spec} is no emulated path"))),
         };
     }
-    let colon = bytes.iter().position(|b| *b == b':');
+    // An address of IPv6 has colons of its own, and stands in brackets.
+    let start = bytes.iter().position(|b| *b == b']').filter(|_| text.starts_with('[') || text.contains("@["));
+    let colon = bytes.iter().skip(start.unwrap_or(0)).position(|b| *b == b':').map(|at| at + start.unwrap_or(0));
     let slash = bytes.iter().position(|b| *b == b'/');
     match colon {
         Some(0) => Err(usage(format!("{text}: a host is missing before the colon"))),
         Some(at) if slash.is_none_or(|slash| at < slash) => {
             let host =
                 std::str::from_utf8(&bytes[..at]).map_err(|_| usage(format!("{text}: not the name of a host")))?;
-            Ok(Place::Ssh(host.to_owned(), bytes[at + 1..].to_vec()))
+            Ok(Place::Ssh(host.replace(['[', ']'], ""), bytes[at + 1..].to_vec()))
         }
         _ => Ok(Place::Local(bytes.to_vec())),
     }
@@ -139,22 +142,24 @@ fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)>
 }
 
 fn token(args: &super::Args) -> Result<Option<Token>> {
-    let text = match &args.token_file {
-        Some(file) => Some(
-            std::fs::read_to_string(file)
-                .map_err(|e| usage(format!("cannot read --token-file {}: {e}", file.display())))?,
-        ),
-        None => std::env::var("FULLPIPE_TOKEN").ok(),
+    let (text, from) = match &args.token_file {
+        Some(file) => {
+            let from = format!("--token-file {}", file.display());
+            let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {from}: {e}")))?;
+            (text, from)
+        }
+        None => match std::env::var("FULLPIPE_TOKEN") {
+            Ok(text) => (text, "FULLPIPE_TOKEN".to_owned()),
+            Err(_) if args.insecure => return Ok(None),
+            Err(_) => {
+                return Err(usage(
+                    "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment \
+                     ('fullpipe serve --root' names the file that holds it); --insecure does without, if the server does",
+                ));
+            }
+        },
     };
-    match text {
-        Some(text) => Ok(Some(text.parse()?)),
-        None if args.insecure => Ok(None),
-        None => Err(usage(format!(
-            "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment ('fullpipe serve --root' \
-             prints it; its default port is {}); --insecure does without, if the server does",
-            path::DEFAULT_PORT
-        ))),
-    }
+    text.parse().map(Some).map_err(|e| usage(format!("{from}: {e}")))
 }
 
 #[cfg(test)]
@@ -167,9 +172,15 @@ mod tests {
         assert_eq!(parse("a/b:c").ok(), Some(Place::Local(b"a/b:c".to_vec())));
         assert_eq!(parse("./b:c").ok(), Some(Place::Local(b"./b:c".to_vec())));
         assert_eq!(parse("me@host:/x").ok(), Some(Place::Ssh("me@host".into(), b"/x".to_vec())));
+        assert_eq!(parse("me@[::1]:/x").ok(), Some(Place::Ssh("me@::1".into(), b"/x".to_vec())));
+        assert_eq!(parse("[fe80::1]:").ok(), Some(Place::Ssh("fe80::1".into(), vec![])));
+        assert_eq!(parse("./[a]:b").ok(), Some(Place::Local(b"./[a]:b".to_vec())));
         assert_eq!(parse("host:").ok(), Some(Place::Ssh("host".into(), vec![])));
         assert_eq!(parse("fullpipe://h:7000/in/").ok(), Some(Place::Server("h".into(), 7000, b"/in/".to_vec())));
-        assert_eq!(parse("fullpipe://h").ok(), Some(Place::Server("h".into(), path::DEFAULT_PORT, b"/".to_vec())));
+        assert_eq!(
+            parse("fullpipe://h").ok(),
+            Some(Place::Server("h".into(), fullpipe_path::path::DEFAULT_PORT, b"/".to_vec()))
+        );
         assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
         for bad in ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "fullpipe://h:99999/x"] {
             assert!(parse(bad).is_err(), "{bad}");

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fullpipe_path::Size;
+use fullpipe_transfer::counters::Counters;
 use fullpipe_transfer::proto::Times;
-use fullpipe_transfer::send::Counters;
 use fullpipe_transfer::sobas::Note;
 use indicatif::ProgressBar;
 use serde_json::json;

@@ -129,6 +129,33 @@ fn a_tree_under_another_name_goes_on_under_it() {
 }
 
 #[test]
+fn two_that_only_their_content_tells_apart_are_not_mixed() {
+    let host = Host::start();
+    for (name, seed) in [("one", 1), ("two", 2)] {
+        write(host.file(name).join("same"), bytes(LARGE, seed));
+        date(host.file(name).join("same"), 800_000_000, 0);
+    }
+    fs::create_dir(host.file("to")).unwrap();
+    let again = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(how).arg("-r").arg(host.file("one/.")).arg(host.file("two/.")).arg(host.far("to/"));
+        cp
+    };
+    let running = again(SLOW).start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    // One of them has to wait for the other.
+    let mut codes = Vec::new();
+    while codes.last() != Some(&0) {
+        assert!(codes.len() < 3, "{codes:?}");
+        codes.push(again("").run().code());
+    }
+    let copy = fs::read(host.file("to/same")).unwrap();
+    assert!(["one", "two"].iter().any(|name| fs::read(host.file(name).join("same")).unwrap() == copy));
+    only(&host.file("to"), &["same"]);
+}
+
+#[test]
 fn a_tree_goes_on_too() {
     let host = Host::start();
     let tree = host.file("tree");

@@ -1,0 +1,51 @@
+//! How far an end is, for displays and for the other end.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use crate::proto::Times;
+use crate::sobas::Note;
+
+/// Counters that a display reads.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Bytes found.
+    pub found_bytes: AtomicU64,
+    /// Files found.
+    pub found_files: AtomicU64,
+    /// Bytes done with: at the receiver written or there already, at the sender as the receiver says.
+    pub done_bytes: AtomicU64,
+    /// Files under their names.
+    pub done_files: AtomicU64,
+    /// Bytes on the network, content only.
+    pub wire_bytes: AtomicU64,
+    /// 1 when everything has been found.
+    pub found_all: AtomicU64,
+    /// This end's times.
+    pub disk_ns: AtomicU64,
+    /// Hashing.
+    pub hash_ns: AtomicU64,
+    /// In the network's calls.
+    pub net_ns: AtomicU64,
+    /// The other end's times, as it last told.
+    pub other: Mutex<Times>,
+    /// What the controller of window and pacing did, until a display takes it.
+    pub notes: Mutex<Vec<Note>>,
+}
+
+impl Counters {
+    /// This end's times.
+    pub fn times(&self) -> Times {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Times { disk: read(&self.disk_ns), hash: read(&self.hash_ns), net: read(&self.net_ns) }
+    }
+}
+
+/// Adds the time of a call to a counter.
+pub(crate) fn timed<T>(counter: &AtomicU64, call: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = call();
+    counter.fetch_add(begin.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    result
+}

@@ -1,0 +1,104 @@
+//! What both ends do once they have met.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullpipe_net::Seen;
+
+use crate::counters::Counters;
+use crate::error::{Left, TransferError};
+use crate::proto::{Message, Options, Summary};
+use crate::receive::{Destination, Receiver};
+use crate::secure::Stream;
+use crate::send::Sender;
+use crate::session::Session;
+use crate::sobas::{self, Aside};
+use crate::walk::Place;
+
+/// Files up to this size travel whole, many together.
+pub(crate) const SMALL: u64 = 1 << 20;
+/// What could not be read is named up to this number, and counted beyond.
+pub(crate) const NAMED: usize = 1000;
+
+/// What an end does.
+pub(crate) enum Role {
+    /// It sends these.
+    Send(Vec<Place>),
+    /// It writes there.
+    Receive(Box<Destination>),
+}
+
+/// An end that has met the other.
+pub(crate) struct Met {
+    pub(crate) role: Role,
+    pub(crate) options: Options,
+    /// Files are offered before they are sent: the receiver has some of them.
+    pub(crate) offer: bool,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) aside: Option<Aside>,
+}
+
+/// How a transfer went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// At the receiver.
+    pub summary: Summary,
+    /// Some of what the sender could not read.
+    pub left: Vec<Left>,
+    /// How much it could not.
+    pub left_total: u64,
+    /// What this end has seen, and when it began, where samples were wanted.
+    pub(crate) seen: Option<(u64, Seen)>,
+    /// What the other has told.
+    pub(crate) told: Option<Seen>,
+}
+
+/// Sends or receives until the end. `tick` is called now and then.
+///
+/// # Errors
+/// The transfer's.
+pub(crate) fn run(
+    session: &Arc<Session>,
+    input: Box<dyn Read + Send>,
+    met: Met,
+    counters: Arc<Counters>,
+    tick: &mut dyn FnMut(),
+) -> Result<Outcome, TransferError> {
+    let Met { role, options, offer, streams, aside } = met;
+    let stall = Duration::from_nanos(options.stall_ns);
+    let sends = matches!(role, Role::Send(_));
+    sobas::start(session, aside, &streams, sends, &counters)?;
+    let ((summary, left, left_total), (trace, told)) = match role {
+        Role::Send(places) => {
+            let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
+            session.listen(input, sender.clone())?;
+            session.watch(stall, tick)?;
+            let (trace, told) = sender.trace();
+            // The receiver's end waits for these words, but without them all is done too.
+            let _ = trace.as_ref().map(|trace| trace.tell(session));
+            let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+            (sender.summary(), (trace, told))
+        }
+        Role::Receive(to) => {
+            let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
+            session.listen(input, receiver.clone())?;
+            let ended = session.watch(stall, &mut || {
+                receiver.tell_progress();
+                tick();
+            });
+            receiver.release();
+            ended?;
+            (receiver.summary(), receiver.trace())
+        }
+    };
+    let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
+    Ok(Outcome { summary, left, left_total, seen, told })
+}
+
+/// Bytes of a block: what was asked for, or less where many streams would take too much memory.
+pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
+    // Each stream holds two: one comes while the other goes.
+    const ALL: u64 = 64 << 20;
+    u64::from(options.block).min(ALL / streams.max(1) as u64)
+}

@@ -1,0 +1,201 @@
+//! The control connection, however the far end is reached.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fullpipe_net::NetError;
+use fullpipe_path::ExitClass;
+
+use crate::client::Endpoint;
+use crate::error::{self, TransferError, system};
+use crate::far;
+use crate::join::JOIN;
+use crate::keys::Token;
+use crate::proto::{self, Message};
+use crate::secure::{self, Guard};
+use crate::session::{lock, thread};
+
+/// A control connection.
+pub(crate) struct Line {
+    pub(crate) input: Box<dyn Read + Send>,
+    pub(crate) output: Box<dyn Write + Send>,
+    pub(crate) peer: String,
+    /// Where the streams go, one of these; the port comes later.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) socket: Option<TcpStream>,
+    pub(crate) child: Option<Arc<Mutex<Child>>>,
+    errors: Arc<Mutex<Vec<String>>>,
+}
+
+impl Line {
+    /// Reads the far end's first words. Over ssh, what a login script has printed comes before them.
+    pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
+        let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
+        if self.child.is_some() {
+            let mut seen = Vec::new();
+            let mut byte = [0];
+            while !seen.ends_with(far::READY) {
+                if seen.len() > 64 << 10 {
+                    let why = "it talks, but not as fullpipe does".to_owned();
+                    return Err(TransferError::Stranger { peer: self.peer.clone(), why });
+                }
+                self.input.read_exact(&mut byte).map_err(|e| lost(&self.peer, e))?;
+                seen.push(byte[0]);
+            }
+        }
+        proto::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(child) = &self.child {
+            let mut child = lock(child);
+            // It ends by itself when its input does; if not, it is stuck.
+            for _ in 0..50 {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (bare, port).to_socket_addrs();
+    Ok(found.map_err(|source| NetError::Resolve { host: host.to_owned(), source })?.collect())
+}
+
+/// Reaches it.
+///
+/// # Errors
+/// It cannot be reached, or is not whom the token names.
+pub(crate) fn dial(endpoint: &Endpoint) -> Result<Line, TransferError> {
+    match endpoint {
+        Endpoint::Server { host, port, token } => {
+            let name = format!("{host}:{port}");
+            let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+            for address in resolve(host, *port)? {
+                match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
+                    Ok(socket) => return answer(socket, address, name, token.as_ref()),
+                    Err(error) => last = error,
+                }
+            }
+            Err(NetError::Connect { host: name, source: last }.into())
+        }
+        Endpoint::Ssh { host, ssh, program, ports } => start(host, ssh, program, ports.as_deref()),
+    }
+}
+
+fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&Token>) -> Result<Line, TransferError> {
+    socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+    socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
+    let guard = match token {
+        Some(token) => Guard::Client(secure::client(token.fingerprint)?),
+        None => Guard::None,
+    };
+    let mut stream = guard.wrap(socket).map_err(|e| {
+        if e.kind() == std::io::ErrorKind::InvalidData {
+            let why = format!("its certificate is not the token's ({e}); is the token of this server?");
+            return TransferError::Trust { peer: peer.clone(), why };
+        }
+        TransferError::Unreachable(format!("{peer} does not answer as 'fullpipe serve --root' does ({e})"))
+    })?;
+    if token.is_none() {
+        // A server that also measures tells by this what is wanted.
+        let told = stream.write_all(&[far::PLAIN]);
+        told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+    }
+    let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
+    Ok(Line { input, output, peer, addresses: vec![address], socket: Some(again), child: None, errors: Arc::default() })
+}
+
+fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Result<Line, TransferError> {
+    let (ssh, own) = ssh.split_first().map_or(("ssh", &[][..]), |(ssh, own)| (ssh.as_str(), own));
+    if host.starts_with('-') {
+        return Err(TransferError::Usage(format!("'{host}' is not a host")));
+    }
+    let mut command = Command::new(ssh);
+    command.args(own).arg(host).arg("--").arg(program).arg("far");
+    if let Some(ports) = ports {
+        command.args(["--data-ports", ports]);
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|e| TransferError::Unreachable(format!("cannot run {ssh}: {e}; install it, or name it with --ssh")))?;
+    let (Some(input), Some(output), Some(errors)) = (child.stdout.take(), child.stdin.take(), child.stderr.take())
+    else {
+        return Err(TransferError::Unreachable("ssh has no pipes".into()));
+    };
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let said = lines.clone();
+    thread("ssh", move || {
+        for line in BufReader::new(errors).lines().map_while(Result::ok) {
+            lock(&said).push(line);
+        }
+    })?;
+    let addresses = data_addresses(ssh, own, host)?;
+    Ok(Line {
+        input: Box::new(input),
+        output: Box::new(output),
+        peer: host.to_owned(),
+        addresses,
+        socket: None,
+        child: Some(Arc::new(Mutex::new(child))),
+        errors: lines,
+    })
+}
+
+/// Where the host is that ssh talks to, by ssh's own configuration (`ssh -G`).
+fn data_addresses(ssh: &str, own: &[String], host: &str) -> Result<Vec<SocketAddr>, TransferError> {
+    let told = Command::new(ssh).args(own).arg("-G").arg(host).stderr(Stdio::null()).output();
+    let text = told.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
+    let name = name.rsplit('@').next().unwrap_or(name);
+    let mut found = resolve(name, 0)?;
+    found.dedup();
+    Ok(found)
+}
+
+/// Where ssh did not bring the far end, or lost it, says why in its own words.
+pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
+    let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
+    // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
+    let mut status = None;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        status = lock(child).try_wait().ok().flatten();
+        if status.is_some() {
+            break;
+        }
+    }
+    let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
+    let peer = &line.peer;
+    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
+        let code = status.and_then(|status| u8::try_from(status.code()?).ok());
+        let class = code.map_or(ExitClass::Peer, error::class);
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), class };
+    }
+    match status.and_then(|status| status.code()) {
+        Some(127) => TransferError::Unreachable(format!(
+            "{peer} has no fullpipe on the PATH of its ssh logins ({said}); copy this program there, or say where it is with --far-program"
+        )),
+        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}")),
+        Some(2) if said.contains("far") => TransferError::Unreachable(format!(
+            "{peer} has another version of fullpipe ({said}); install this version there"
+        )),
+        _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
+        _ => error,
+    }
+}
