@@ -205,10 +205,9 @@ impl Stage {
             if more.reorder > 0.0 {
                 words.extend(["delay".into(), "1ms".into(), "reorder".into(), percent(more.reorder)]);
             }
+            // None too: what `change` is not told of corruption stays as it was.
             for (name, p) in [("duplicate", more.duplicate), ("corrupt", more.corrupt)] {
-                if p > 0.0 {
-                    words.extend([name.into(), percent(p)]);
-                }
+                words.extend([name.into(), percent(p)]);
             }
             words
         };
