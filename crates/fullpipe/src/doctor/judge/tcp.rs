@@ -198,10 +198,11 @@ fn idle(host: &Host, by: &Yardstick) -> Finding {
     Finding::costs(KEY, on, words).set(KEY, 0)
 }
 
+/// Of what is saved, ssthresh alone costs; from 5.6 on it has a setting of its own, and is not saved by default.
 fn metrics(host: &Host) -> Finding {
     const KEY: &str = "net.ipv4.tcp_no_metrics_save";
     let Some(on) = host.number(KEY) else { return Finding::unseen_sysctl(KEY) };
-    if on != 0 {
+    if on != 0 || host.number("net.ipv4.tcp_no_ssthresh_metrics_save").is_some_and(|on| on != 0) {
         return Finding::ok(KEY, on, "a connection's loss says nothing to the next one");
     }
     let words =

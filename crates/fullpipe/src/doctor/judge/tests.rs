@@ -34,6 +34,7 @@ fn as_installed() -> tempfile::TempDir {
             ("proc/sys/net/ipv4/tcp_moderate_rcvbuf", "1\n"),
             ("proc/sys/net/ipv4/tcp_mtu_probing", "0\n"),
             ("proc/sys/net/ipv4/tcp_no_metrics_save", "0\n"),
+            ("proc/sys/net/ipv4/tcp_no_ssthresh_metrics_save", "1\n"),
             ("proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t6291456\n"),
             ("proc/sys/net/ipv4/tcp_sack", "1\n"),
             ("proc/sys/net/ipv4/tcp_slow_start_after_idle", "1\n"),
@@ -129,7 +130,6 @@ fn a_host_as_installed() {
             "= reno cubic bbr htcp scalable",
         ),
         ("net.ipv4.tcp_slow_start_after_idle", None, "sysctl -w net.ipv4.tcp_slow_start_after_idle=0", "= 0"),
-        ("net.ipv4.tcp_no_metrics_save", None, "sysctl -w net.ipv4.tcp_no_metrics_save=1", "= 1"),
         ("net.core.netdev_max_backlog", None, "sysctl -w net.core.netdev_max_backlog=250000", "= 250000"),
         ("CPU governor", None, "echo performance | tee", "w /sys/devices/system/cpu/"),
     ] {
@@ -153,9 +153,15 @@ fn a_host_as_installed() {
     assert_eq!(unsure, ["ens1 MTU"]);
     let wmem = find(&findings, "net.core.wmem_max").words;
     assert!(wmem.contains("about 17.04 Mb/s of 10.00 Gb/s over 100 ms"), "{wmem}");
-    for subject in
-        ["net.ipv4.tcp_sack", "net.ipv4.tcp_mtu_probing", "net.ipv4.tcp_mem", "irqbalance", "kernel", "ens1 link"]
-    {
+    for subject in [
+        "net.ipv4.tcp_sack",
+        "net.ipv4.tcp_mtu_probing",
+        "net.ipv4.tcp_mem",
+        "net.ipv4.tcp_no_metrics_save",
+        "irqbalance",
+        "kernel",
+        "ens1 link",
+    ] {
         assert_eq!(find(&findings, subject).state, State::Ok, "{subject}");
     }
     // What costs most comes first, what is well last.
@@ -257,6 +263,19 @@ fn what_is_switched_off() {
         assert!(finding.words.contains(part), "{finding:?}");
     }
     assert_eq!(find(&findings, "ens1 MTU").state, State::Ok);
+}
+
+#[test]
+fn loss_is_remembered_unless_a_setting_says_not_to() {
+    let dir = as_installed();
+    let metrics = || find(&judge(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_no_metrics_save");
+    write(dir.path(), &[("proc/sys/net/ipv4/tcp_no_ssthresh_metrics_save", "0")]);
+    assert_eq!(metrics().fix, ["sysctl -w net.ipv4.tcp_no_metrics_save=1"]);
+    // As before 5.6.
+    fs::remove_file(dir.path().join("proc/sys/net/ipv4/tcp_no_ssthresh_metrics_save")).unwrap();
+    assert_eq!(metrics().state, State::Costs);
+    write(dir.path(), &[("proc/sys/net/ipv4/tcp_no_metrics_save", "1")]);
+    assert_eq!(metrics().state, State::Ok);
 }
 
 #[test]
