@@ -98,6 +98,8 @@ pub struct Interface {
     pub driver: Option<String>,
     /// Whether there is a device under it at all, a card or a virtual one.
     pub device: bool,
+    /// Whether it is part of another interface, a bond or a bridge.
+    pub part: bool,
     /// What its PCI Express link carries each way, bit/s: now, and at most.
     pub pcie_bps: Option<(f64, f64)>,
     /// Packets that came and were lost here since boot, under the kernel's names.
@@ -275,6 +277,7 @@ fn interface(folder: &Path, name: String) -> Interface {
             .ok()
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         device: folder.join("device").exists(),
+        part: folder.join("master").exists(),
         pcie_bps: pcie(folder, "current").zip(pcie(folder, "max")),
         lost,
         name,

@@ -27,6 +27,8 @@ pub struct Yardstick {
     pub rtt_s: f64,
     /// Rate that should be had, bit/s.
     pub rate_bps: f64,
+    /// Someone asked for that rate, or for a path that leaves here: it is not only what the fastest link does.
+    pub asked: bool,
     /// Congestion controls, the fastest first, with what each is expected to do there, bit/s.
     pub ranking: Vec<(String, f64)>,
 }

@@ -11,11 +11,14 @@ const HEADERS: f64 = 52.0;
 /// Packets that fasterdata.es.net has wait in a queue of 10 Gb/s and more.
 const QUEUE: u64 = 10_000;
 
-pub(super) fn judge(host: &Host, interface: &Interface, by: &Yardstick) -> Vec<Finding> {
+pub(super) fn judge(host: &Host, interface: &Interface, wanted: &Yardstick) -> Vec<Finding> {
+    // More than its link carries never goes through an interface, whatever others do.
+    let rate_bps = interface.speed_bps.map_or(wanted.rate_bps, |speed| wanted.rate_bps.min(speed as f64));
+    let by = &Yardstick { rate_bps, ..wanted.clone() };
     let mut findings = vec![packet(interface, by), queue(interface), queue_length(interface, by)];
     // Bridges, tunnels and the like have no link, no rings and nothing that loses packets.
     if interface.device {
-        findings.extend([speed(interface, by), rings(interface, by), offloads(interface), lost(interface)]);
+        findings.extend([speed(interface, wanted), rings(interface, by), offloads(interface), lost(interface)]);
         findings.extend(pcie(interface, by));
         findings.extend(receive_queues(host, interface, by));
     }
@@ -38,11 +41,13 @@ fn speed(interface: &Interface, by: &Yardstick) -> Finding {
         return Finding::costs(&subject, format!("{}, half duplex", words::rate(speed)), words)
             .fix(format!("ethtool -s {name} autoneg on"));
     }
-    if speed < by.rate_bps {
+    // The parts of a bond share what should go through.
+    if speed < by.rate_bps && by.asked && !interface.part {
         let words = format!("slower than the {} that should go through", words::rate(by.rate_bps));
         return Finding::costs(&subject, words::rate(speed), words).leaves(speed);
     }
-    Finding::ok(&subject, words::rate(speed), "as fast as what should go through")
+    let words = if speed < by.rate_bps { "nothing asks more of it" } else { "as fast as what should go through" };
+    Finding::ok(&subject, words::rate(speed), words)
 }
 
 /// What headers leave of a link. Recovery from loss goes by segments too: at one loss rate, throughput goes with
@@ -53,7 +58,7 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     let Some(mtu) = interface.mtu else {
         return Finding::unseen(&subject, "could not see it", format!("ip link show dev {name}"));
     };
-    let rate = interface.speed_bps.map_or(by.rate_bps, |speed| by.rate_bps.min(speed as f64));
+    let rate = by.rate_bps;
     let payload = |mtu: f64| rate * (mtu - HEADERS).max(0.0) / (mtu + FRAMING);
     let packets = format!("{} packets/s", words::thousands((rate / 8.0 / (mtu as f64 + FRAMING)) as u64));
     if mtu >= 8900 || rate < FAST || !interface.device {

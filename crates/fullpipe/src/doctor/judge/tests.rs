@@ -85,7 +85,7 @@ fn read(root: &Path) -> Host {
 
 fn by(rtt_s: f64, rate_bps: f64) -> Yardstick {
     let ranking = [("htcp", 9.1e9), ("scalable", 9.0e9), ("bbr", 7.0e9), ("cubic", 5.0e9)];
-    Yardstick { rtt_s, rate_bps, ranking: ranking.map(|(cc, bps)| (cc.to_owned(), bps)).into() }
+    Yardstick { rtt_s, rate_bps, asked: true, ranking: ranking.map(|(cc, bps)| (cc.to_owned(), bps)).into() }
 }
 
 fn find(findings: &[Finding], subject: &str) -> Finding {
@@ -329,6 +329,25 @@ fn a_bond_is_judged_with_its_parts() {
     assert!(findings.iter().any(|f| f.subject == "ens1 rings"));
     // A bond has no rings of its own.
     assert!(findings.iter().all(|f| f.subject != "bond0 rings"));
+}
+
+#[test]
+fn a_slow_link_beside_a_fast_one_is_fine() {
+    let dir = as_installed();
+    write(dir.path(), &[("sys/class/net/ens1/speed", "1000"), ("sys/class/net/bond0/mtu", "1500")]);
+    let mut by = by(0.1, 100e9);
+    let speed = |by: &Yardstick| find(&judge(&read(dir.path()), by), "ens1 link").state;
+    assert_eq!(speed(&by), State::Costs);
+    by.asked = false;
+    let findings = judge(&read(dir.path()), &by);
+    for part in ["link", "PCIe", "MTU", "rings", "txqueuelen"] {
+        let finding = find(&findings, &format!("ens1 {part}"));
+        assert_eq!(finding.state, State::Ok, "{finding:?}");
+    }
+    // Nor is each part of a bond as fast as the whole.
+    by.asked = true;
+    symlink("../bond0", dir.path().join("sys/class/net/ens1/master")).unwrap();
+    assert_eq!(speed(&by), State::Ok);
 }
 
 #[test]
