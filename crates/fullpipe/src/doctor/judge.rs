@@ -153,6 +153,12 @@ impl Finding {
         Finding::unseen(key, why, format!("sysctl {key}"))
     }
 
+    /// What was read all the same.
+    fn having_read(mut self, read: impl ToString) -> Finding {
+        self.read = Some(read.to_string());
+        self
+    }
+
     fn leaves(mut self, bps: f64) -> Finding {
         self.leaves_bps = Some(bps);
         self

@@ -221,14 +221,9 @@ fn receive_queues(host: &Host, interface: &Interface, by: &Yardstick) -> Option<
     if interface.rx_queues > 1 || host.cpus < 2 || by.rate_bps < FAST {
         return Some(Finding::ok(&subject, read, "packets are shared among processors"));
     }
-    let mut finding = Finding::unseen(
-        &subject,
-        format!(
-            "one of {} processors takes all that arrives; could not see whether the card can do with more",
-            host.cpus
-        ),
-        format!("ethtool -l {name}"),
+    let words = format!(
+        "one of {} processors takes all that arrives; could not see whether the card can do with more",
+        host.cpus
     );
-    finding.read = Some(read);
-    Some(finding)
+    Some(Finding::unseen(&subject, words, format!("ethtool -l {name}")).having_read(read))
 }

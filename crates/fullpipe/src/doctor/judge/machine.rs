@@ -123,17 +123,13 @@ fn virtual_machine(host: &Host) -> Option<Finding> {
     let whose = host.hypervisor.as_ref()?;
     let words =
         "a virtual machine: could not see what its host's network, processors and other guests cost; on that host";
-    let mut finding = Finding::unseen("virtualisation", words, "fullpipe doctor");
-    finding.read = Some(whose.clone());
-    Some(finding)
+    Some(Finding::unseen("virtualisation", words, "fullpipe doctor").having_read(whose))
 }
 
 fn container(host: &Host) -> Option<Finding> {
     let kind = host.container.as_ref()?;
     let words = "a container: could not see the host's own interfaces, modules and processes; on that host";
-    let mut finding = Finding::unseen("container", words, "fullpipe doctor");
-    finding.read = Some(kind.clone());
-    Some(finding)
+    Some(Finding::unseen("container", words, "fullpipe doctor").having_read(kind))
 }
 
 fn count(n: u64) -> String {
