@@ -152,11 +152,14 @@ fn rings(interface: &Interface, by: &Yardstick) -> Finding {
         .fix(command)
 }
 
+/// Software can gather what arrives and cut what leaves. All else is the card's, which may not be able to: only the
+/// kernel's newer interface tells what is [fixed].
 fn offloads(interface: &Interface) -> Finding {
     let name = &interface.name;
     let subject = format!("{name} offloads");
+    let see = format!("ethtool -k {name}");
     if interface.offloads.is_empty() {
-        return Finding::unseen(&subject, "could not see them", format!("ethtool -k {name}"));
+        return Finding::unseen(&subject, "could not see them", see);
     }
     let show = |on: bool| -> Vec<&str> {
         interface.offloads.iter().filter(|(_, is)| **is == on).map(|(name, _)| name.as_str()).collect()
@@ -165,14 +168,18 @@ fn offloads(interface: &Interface) -> Finding {
     if off.is_empty() {
         return Finding::ok(&subject, on.join(" "), "packets are handled many at a time");
     }
-    let command = format!("ethtool -K {name} {} on", off.join(" on "));
-    Finding::costs(
-        &subject,
-        format!("off: {}", off.join(" ")),
-        "the processor does for each packet what the card can do for many",
-    )
-    .whenever(name, &format!("/sbin/{command}"))
-    .fix(command)
+    let read = format!("off: {}", off.join(" "));
+    // The kernel takes no gso without sg.
+    let software = |offload: &&str| *offload == "gro" || *offload == "gso" && !off.contains(&"sg");
+    let software: Vec<&str> = off.iter().copied().filter(software).collect();
+    if software.is_empty() {
+        let words = "could not see whether the card can do it in place of the processor; not where it is [fixed]";
+        return Finding::unseen(&subject, words, see).having_read(read);
+    }
+    let command = format!("ethtool -K {name} {} on", software.join(" on "));
+    Finding::costs(&subject, read, "the processor does for each packet what it can do for many")
+        .whenever(name, &format!("/sbin/{command}"))
+        .fix(command)
 }
 
 fn lost(interface: &Interface) -> Finding {

@@ -78,7 +78,7 @@ fn read(root: &Path) -> Host {
     for interface in &mut host.interfaces {
         interface.qdiscs = Some(vec!["pfifo_fast".into()]);
         interface.rings = Some(Rings { rx: 512, rx_max: 4096, tx: 512, tx_max: 4096 });
-        interface.offloads = [("gro".to_owned(), true), ("tso".to_owned(), false)].into();
+        interface.offloads = [("gro".to_owned(), false), ("tso".to_owned(), false)].into();
     }
     host
 }
@@ -118,7 +118,7 @@ fn a_host_as_installed() {
         ("ens1 MTU", Some(9.415e9), "ip link set dev ens1 mtu 9000", "RUN+=\"/sbin/ip link set dev ens1 mtu 9000\""),
         ("ens1 PCIe", Some(4.0e9), "", ""),
         ("ens1 rings", None, "ethtool -G ens1 rx 4096 tx 4096", "RUN+=\"/sbin/ethtool -G ens1 rx 4096 tx 4096\""),
-        ("ens1 offloads", None, "ethtool -K ens1 tso on", "/sbin/ethtool -K ens1 tso on"),
+        ("ens1 offloads", None, "ethtool -K ens1 gro on", "/sbin/ethtool -K ens1 gro on"),
         ("ens1 qdisc", None, "tc qdisc replace dev ens1 root fq", "net.core.default_qdisc = fq"),
         ("ens1 txqueuelen", None, "ip link set dev ens1 txqueuelen 10000", "txqueuelen 10000"),
         ("ens1 receive errors", None, "", ""),
@@ -276,6 +276,23 @@ fn loss_is_remembered_unless_a_setting_says_not_to() {
     assert_eq!(metrics().state, State::Costs);
     write(dir.path(), &[("proc/sys/net/ipv4/tcp_no_metrics_save", "1")]);
     assert_eq!(metrics().state, State::Ok);
+}
+
+#[test]
+fn what_a_card_cannot_do_is_not_asked_of_it() {
+    let dir = as_installed();
+    let mut host = read(dir.path());
+    for (off, state, fix) in [
+        (vec![], State::Ok, ""),
+        (vec!["rx", "tso"], State::Unknown, ""),
+        (vec!["gso", "sg"], State::Unknown, ""),
+        (vec!["gro", "gso", "rx"], State::Costs, "ethtool -K ens1 gro on gso on"),
+    ] {
+        let offloads = ["gro", "gso", "rx", "sg", "tso"].map(|name| (name.to_owned(), !off.contains(&name)));
+        host.interfaces[0].offloads = offloads.into();
+        let finding = find(&judge(&host, &by(0.1, 10e9)), "ens1 offloads");
+        assert_eq!((finding.state, finding.fix.concat().as_str()), (state, fix), "{finding:?}");
+    }
 }
 
 #[test]
