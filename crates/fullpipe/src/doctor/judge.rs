@@ -189,9 +189,10 @@ impl Finding {
         self.fix(format!("sysctl -w {key}={quoted}")).keep(SYSCTL_FILE, format!("{key} = {value}"))
     }
 
-    /// Stays mended by this command whenever the interface appears.
+    /// Stays mended by this command whenever the interface appears, which for most is when it moves to its name:
+    /// they are added as eth0.
     fn whenever(self, interface: &str, command: &str) -> Finding {
-        let rule = format!("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"{interface}\", RUN+=\"{command}\"");
+        let rule = format!("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"{interface}\", RUN+=\"{command}\"");
         self.keep(UDEV_FILE, rule)
     }
 }

@@ -115,7 +115,12 @@ fn a_host_as_installed() {
             "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 268435456\"",
             "net.ipv4.tcp_rmem = 4096 131072 268435456",
         ),
-        ("ens1 MTU", Some(9.415e9), "ip link set dev ens1 mtu 9000", "RUN+=\"/sbin/ip link set dev ens1 mtu 9000\""),
+        (
+            "ens1 MTU",
+            Some(9.415e9),
+            "ip link set dev ens1 mtu 9000",
+            "ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"ens1\", RUN+=\"/sbin/ip link set dev ens1 mtu 9000\"",
+        ),
         ("ens1 PCIe", Some(4.0e9), "", ""),
         ("ens1 rings", None, "ethtool -G ens1 rx 4096 tx 4096", "RUN+=\"/sbin/ethtool -G ens1 rx 4096 tx 4096\""),
         ("ens1 offloads", None, "ethtool -K ens1 gro on", "/sbin/ethtool -K ens1 gro on"),
