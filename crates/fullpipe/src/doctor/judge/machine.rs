@@ -93,10 +93,13 @@ fn open_files(host: &Host) -> Finding {
     if soft >= FILES {
         return Finding::ok(SUBJECT, read, "enough for many streams");
     }
-    let mut finding =
-        Finding::costs(SUBJECT, read, "too few for many streams and clients at once").fix(format!("ulimit -n {FILES}"));
+    // The soft limit alone, where that will do: a hard one that was lowered stays so.
+    let (flag, kind) = if hard >= FILES { ("-S ", "soft") } else { ("", "-") };
+    let mut finding = Finding::costs(SUBJECT, read, "too few for many streams and clients at once")
+        .fix(format!("ulimit {flag}-n {FILES}"))
+        .keep("/etc/security/limits.d/90-fullpipe.conf", format!("* {kind} nofile {FILES}"));
     finding.root = hard < FILES;
-    finding.keep("/etc/security/limits.d/90-fullpipe.conf", format!("* - nofile {FILES}"))
+    finding
 }
 
 /// What fullpipe does now pins no memory; the limit bears on those who send with MSG_ZEROCOPY or io_uring.

@@ -303,6 +303,21 @@ fn what_a_card_cannot_do_is_not_asked_of_it() {
 }
 
 #[test]
+fn a_hard_limit_is_never_lowered() {
+    let dir = as_installed();
+    for (hard, fix, keep, root) in [
+        ("1048576", "ulimit -S -n 1024", "* soft nofile 1024", false),
+        ("512", "ulimit -n 1024", "* - nofile 1024", true),
+    ] {
+        let limits = format!("Max open files            512                  {hard}              files     \n");
+        write(dir.path(), &[("proc/self/limits", &limits)]);
+        let finding = find(&judge(&read(dir.path()), &by(0.1, 10e9)), "open files");
+        assert_eq!((finding.fix.concat().as_str(), finding.root), (fix, root));
+        assert_eq!(finding.keep.unwrap().lines, [keep]);
+    }
+}
+
+#[test]
 fn old_kernels() {
     for (release, parts) in [
         ("3.10.0-1160.el7.x86_64", vec!["no BBR", "queue is fq", "departure time"]),
