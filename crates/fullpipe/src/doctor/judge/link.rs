@@ -8,6 +8,8 @@ use crate::words;
 const FRAMING: f64 = 38.0;
 /// Bytes of a packet that are headers of IPv4 and TCP with timestamps.
 const HEADERS: f64 = 52.0;
+/// Bytes of a packet from which on it is a large one: Google Cloud has 8896 at most, other networks 9000.
+const LARGE: u64 = 8800;
 /// Packets that fasterdata.es.net has wait in a queue of 10 Gb/s and more.
 const QUEUE: u64 = 10_000;
 
@@ -61,7 +63,7 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     let rate = by.rate_bps;
     let payload = |mtu: f64| rate * (mtu - HEADERS).max(0.0) / (mtu + FRAMING);
     let packets = format!("{} packets/s", words::thousands((rate / 8.0 / (mtu as f64 + FRAMING)) as u64));
-    if mtu >= 8900 || rate < FAST || !interface.device {
+    if mtu >= LARGE || rate < FAST || !interface.device {
         return Finding::ok(&subject, mtu, packets);
     }
     let (now, then) = (payload(mtu as f64), payload(9000.0));
