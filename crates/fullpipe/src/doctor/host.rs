@@ -242,10 +242,14 @@ fn interfaces(root: &Path, only: Option<&str>) -> Vec<Interface> {
         Some(name) => vec![name.to_owned()],
         None => names(&folder).into_iter().filter(|name| up(&folder.join(name))).collect(),
     };
-    if let Some(name) = only {
-        // A link `lower_NAME` to each interface that this one is made of.
-        let parts = names(&folder.join(name));
-        wanted.extend(parts.iter().filter_map(|part| part.strip_prefix("lower_").map(str::to_owned)));
+    // A link `lower_NAME` to each interface that one is made of: from a VLAN to a bond, from there to its cards.
+    let mut looked = 0;
+    while only.is_some() && looked < wanted.len() {
+        let parts = names(&folder.join(&wanted[looked]));
+        let parts = parts.iter().filter_map(|part| part.strip_prefix("lower_").map(str::to_owned));
+        let new: Vec<String> = parts.filter(|part| !wanted.contains(part)).collect();
+        wanted.extend(new);
+        looked += 1;
     }
     wanted.into_iter().map(|name| interface(&folder.join(&name), name)).collect()
 }

@@ -368,6 +368,11 @@ fn a_bond_is_judged_with_its_parts() {
     assert!(findings.iter().any(|f| f.subject == "ens1 rings"));
     // A bond has no rings of its own.
     assert!(findings.iter().all(|f| f.subject != "bond0 rings"));
+    // A VLAN on it is made of both.
+    write(dir.path(), &[("sys/class/net/bond0.7/mtu", "1500")]);
+    symlink("../bond0", dir.path().join("sys/class/net/bond0.7/lower_bond0")).unwrap();
+    let host = Host::read(dir.path(), Some("bond0.7"));
+    assert_eq!(host.interfaces.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["bond0.7", "bond0", "ens1"]);
 }
 
 #[test]
