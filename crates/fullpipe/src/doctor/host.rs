@@ -63,8 +63,6 @@ pub struct Host {
     pub backlog_drops: Option<u64>,
     /// RLIMIT_NOFILE, soft and hard.
     pub open_files: Option<(u64, u64)>,
-    /// RLIMIT_MEMLOCK, soft and hard, bytes.
-    pub locked_memory: Option<(u64, u64)>,
     /// Physical memory, bytes.
     pub memory: Option<u64>,
     /// A virtual machine, and whose, as far as it says.
@@ -132,7 +130,6 @@ impl Host {
             irqbalance: irqbalance(root),
             backlog_drops: backlog_drops(root),
             open_files: limit(&limits, "Max open files"),
-            locked_memory: limit(&limits, "Max locked memory"),
             memory: memory(root),
             hypervisor: hypervisor(root),
             container: container(root),

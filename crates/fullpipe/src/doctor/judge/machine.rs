@@ -12,14 +12,7 @@ const FILES: u64 = 1024;
 const BACKLOG: i64 = 250_000;
 
 pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
-    let mut findings = vec![
-        governor(host),
-        interrupts(host, by),
-        backlog(host),
-        open_files(host),
-        locked_memory(host),
-        permission(host),
-    ];
+    let mut findings = vec![governor(host), interrupts(host, by), backlog(host), open_files(host), permission(host)];
     findings.extend(virtual_machine(host));
     findings.extend(container(host));
     findings
@@ -100,16 +93,6 @@ fn open_files(host: &Host) -> Finding {
         .keep("/etc/security/limits.d/90-fullpipe.conf", format!("* {kind} nofile {FILES}"));
     finding.root = hard < FILES;
     finding
-}
-
-/// What fullpipe does now pins no memory; the limit bears on those who send with MSG_ZEROCOPY or io_uring.
-fn locked_memory(host: &Host) -> Finding {
-    const SUBJECT: &str = "locked memory";
-    let Some((soft, _)) = host.locked_memory else {
-        return Finding::unseen(SUBJECT, "could not see the limit", "ulimit -l");
-    };
-    let read = if soft == u64::MAX { count(soft) } else { words::bytes(soft as f64) };
-    Finding::ok(SUBJECT, read, "fullpipe locks none")
 }
 
 fn permission(host: &Host) -> Finding {
