@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_lab::guest::{Standing, standing};
 use fullpipe_net::sys::{self, Offload, Rings};
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Settings that bear on throughput.
 const SYSCTLS: [&str; 20] = [
@@ -65,6 +66,8 @@ pub struct Host {
     pub open_files: Option<(u64, u64)>,
     /// Physical memory, bytes.
     pub memory: Option<u64>,
+    /// A page of it, bytes: 4 KiB, or on Arm and POWER up to 64.
+    pub page: Option<u64>,
     /// A virtual machine, and whose, as far as it says.
     pub hypervisor: Option<String>,
     /// A container, and what says so.
@@ -131,6 +134,7 @@ impl Host {
             backlog_drops: backlog_drops(root),
             open_files: limit(&limits, "Max open files"),
             memory: memory(root),
+            page: sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map(|bytes| bytes as u64),
             hypervisor: hypervisor(root),
             container: container(root),
             net_admin: net_admin(&status),

@@ -75,6 +75,7 @@ fn as_installed() -> tempfile::TempDir {
 
 fn read(root: &Path) -> Host {
     let mut host = Host::read(root, None);
+    host.page = Some(4096);
     for interface in &mut host.interfaces {
         interface.qdiscs = Some(vec!["pfifo_fast".into()]);
         interface.rings = Some(Rings { rx: 512, rx_max: 4096, tx: 512, tx_max: 4096 });
@@ -237,6 +238,10 @@ fn no_window_is_beyond_what_tcp_has() {
     assert!(find(&findings, "irqbalance").fix.contains(&"systemctl disable --now irqbalance".to_owned()));
     // 18 GB of buffers is fine with 64 GB of memory, not with 16.
     assert!(!find(&findings, "net.ipv4.tcp_mem").fix.is_empty());
+    // Pages of 64 KiB hold as much in fewer.
+    let mut host = read(dir.path());
+    host.page = Some(65_536);
+    assert_eq!(find(&judge(&host, &by), "net.ipv4.tcp_mem").state, State::Ok);
     write(dir.path(), &[("proc/meminfo", "MemTotal: 16000000 kB\n")]);
     let memory = find(&judge(&read(dir.path()), &by), "net.ipv4.tcp_mem");
     assert!(memory.fix.is_empty() && memory.words.contains("more than this machine can give"), "{memory:?}");
