@@ -336,7 +336,9 @@ def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
         watch.peaks.get("far" if encrypted else "serve", 0),
     )
     what = "memory, encrypted" if encrypted else "memory"
-    figure, ok = f"near {near:.0f} MB, far {far:.0f} MB", 0 < max(near, far) < MEMORY_MB
+    # None was seen of an end that ran too shortly.
+    ok = 0 < min(near, far) and max(near, far) < MEMORY_MB
+    figure = f"near {near:.0f} MB, far {far:.0f} MB"
     return line(what, f"under {MEMORY_MB:.0f} MB", figure, "", "", ok)
 
 

@@ -1,7 +1,7 @@
 """`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
 
-Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file
-can be filled bit by bit. The table is of all that it holds.
+Each transfer's result is kept in a file (`--results`) with the version of the program, and what is there of
+this one is not run again: the same file can be filled bit by bit. The table is of all that it holds of it.
 """
 
 import argparse
@@ -185,16 +185,22 @@ def main() -> int:
         )
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
+    try:
+        program = call("--version").strip()
+    except ToolError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return MISSING
     results: list[Line] = []
     if args.results.exists():
-        results = [json.loads(line) for line in args.results.read_text().splitlines()]
+        kept = [json.loads(line) for line in args.results.read_text().splitlines()]
+        results = [line for line in kept if line.get("program") == program]
     known = {(line["path"], line["queue"], line["cc"], line["way"], line["seed"]) for line in results}
     for seed, path, queue, cc, way in [] if args.no_run else grid:
         if (path, queue, cc, way, seed) in known:
             continue
         begin = time.monotonic()
         try:
-            line = run(PATHS[path], queue, cc, way, seed)
+            line = {"program": program, **run(PATHS[path], queue, cc, way, seed)}
         except ToolError as error:
             print(f"error: {path} {queue} {cc} {way} {seed}: {error}", file=sys.stderr)
             return MISSING
@@ -207,8 +213,7 @@ def main() -> int:
             file=sys.stderr,
             flush=True,
         )
-    release = call("--version").strip()
-    text = [f"Of {len(results)} transfers, {release}.", "", *bars(results), "", *side_by_side(results)]
+    text = [f"Of {len(results)} transfers, {program}.", "", *bars(results), "", *side_by_side(results)]
     print("\n".join(text))
     if args.write:
         table.write(args.write, "\n".join(text))

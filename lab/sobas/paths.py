@@ -39,11 +39,6 @@ class Paper:
         return keys
 
     @property
-    def payload_mbps(self) -> float:
-        """Of what others leave, TCP's payload: 1,448 bytes of a frame of 1,514."""
-        return self.left_mbps * 1448 / 1514
-
-    @property
     def gain(self) -> float:
         """The paper's, over the largest buffer."""
         return self.sobas / self.largest - 1

@@ -37,15 +37,6 @@ def bdp(rate_bps: float, rtt_s: float) -> Way:
 
 
 @dataclass(frozen=True)
-class Other:
-    """Cross traffic that comes and goes: UDP at a constant rate, between the same hosts."""
-
-    rate: str
-    start: float
-    stop: float
-
-
-@dataclass(frozen=True)
 class Done:
     """What came of a transfer."""
 
@@ -89,24 +80,16 @@ def transfer(
     size: int,
     *,
     seed: int = 1,
-    streams: int = 1,
-    others: Sequence[Other] = (),
 ) -> Done:
     """Copies a file over a path."""
     file = source(size)
     serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", str(streams)]
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", "1"]
     copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
     programs: list[Mapping[str, object]] = [
         {"end": "b", "run": serve},
         {"end": "a", "start": START, "run": copy},
     ]
-    for i, other in enumerate(others):
-        port = str(5300 + i)
-        programs.append({"end": "b", "run": ["iperf3", "--server", "--one-off", "--port", port]})
-        seconds = f"{other.stop - other.start}"
-        run = ["iperf3", "--client", "b", "--port", port, "--udp", "--bitrate", other.rate, "--time", seconds]
-        programs.append({"end": "a", "start": f"{other.start}s", "wait": False, "run": run})
     # JSON's strings, numbers and booleans are TOML's.
     lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
     lines.append("[path]")

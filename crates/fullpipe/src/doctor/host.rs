@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_lab::guest::{Standing, standing};
 use fullpipe_net::sys::{self, Offload, Rings};
+use nix::unistd::{SysconfVar, sysconf};
 
 /// Settings that bear on throughput.
 const SYSCTLS: [&str; 20] = [
@@ -16,11 +17,11 @@ const SYSCTLS: [&str; 20] = [
     "net.ipv4.tcp_adv_win_scale",
     "net.ipv4.tcp_allowed_congestion_control",
     "net.ipv4.tcp_available_congestion_control",
-    "net.ipv4.tcp_congestion_control",
     "net.ipv4.tcp_mem",
     "net.ipv4.tcp_moderate_rcvbuf",
     "net.ipv4.tcp_mtu_probing",
     "net.ipv4.tcp_no_metrics_save",
+    "net.ipv4.tcp_no_ssthresh_metrics_save",
     "net.ipv4.tcp_rmem",
     "net.ipv4.tcp_sack",
     "net.ipv4.tcp_slow_start_after_idle",
@@ -63,10 +64,10 @@ pub struct Host {
     pub backlog_drops: Option<u64>,
     /// RLIMIT_NOFILE, soft and hard.
     pub open_files: Option<(u64, u64)>,
-    /// RLIMIT_MEMLOCK, soft and hard, bytes.
-    pub locked_memory: Option<(u64, u64)>,
     /// Physical memory, bytes.
     pub memory: Option<u64>,
+    /// A page of it, bytes: 4 KiB, or on Arm and POWER up to 64.
+    pub page: Option<u64>,
     /// A virtual machine, and whose, as far as it says.
     pub hypervisor: Option<String>,
     /// A container, and what says so.
@@ -98,6 +99,8 @@ pub struct Interface {
     pub driver: Option<String>,
     /// Whether there is a device under it at all, a card or a virtual one.
     pub device: bool,
+    /// Whether it is part of another interface, a bond or a bridge.
+    pub part: bool,
     /// What its PCI Express link carries each way, bit/s: now, and at most.
     pub pcie_bps: Option<(f64, f64)>,
     /// Packets that came and were lost here since boot, under the kernel's names.
@@ -130,8 +133,8 @@ impl Host {
             irqbalance: irqbalance(root),
             backlog_drops: backlog_drops(root),
             open_files: limit(&limits, "Max open files"),
-            locked_memory: limit(&limits, "Max locked memory"),
             memory: memory(root),
+            page: sysconf(SysconfVar::PAGE_SIZE).ok().flatten().map(|bytes| bytes as u64),
             hypervisor: hypervisor(root),
             container: container(root),
             net_admin: net_admin(&status),
@@ -240,10 +243,14 @@ fn interfaces(root: &Path, only: Option<&str>) -> Vec<Interface> {
         Some(name) => vec![name.to_owned()],
         None => names(&folder).into_iter().filter(|name| up(&folder.join(name))).collect(),
     };
-    if let Some(name) = only {
-        // A link `lower_NAME` to each interface that this one is made of.
-        let parts = names(&folder.join(name));
-        wanted.extend(parts.iter().filter_map(|part| part.strip_prefix("lower_").map(str::to_owned)));
+    // A link `lower_NAME` to each interface that one is made of: from a VLAN to a bond, from there to its cards.
+    let mut looked = 0;
+    while only.is_some() && looked < wanted.len() {
+        let parts = names(&folder.join(&wanted[looked]));
+        let parts = parts.iter().filter_map(|part| part.strip_prefix("lower_").map(str::to_owned));
+        let new: Vec<String> = parts.filter(|part| !wanted.contains(part)).collect();
+        wanted.extend(new);
+        looked += 1;
     }
     wanted.into_iter().map(|name| interface(&folder.join(&name), name)).collect()
 }
@@ -275,6 +282,7 @@ fn interface(folder: &Path, name: String) -> Interface {
             .ok()
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned())),
         device: folder.join("device").exists(),
+        part: folder.join("master").exists(),
         pcie_bps: pcie(folder, "current").zip(pcie(folder, "max")),
         lost,
         name,

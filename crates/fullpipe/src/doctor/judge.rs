@@ -27,6 +27,8 @@ pub struct Yardstick {
     pub rtt_s: f64,
     /// Rate that should be had, bit/s.
     pub rate_bps: f64,
+    /// Someone asked for that rate, or for a path that leaves here: it is not only what the fastest link does.
+    pub asked: bool,
     /// Congestion controls, the fastest first, with what each is expected to do there, bit/s.
     pub ranking: Vec<(String, f64)>,
 }
@@ -151,6 +153,12 @@ impl Finding {
         Finding::unseen(key, why, format!("sysctl {key}"))
     }
 
+    /// What was read all the same.
+    fn having_read(mut self, read: impl ToString) -> Finding {
+        self.read = Some(read.to_string());
+        self
+    }
+
     fn leaves(mut self, bps: f64) -> Finding {
         self.leaves_bps = Some(bps);
         self
@@ -181,9 +189,10 @@ impl Finding {
         self.fix(format!("sysctl -w {key}={quoted}")).keep(SYSCTL_FILE, format!("{key} = {value}"))
     }
 
-    /// Stays mended by this command whenever the interface appears.
+    /// Stays mended by this command whenever the interface appears, which for most is when it moves to its name:
+    /// they are added as eth0.
     fn whenever(self, interface: &str, command: &str) -> Finding {
-        let rule = format!("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"{interface}\", RUN+=\"{command}\"");
+        let rule = format!("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"{interface}\", RUN+=\"{command}\"");
         self.keep(UDEV_FILE, rule)
     }
 }

@@ -74,6 +74,7 @@ pub fn run(args: Args) -> Result {
     let by = Yardstick {
         rtt_s: asked.rtt.seconds(),
         rate_bps: asked.rate.0 as f64,
+        asked: args.rate.is_some() || path.is_some(),
         ranking: select::shipped_ranking(asked.rtt, asked.rate),
     };
     let mut findings = judge(&host, &by);

@@ -216,17 +216,18 @@ fn far_ends_that_cannot_be_reached() {
     let broken = host.script("broken", "echo 'error while loading shared libraries: libx.so' >&2; exit 1");
     fails(&|cp| cp.far_program(&broken), "far", 4, "loading shared libraries");
     let silent = host.script("silent", "exit 0");
-    fails(&|cp| cp.far_program(&silent), "far", 4, "far");
+    fails(&|cp| cp.far_program(&silent), "far", 4, "lost far while greeting: ");
     let talks = host.script("talks", "exec yes");
     fails(&|cp| cp.far_program(&talks), "far", 4, "does not speak fullpipe's protocol");
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL + 1, program: "9.9.9".into(), limits: Limits::default() };
     let words = [READY, &proto::pack(&Message::Hello(hello)).unwrap()].concat();
     fs::write(host.file("hello"), words).unwrap();
     let newer = host.script("newer", &format!("cat {}; sleep 1", host.file("hello").display()));
-    fails(&|cp| cp.far_program(&newer), "far", 4, "far has fullpipe 9.9.9 (protocol 3), this is");
+    let other = format!("far has fullpipe 9.9.9 (protocol {}), this is", PROTOCOL + 1);
+    fails(&|cp| cp.far_program(&newer), "far", 4, &other);
     fs::write(host.file("garbage"), [READY, &bytes(5000, 1)].concat()).unwrap();
     let garbage = host.script("garbage", &format!("cat {}; sleep 1", host.file("garbage").display()));
-    fails(&|cp| cp.far_program(&garbage), "far", 4, "far");
+    fails(&|cp| cp.far_program(&garbage), "far", 4, "not a frame of fullpipe's protocol");
     assert!(!Path::new("/tmp/fullpipe-never").exists());
 }
 

@@ -246,8 +246,12 @@ fn many_small_files() {
     // Only what differs: in size, in time; not what only its content tells apart.
     write(host.file("tree/0/0"), "longer than before");
     date(host.file("tree/1/1"), 5, 5);
+    write(host.file("tree/2/2"), "ab");
+    date(host.file("tree/2/2"), 6, 6);
+    date(host.file("to/2/2"), 6, 6);
     let done = host.cp().words("--json -r --update").arg(host.far("tree/.")).arg(host.file("to")).ok();
     assert_eq!((done.number("files"), done.number("skipped")), (2000, 1998));
+    assert_eq!(fs::read(host.file("to/2/2")).unwrap(), bytes(2, 2));
     host.cp().words("-q -r").arg(host.file("tree/.")).arg(host.far("to")).ok();
     date(host.file("tree"), 7, 7);
     date(host.file("to"), 7, 7);

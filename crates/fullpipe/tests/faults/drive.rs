@@ -74,7 +74,7 @@ struct Stage {
     agenda: Vec<(Instant, Due)>,
     /// What each source file was at any time.
     versions: BTreeMap<Vec<u8>, Vec<Seen>>,
-    /// What has gone wrong so far: it must explain how commands end.
+    /// What has gone wrong, and may still be felt: it must explain how commands end.
     seen: BTreeSet<&'static str>,
     full: bool,
     /// When each command started.
@@ -153,9 +153,15 @@ impl Stage {
         }
         self.say("from here on only what is broken is mended");
         self.mend();
+        // When the last is mended; and an end that has not noticed may wait for its --stall.
+        let last = self.agenda.iter().map(|(at, _)| *at).max().unwrap_or_else(Instant::now);
+        let quiet = last + self.plan.stall;
         while !self.complete() {
             assert!(self.began.elapsed() < NEVER, "the copy never succeeds");
             self.sleep(Duration::from_secs(3));
+            if Instant::now() > quiet {
+                self.seen.retain(|kind| *kind == "weather");
+            }
         }
         self.say("done");
     }
@@ -205,10 +211,9 @@ impl Stage {
             if more.reorder > 0.0 {
                 words.extend(["delay".into(), "1ms".into(), "reorder".into(), percent(more.reorder)]);
             }
+            // None too: what `change` is not told of corruption stays as it was.
             for (name, p) in [("duplicate", more.duplicate), ("corrupt", more.corrupt)] {
-                if p > 0.0 {
-                    words.extend([name.into(), percent(p)]);
-                }
+                words.extend([name.into(), percent(p)]);
             }
             words
         };
@@ -431,11 +436,13 @@ impl Stage {
         if let Some(i) = self.plan.unreadable {
             let file = self.node_path(i);
             self.source().run(move || umount(&file).unwrap());
+            self.seen.remove("unreadable");
         }
         if self.full {
             self.target().run(|| {
                 mount(None::<&str>, TARGET, None::<&str>, MsFlags::MS_REMOUNT, Some("size=400m")).unwrap();
             });
+            self.seen.remove("full");
         }
     }
 

@@ -8,14 +8,19 @@ use crate::words;
 const FRAMING: f64 = 38.0;
 /// Bytes of a packet that are headers of IPv4 and TCP with timestamps.
 const HEADERS: f64 = 52.0;
+/// Bytes of a packet from which on it is a large one: Google Cloud has 8896 at most, other networks 9000.
+const LARGE: u64 = 8800;
 /// Packets that fasterdata.es.net has wait in a queue of 10 Gb/s and more.
 const QUEUE: u64 = 10_000;
 
-pub(super) fn judge(host: &Host, interface: &Interface, by: &Yardstick) -> Vec<Finding> {
+pub(super) fn judge(host: &Host, interface: &Interface, wanted: &Yardstick) -> Vec<Finding> {
+    // More than its link carries never goes through an interface, whatever others do.
+    let rate_bps = interface.speed_bps.map_or(wanted.rate_bps, |speed| wanted.rate_bps.min(speed as f64));
+    let by = &Yardstick { rate_bps, ..wanted.clone() };
     let mut findings = vec![packet(interface, by), queue(interface), queue_length(interface, by)];
     // Bridges, tunnels and the like have no link, no rings and nothing that loses packets.
     if interface.device {
-        findings.extend([speed(interface, by), rings(interface, by), offloads(interface), lost(interface)]);
+        findings.extend([speed(interface, wanted), rings(interface, by), offloads(interface), lost(interface)]);
         findings.extend(pcie(interface, by));
         findings.extend(receive_queues(host, interface, by));
     }
@@ -38,11 +43,13 @@ fn speed(interface: &Interface, by: &Yardstick) -> Finding {
         return Finding::costs(&subject, format!("{}, half duplex", words::rate(speed)), words)
             .fix(format!("ethtool -s {name} autoneg on"));
     }
-    if speed < by.rate_bps {
+    // The parts of a bond share what should go through.
+    if speed < by.rate_bps && by.asked && !interface.part {
         let words = format!("slower than the {} that should go through", words::rate(by.rate_bps));
         return Finding::costs(&subject, words::rate(speed), words).leaves(speed);
     }
-    Finding::ok(&subject, words::rate(speed), "as fast as what should go through")
+    let words = if speed < by.rate_bps { "nothing asks more of it" } else { "as fast as what should go through" };
+    Finding::ok(&subject, words::rate(speed), words)
 }
 
 /// What headers leave of a link. Recovery from loss goes by segments too: at one loss rate, throughput goes with
@@ -53,10 +60,10 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     let Some(mtu) = interface.mtu else {
         return Finding::unseen(&subject, "could not see it", format!("ip link show dev {name}"));
     };
-    let rate = interface.speed_bps.map_or(by.rate_bps, |speed| by.rate_bps.min(speed as f64));
+    let rate = by.rate_bps;
     let payload = |mtu: f64| rate * (mtu - HEADERS).max(0.0) / (mtu + FRAMING);
     let packets = format!("{} packets/s", words::thousands((rate / 8.0 / (mtu as f64 + FRAMING)) as u64));
-    if mtu >= 8900 || rate < FAST || !interface.device {
+    if mtu >= LARGE || rate < FAST || !interface.device {
         return Finding::ok(&subject, mtu, packets);
     }
     let (now, then) = (payload(mtu as f64), payload(9000.0));
@@ -147,11 +154,14 @@ fn rings(interface: &Interface, by: &Yardstick) -> Finding {
         .fix(command)
 }
 
+/// Software can gather what arrives and cut what leaves. All else is the card's, which may not be able to: only the
+/// kernel's newer interface tells what is [fixed].
 fn offloads(interface: &Interface) -> Finding {
     let name = &interface.name;
     let subject = format!("{name} offloads");
+    let see = format!("ethtool -k {name}");
     if interface.offloads.is_empty() {
-        return Finding::unseen(&subject, "could not see them", format!("ethtool -k {name}"));
+        return Finding::unseen(&subject, "could not see them", see);
     }
     let show = |on: bool| -> Vec<&str> {
         interface.offloads.iter().filter(|(_, is)| **is == on).map(|(name, _)| name.as_str()).collect()
@@ -160,21 +170,27 @@ fn offloads(interface: &Interface) -> Finding {
     if off.is_empty() {
         return Finding::ok(&subject, on.join(" "), "packets are handled many at a time");
     }
-    let command = format!("ethtool -K {name} {} on", off.join(" on "));
-    Finding::costs(
-        &subject,
-        format!("off: {}", off.join(" ")),
-        "the processor does for each packet what the card can do for many",
-    )
-    .whenever(name, &format!("/sbin/{command}"))
-    .fix(command)
+    let read = format!("off: {}", off.join(" "));
+    // The kernel takes no gso without sg.
+    let software = |offload: &&str| *offload == "gro" || *offload == "gso" && !off.contains(&"sg");
+    let software: Vec<&str> = off.iter().copied().filter(software).collect();
+    if software.is_empty() {
+        let words = "could not see whether the card can do it in place of the processor; not where it is [fixed]";
+        return Finding::unseen(&subject, words, see).having_read(read);
+    }
+    let command = format!("ethtool -K {name} {} on", software.join(" on "));
+    Finding::costs(&subject, read, "the processor does for each packet what it can do for many")
+        .whenever(name, &format!("/sbin/{command}"))
+        .fix(command)
 }
 
+/// What counts since boot does not tell whether it still happens.
 fn lost(interface: &Interface) -> Finding {
     let name = &interface.name;
     let subject = format!("{name} receive errors");
+    let see = format!("ip -s -s link show dev {name}");
     if interface.lost.is_empty() {
-        return Finding::unseen(&subject, "could not see them", format!("ip -s -s link show dev {name}"));
+        return Finding::unseen(&subject, "could not see them", see);
     }
     let some: Vec<String> =
         interface.lost.iter().filter(|(_, n)| **n > 0).map(|(name, n)| format!("{name} {n}")).collect();
@@ -189,7 +205,8 @@ fn lost(interface: &Interface) -> Finding {
     if count("rx_fifo_errors") || count("rx_missed_errors") {
         why.push("packets found the rings full: see rings, governor, interrupts");
     }
-    Finding::costs(&subject, some.join(", "), format!("{}, since boot", why.join("; ")))
+    let words = format!("since boot, {}; could not see whether it goes on", why.join("; "));
+    Finding::unseen(&subject, words, see).having_read(some.join(", "))
 }
 
 /// The slot that the card is in.
@@ -216,14 +233,9 @@ fn receive_queues(host: &Host, interface: &Interface, by: &Yardstick) -> Option<
     if interface.rx_queues > 1 || host.cpus < 2 || by.rate_bps < FAST {
         return Some(Finding::ok(&subject, read, "packets are shared among processors"));
     }
-    let mut finding = Finding::unseen(
-        &subject,
-        format!(
-            "one of {} processors takes all that arrives; could not see whether the card can do with more",
-            host.cpus
-        ),
-        format!("ethtool -l {name}"),
+    let words = format!(
+        "one of {} processors takes all that arrives; could not see whether the card can do with more",
+        host.cpus
     );
-    finding.read = Some(read);
-    Some(finding)
+    Some(Finding::unseen(&subject, words, format!("ethtool -l {name}")).having_read(read))
 }

@@ -12,14 +12,7 @@ const FILES: u64 = 1024;
 const BACKLOG: i64 = 250_000;
 
 pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
-    let mut findings = vec![
-        governor(host),
-        interrupts(host, by),
-        backlog(host),
-        open_files(host),
-        locked_memory(host),
-        permission(host),
-    ];
+    let mut findings = vec![governor(host), interrupts(host, by), backlog(host), open_files(host), permission(host)];
     findings.extend(virtual_machine(host));
     findings.extend(container(host));
     findings
@@ -67,7 +60,8 @@ fn interrupts(host: &Host, by: &Yardstick) -> Finding {
     Finding::unseen(SUBJECT, "does not run here; could not see whether something else shares interrupts", COMMAND)
 }
 
-/// Only proof counts: most cards' packets never wait there.
+/// Only proof counts: most cards' packets never wait there. It stays until the next boot, so a backlog that is long
+/// enough by now is fine.
 fn backlog(host: &Host) -> Finding {
     const KEY: &str = "net.core.netdev_max_backlog";
     let (Some(length), Some(drops)) = (host.number(KEY), host.backlog_drops) else {
@@ -76,9 +70,11 @@ fn backlog(host: &Host) -> Finding {
     if drops == 0 {
         return Finding::ok(KEY, length, "no packet found it full since boot");
     }
-    let drops = words::count(drops, "packet", "packets");
-    Finding::costs(KEY, length, format!("{drops} found it full since boot"))
-        .set(KEY, BACKLOG.max(length.saturating_mul(2)))
+    let words = format!("{} found it full since boot", words::count(drops, "packet", "packets"));
+    if length >= BACKLOG {
+        return Finding::ok(KEY, length, format!("{words}; it is long enough"));
+    }
+    Finding::costs(KEY, length, words).set(KEY, BACKLOG)
 }
 
 fn open_files(host: &Host) -> Finding {
@@ -90,20 +86,13 @@ fn open_files(host: &Host) -> Finding {
     if soft >= FILES {
         return Finding::ok(SUBJECT, read, "enough for many streams");
     }
-    let mut finding =
-        Finding::costs(SUBJECT, read, "too few for many streams and clients at once").fix(format!("ulimit -n {FILES}"));
+    // The soft limit alone, where that will do: a hard one that was lowered stays so.
+    let (flag, kind) = if hard >= FILES { ("-S ", "soft") } else { ("", "-") };
+    let mut finding = Finding::costs(SUBJECT, read, "too few for many streams and clients at once")
+        .fix(format!("ulimit {flag}-n {FILES}"))
+        .keep("/etc/security/limits.d/90-fullpipe.conf", format!("* {kind} nofile {FILES}"));
     finding.root = hard < FILES;
-    finding.keep("/etc/security/limits.d/90-fullpipe.conf", format!("* - nofile {FILES}"))
-}
-
-/// What fullpipe does now pins no memory; the limit bears on those who send with MSG_ZEROCOPY or io_uring.
-fn locked_memory(host: &Host) -> Finding {
-    const SUBJECT: &str = "locked memory";
-    let Some((soft, _)) = host.locked_memory else {
-        return Finding::unseen(SUBJECT, "could not see the limit", "ulimit -l");
-    };
-    let read = if soft == u64::MAX { count(soft) } else { words::bytes(soft as f64) };
-    Finding::ok(SUBJECT, read, "fullpipe locks none")
+    finding
 }
 
 fn permission(host: &Host) -> Finding {
@@ -123,17 +112,13 @@ fn virtual_machine(host: &Host) -> Option<Finding> {
     let whose = host.hypervisor.as_ref()?;
     let words =
         "a virtual machine: could not see what its host's network, processors and other guests cost; on that host";
-    let mut finding = Finding::unseen("virtualisation", words, "fullpipe doctor");
-    finding.read = Some(whose.clone());
-    Some(finding)
+    Some(Finding::unseen("virtualisation", words, "fullpipe doctor").having_read(whose))
 }
 
 fn container(host: &Host) -> Option<Finding> {
     let kind = host.container.as_ref()?;
     let words = "a container: could not see the host's own interfaces, modules and processes; on that host";
-    let mut finding = Finding::unseen("container", words, "fullpipe doctor");
-    finding.read = Some(kind.clone());
-    Some(finding)
+    Some(Finding::unseen("container", words, "fullpipe doctor").having_read(kind))
 }
 
 fn count(n: u64) -> String {

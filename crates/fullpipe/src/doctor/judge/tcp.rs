@@ -13,8 +13,6 @@ const MOST_GROWN: u64 = i32::MAX as u64;
 const MSS: f64 = 1448.0;
 /// Segments that a stream starts with (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Bytes of a page of memory.
-const PAGE: f64 = 4096.0;
 
 pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
     let mut findings = vec![
@@ -126,9 +124,12 @@ fn receive_autotuning(host: &Host, by: &Yardstick) -> Finding {
 /// bookkeeping count.
 fn memory(host: &Host, by: &Yardstick) -> Finding {
     const KEY: &str = "net.ipv4.tcp_mem";
-    let Some([low, pressure, high]) = host.three(KEY) else { return Finding::unseen_sysctl(KEY) };
+    let (Some([low, pressure, high]), Some(page)) = (host.three(KEY), host.page) else {
+        return Finding::unseen_sysctl(KEY);
+    };
+    let page = page as f64;
     let read = format!("{low} {pressure} {high}");
-    let held = pressure as f64 * PAGE;
+    let held = pressure as f64 * page;
     let bps = by.through(held / 2.0);
     let says = format!("all streams together hold {}", words::bytes(held));
     if bps >= by.rate_bps {
@@ -141,7 +142,7 @@ fn memory(host: &Host, by: &Yardstick) -> Finding {
         finding.words += &format!("; this path takes {}, more than this machine can give", words::bytes(needed));
         return finding;
     }
-    let pages = (needed / PAGE).ceil() as u64;
+    let pages = (needed / page).ceil() as u64;
     finding.set(KEY, format!("{} {pages} {}", pages / 4 * 3, pages / 2 * 3))
 }
 
@@ -198,10 +199,11 @@ fn idle(host: &Host, by: &Yardstick) -> Finding {
     Finding::costs(KEY, on, words).set(KEY, 0)
 }
 
+/// Of what is saved, ssthresh alone costs; from 5.6 on it has a setting of its own, and is not saved by default.
 fn metrics(host: &Host) -> Finding {
     const KEY: &str = "net.ipv4.tcp_no_metrics_save";
     let Some(on) = host.number(KEY) else { return Finding::unseen_sysctl(KEY) };
-    if on != 0 {
+    if on != 0 || host.number("net.ipv4.tcp_no_ssthresh_metrics_save").is_some_and(|on| on != 0) {
         return Finding::ok(KEY, on, "a connection's loss says nothing to the next one");
     }
     let words =
