@@ -19,7 +19,7 @@ use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Targ
 use crate::reach::{self, Line};
 use crate::secure::{self, Guard};
 use crate::session::{Session, lock};
-use crate::sobas::{self, About};
+use crate::sobas::{self, About, Aside};
 
 /// How the far end is reached.
 #[derive(Debug, Clone)]
@@ -119,8 +119,9 @@ pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferErr
     let mut line = reach::dial(endpoint)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
-    let (theirs, rtt_s) =
-        greet(endpoint, options, Task::Look, &session, &mut line).map_err(|error| reach::explain(&line, error))?;
+    let looked = greet(endpoint, options, Task::Look, &session, &mut line)
+        .and_then(|theirs| Ok((theirs, far_away(&session, &mut line)?)));
+    let (theirs, rtt_s) = looked.map_err(|error| reach::explain(&line, error))?;
     Ok(Looked { rtt_s, ours: join::hello().limits, theirs })
 }
 
@@ -195,14 +196,14 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     }
 }
 
-/// First words: what is wanted, who the far end is, and how far away.
+/// First words: what is wanted, and who the far end is.
 fn greet(
     endpoint: &Endpoint,
     options: Options,
     task: Task,
     session: &Arc<Session>,
     line: &mut Line,
-) -> Result<(Limits, f64), TransferError> {
+) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
         _ => Vec::new(),
@@ -217,12 +218,7 @@ fn greet(
         }
         other => return Err(session.unexpected(&other)),
     };
-    let rtt_s = match &line.socket {
-        Some(socket) => tcp_round_trip(socket),
-        None => None,
-    };
-    let rtt_s = rtt_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
-    Ok((theirs, rtt_s))
+    Ok(theirs)
 }
 
 struct Introduced {
@@ -242,11 +238,7 @@ fn introduce(
         Role::Send(_) => (true, false),
         Role::Receive(to) => (false, to.has_past()),
     };
-    let (theirs, rtt_s) = greet(order.endpoint, order.options, task, session, line)?;
-    let ours = join::hello().limits;
-    let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
-    let connect = Connect { transport: transport.clone(), rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past };
-    session.send(&Message::Connect(Box::new(connect)))?;
+    let theirs = greet(order.endpoint, order.options, task, session, line)?;
     let (port, token, certificate, offer, udp) = match hear(session, &mut *line.input)? {
         Message::Ready { port, token, certificate, offer, udp } => (port, token, certificate, offer, udp),
         other => return Err(session.unexpected(&other)),
@@ -259,14 +251,27 @@ fn introduce(
             return Err(TransferError::Trust { peer: session.peer.clone(), why });
         }
     };
-    let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
-    to.set_port(udp);
+    let rtt_s = far_away(session, line)?;
+    let ours = join::hello().limits;
+    let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
     let rtt_ns = (rtt_s * 1e9) as u64;
-    let about = order.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
-    let aside = about.map(|about| sobas::call(about, to));
+    let connect = Connect { transport: transport.clone(), rtt_ns, offer: ours_has_past };
+    session.send(&Message::Connect(Box::new(connect)))?;
+    let mut to = join::answering(&line.addresses, port)?;
+    // Where the far end did not like how it will be sent to, it closed the door and said why.
+    let streams = join::connect(session, to, &transport, sends, &guard, &token)
+        .map_err(|lost| hear(session, &mut *line.input).err().filter(|e| !e.again()).unwrap_or(lost))?;
+    to.set_port(udp);
+    let about = |law| About { law, rtt_ns, buffer: transport.buffer };
+    let aside = order.options.sobas.map(|law| Aside::new(about(law), sobas::call(&token, to)));
     let met = Met { role, options: order.options, offer, streams, aside };
     Ok(Introduced { met, transport, rtt_s })
+}
+
+/// The round-trip time to the far end, seconds.
+fn far_away(session: &Session, line: &mut Line) -> Result<f64, TransferError> {
+    let told = line.socket.as_ref().and_then(tcp_round_trip);
+    told.map_or_else(|| round_trip(session, &mut *line.input), Ok)
 }
 
 /// The round-trip time of a connection as its kernel has measured it, seconds.
@@ -281,8 +286,7 @@ fn round_trip(session: &Session, input: &mut (dyn Read + Send)) -> Result<f64, T
     let mut least = f64::INFINITY;
     let first = Instant::now();
     for n in 1..=5 {
-        // The first also waits for what was asked before it.
-        if n > 2 && first.elapsed() > Duration::from_millis(200) {
+        if n > 1 && first.elapsed() > Duration::from_millis(200) {
             break;
         }
         let begin = Instant::now();

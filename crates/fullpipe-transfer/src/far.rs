@@ -1,22 +1,22 @@
 //! The far end of a transfer: what ssh starts, and what a standing server does for each client.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_path::{Classified, Transport};
+use fullpipe_path::Classified;
 use rand::RngExt;
 
 use crate::end::{self, Met, Outcome, Role};
-use crate::error::TransferError;
+use crate::error::{TransferError, system};
 use crate::join;
 use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Message, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
-use crate::sobas::{self, About, Aside};
+use crate::sobas::{self, About, Aside, Udp};
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
 /// comes before it.
@@ -141,6 +141,10 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
         Task::Look => Role::Send(Vec::new()),
         Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
+    let door = match setup.task {
+        Task::Look => None,
+        _ => Some(Door::open(session, &setup, options, &role)?),
+    };
     let connect: Connect = loop {
         match hear(session, input)? {
             Message::Ping { n } => session.send(&Message::Pong { n })?,
@@ -154,11 +158,19 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
         let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
         return Err(TransferError::Usage(why));
     }
+    let Some(Door { listener, guard, token, udp }) = door else {
+        return Err(TransferError::Usage("nothing to transfer".into()));
+    };
+    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     let (sends, offer) = match &role {
         Role::Send(_) => (true, connect.offer),
         Role::Receive(to) => (false, to.has_past()),
     };
-    let (streams, aside) = streams(session, &setup, &transport, connect.rtt_ns, options, sends, offer)?;
+    for stream in &streams {
+        fullpipe_net::socket::apply_to_connected(stream.socket(), &transport, sends)?;
+    }
+    let about = |law| About { law, rtt_ns: connect.rtt_ns, buffer: transport.buffer };
+    let aside = setup.options.sobas.map(|law| Aside::new(about(law), udp));
     Ok(Met { role, offer, options: setup.options, streams, aside })
 }
 
@@ -181,28 +193,32 @@ fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
     Ok(())
 }
 
-fn streams(
-    session: &Arc<Session>,
-    setup: &Setup,
-    transport: &Transport,
-    rtt_ns: u64,
-    options: &FarOptions,
-    sends: bool,
-    offer: bool,
-) -> Result<(Vec<Stream>, Option<Aside>), TransferError> {
-    let (guard, certificate) = if setup.options.encrypt {
-        let identity = Identity::new()?;
-        (Guard::Server(identity.server()?), identity.certificate)
-    } else {
-        (Guard::None, Vec::new())
-    };
-    let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, sends)?;
-    let address = listener.local_addr().map_err(crate::error::system("reading the data port"))?;
-    let token: [u8; 32] = rand::rng().random();
-    let about = setup.options.sobas.map(|law| About { law, token: &token, rtt_ns, buffer: transport.buffer });
-    let (aside, udp) = about.map(|about| sobas::listen(about, address, options.ports)).unzip();
-    let udp = udp.unwrap_or(0);
-    session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp })?;
-    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
-    Ok((streams, aside))
+/// Where the client's streams come in.
+struct Door {
+    listener: TcpListener,
+    guard: Guard,
+    token: [u8; 32],
+    udp: Option<Udp>,
+}
+
+impl Door {
+    /// Opens it and tells the client, before it is known how it will send: a round trip less.
+    fn open(session: &Session, setup: &Setup, options: &FarOptions, role: &Role) -> Result<Door, TransferError> {
+        let (guard, certificate) = if setup.options.encrypt {
+            let identity = Identity::new()?;
+            (Guard::Server(identity.server()?), identity.certificate)
+        } else {
+            (Guard::None, Vec::new())
+        };
+        let listener = fullpipe_net::socket::listen(options.listen, options.ports, None)?;
+        let address = listener.local_addr().map_err(system("reading the data port"))?;
+        let token: [u8; 32] = rand::rng().random();
+        let (udp, udp_port) = match setup.options.sobas {
+            Some(_) => sobas::listen(&token, address, options.ports),
+            None => (None, 0),
+        };
+        let offer = matches!(role, Role::Receive(to) if to.has_past());
+        session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp: udp_port })?;
+        Ok(Door { listener, guard, token, udp })
+    }
 }

@@ -111,7 +111,7 @@ pub struct Args {
 
 impl Args {
     /// The words that another fullpipe needs to treat files alike.
-    fn passed_on(&self) -> Vec<String> {
+    fn passed_on(&self, how: &transport::Args) -> Vec<String> {
         let mut words = Vec::new();
         for (on, flag) in [
             (self.recursive, "-r"),
@@ -136,7 +136,7 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
-        words.extend(valued.into_iter().chain(self.how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
+        words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         words
     }
 }

@@ -106,15 +106,7 @@ fn query(args: &Args) -> Result<Query> {
             return Err(Failure::new(ExitClass::Usage, why));
         }
     };
-    query.rate = args.rate.or(query.rate);
-    query.loss = args.loss.map(Probability::get).or(query.loss);
-    if let Some(queue) = args.queue {
-        let Some(rate) = query.rate else {
-            return Err(Failure::new(ExitClass::Usage, "--queue means something only with --rate; give both"));
-        };
-        let bdp = rate.0 as f64 * query.rtt_ms / 8e3;
-        query.queue = Some((queue.0, queue.0 as f64 / bdp.max(1.0)));
-    }
+    describe(&mut query, args.rate, args.loss, args.queue)?;
     query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));
     query.within = args.within.get();
     if let Some(level) = args.certain {
@@ -125,6 +117,23 @@ fn query(args: &Args) -> Result<Query> {
         query.level = Some(level.get());
     }
     Ok(query)
+}
+
+/// Adds what is known of the path.
+///
+/// # Errors
+/// A queue without a rate, in whose terms it is deep or shallow.
+pub fn describe(query: &mut Query, rate: Option<Rate>, loss: Option<Probability>, queue: Option<Size>) -> Result {
+    query.rate = rate.or(query.rate);
+    query.loss = loss.map(Probability::get).or(query.loss);
+    if let Some(queue) = queue {
+        let Some(rate) = query.rate else {
+            return Err(Failure::new(ExitClass::Usage, "--queue means something only with --rate; give both"));
+        };
+        let bdp = rate.0 as f64 * query.rtt_ms / 8e3;
+        query.queue = Some((queue.0, queue.0 as f64 / bdp.max(1.0)));
+    }
+    Ok(())
 }
 
 fn ask_path(path: &Path) -> Result<Query> {

@@ -23,7 +23,7 @@ use crate::counters::Counters;
 use crate::error::{TransferError, system};
 use crate::secure::Stream;
 use crate::session::{Session, thread};
-use udp::Udp;
+pub(crate) use udp::Udp;
 use wire::Keys;
 
 pub use fullpipe_sobas::Event;
@@ -109,32 +109,34 @@ pub(crate) struct Aside {
 
 /// What [`start`] is told of a session.
 #[derive(Clone, Copy)]
-pub(crate) struct About<'a> {
+pub(crate) struct About {
     /// Which law.
     pub law: Law,
-    /// Of the session.
-    pub token: &'a [u8; 32],
     /// Round-trip time as measured on connecting, nanoseconds.
     pub rtt_ns: u64,
     /// Of each stream.
     pub buffer: Buffer,
 }
 
+impl Aside {
+    pub(crate) fn new(about: About, udp: Option<Udp>) -> Aside {
+        Aside { law: about.law, udp, rtt_ns: about.rtt_ns, buffer: about.buffer }
+    }
+}
+
 /// The end that is called: opens the UDP socket, on the number of the data port if it is free, and tells its port;
-/// 0 if there is none.
-pub(crate) fn listen(about: About<'_>, at: SocketAddr, ports: (u16, u16)) -> (Aside, u16) {
+/// 0 if there is none. `token`: the session's.
+pub(crate) fn listen(token: &[u8; 32], at: SocketAddr, ports: (u16, u16)) -> (Option<Udp>, u16) {
     let socket = std::iter::once(at.port()).chain(ports.0..=ports.1).find_map(|port| Udp::bind(at.ip(), port).ok());
     let port = socket.as_ref().and_then(|s| s.local_addr().ok()).map_or(0, |address| address.port());
-    let udp = socket.map(|socket| Udp::new(socket, None, Keys::new(about.token, false)));
-    (Aside { law: about.law, udp, rtt_ns: about.rtt_ns, buffer: about.buffer }, port)
+    (socket.map(|socket| Udp::new(socket, None, Keys::new(token, false))), port)
 }
 
 /// The end that calls; `to` is the other's UDP port, 0 if it has none.
-pub(crate) fn call(about: About<'_>, to: SocketAddr) -> Aside {
+pub(crate) fn call(token: &[u8; 32], to: SocketAddr) -> Option<Udp> {
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
     let socket = if to.port() == 0 { None } else { Udp::bind(any, 0).ok() };
-    let udp = socket.map(|socket| Udp::new(socket, Some(to), Keys::new(about.token, true)));
-    Aside { law: about.law, udp, rtt_ns: about.rtt_ns, buffer: about.buffer }
+    socket.map(|socket| Udp::new(socket, Some(to), Keys::new(token, true)))
 }
 
 /// Starts this end's part, which ends with the session.

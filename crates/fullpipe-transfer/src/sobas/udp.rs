@@ -32,7 +32,7 @@ pub(super) struct Came {
 }
 
 /// The socket, and the other end as far as it is known.
-pub(super) struct Udp {
+pub(crate) struct Udp {
     socket: UdpSocket,
     peer: Option<SocketAddr>,
     keys: Keys,
@@ -57,7 +57,7 @@ impl Udp {
     }
 
     /// With a peer where it is known; the other end learns it from what comes.
-    pub fn new(socket: UdpSocket, peer: Option<SocketAddr>, keys: Keys) -> Udp {
+    pub(super) fn new(socket: UdpSocket, peer: Option<SocketAddr>, keys: Keys) -> Udp {
         Udp { socket, peer, keys, buffer: vec![0; 65_536] }
     }
 
@@ -70,7 +70,7 @@ impl Udp {
     }
 
     /// The next datagram of the other end, if there is one.
-    pub fn next(&mut self) -> Option<Came> {
+    pub(super) fn next(&mut self) -> Option<Came> {
         // Others' are thrown away, but not for ever.
         for _ in 0..4096 {
             let mut space = nix::cmsg_space!(TimeSpec);
@@ -108,7 +108,7 @@ impl Udp {
     }
 
     /// Sends a word in a packet of so many bytes. What does not go out is lost, as on the way.
-    pub fn send(&self, word: &Word, packet: u32) {
+    pub(super) fn send(&self, word: &Word, packet: u32) {
         let Some(peer) = self.peer else { return };
         let bytes = self.keys.seal(word, (packet as usize).saturating_sub(self.headers()));
         let _ = self.socket.send_to(&bytes, peer);

@@ -16,7 +16,7 @@ use crate::{Result, progress};
 pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     // Its own words, but for those that name places and those that are for this end.
-    words.extend(args.passed_on());
+    words.extend(args.passed_on(&args.how.over(path)));
     if let Some(to) = &args.record {
         super::record::check(to)?;
         words.extend(["--record", RECORD, "--guest"].map(str::to_owned));

@@ -3,13 +3,13 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use fullpipe_path::{Buffer, Rate, Size, Time, Transport, TransportError};
-use fullpipe_profile::{Profile, Query, select};
+use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
+use fullpipe_profile::{Profile, ProfileError, Query, select};
 use fullpipe_transfer::proto::Limits;
 use fullpipe_transfer::sobas::Law;
 
 use crate::Result;
-use crate::select::SHIPPED;
+use crate::select::{SHIPPED, describe};
 
 /// Command line.
 #[derive(clap::Args, Clone)]
@@ -37,6 +37,12 @@ pub struct Args {
     /// Capacity of the path, if it is known
     #[arg(long)]
     rate: Option<Rate>,
+    /// Random loss of the path, if it is known
+    #[arg(long, value_name = "PROBABILITY")]
+    loss: Option<Probability>,
+    /// Queue of the path's bottleneck, if it and the capacity are known
+    #[arg(long, value_name = "SIZE", requires = "rate")]
+    queue: Option<Size>,
 }
 
 /// What decides on the buffers.
@@ -80,7 +86,7 @@ pub struct Chosen {
     pub why: Vec<String>,
 }
 
-/// Below this round-trip time a path is a local network: no window is ever the limit, processors are.
+/// Below this round-trip time a path is a local network: no window is ever the limit.
 const LOCAL_S: f64 = 0.5e-3;
 
 impl Args {
@@ -96,7 +102,19 @@ impl Args {
         add("--sobas", law.filter(|_| self.sobas().is_some()));
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
+        add("--loss", self.loss.map(|loss| loss.to_string()));
+        add("--queue", self.queue.map(|queue| queue.to_string()));
         words
+    }
+
+    /// The same for an emulated path, whose description says what it is.
+    pub fn over(&self, path: &LabPath) -> Args {
+        Args {
+            rate: self.rate.or(Some(path.rate)),
+            loss: self.loss.or(Some(path.loss)),
+            queue: self.queue.or(Some(path.queue)),
+            ..self.clone()
+        }
     }
 
     /// The law that sizes buffers, if one is to.
@@ -112,15 +130,23 @@ impl Args {
         let usual =
             || if has("cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned();
         let mut transport = if rtt_s < LOCAL_S {
-            why.push(format!("at {:.3} ms no window is the limit: one stream for every two processors", rtt_s * 1e3));
+            why.push(format!("at {:.3} ms no window is the limit, processors are: four streams", rtt_s * 1e3));
             Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
         } else {
             let profile = match &self.profile {
                 Some(file) => Profile::read(file)?,
                 None => Profile::parse(SHIPPED, FilePath::new("the shipped profile"))?,
             };
-            let query = Query { rate: self.rate, ..Query::from(Time((rtt_s * 1e9) as u64)) };
-            let selection = select(&profile, &query)?;
+            let mut query = Query::from(Time((rtt_s * 1e9) as u64));
+            describe(&mut query, self.rate, self.loss, self.queue)?;
+            let selection = match select(&profile, &query) {
+                // A rough choice is better than none: nobody asked for one of a path like this.
+                Err(ProfileError::NothingFits { asked, .. }) => {
+                    why.push(format!("the profile has nothing for {asked}: chosen by the round-trip time alone"));
+                    select(&profile, &Query::from(Time((rtt_s * 1e9) as u64)))?
+                }
+                other => other?,
+            };
             let best = &selection.choice;
             // What this kernel lacks cannot be used, however good it is.
             let usable = |t: &Transport| has(&t.cc) && fits(t.buffer, sender, receiver);
