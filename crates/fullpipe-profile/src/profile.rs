@@ -133,7 +133,8 @@ impl Conditions {
 }
 
 /// One transport's profile over paths of one kind.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Columns")]
 pub struct Entry {
     /// Index of the kind of path.
     pub path: usize,
@@ -158,7 +159,6 @@ pub struct Profile {
     pub entries: Vec<Entry>,
 }
 
-/// As it is in the file: points by column, which is half as long as point by point.
 #[derive(Deserialize)]
 struct File {
     kind: String,
@@ -166,9 +166,11 @@ struct File {
     confidence: f64,
     paths: Vec<Conditions>,
     workloads: Vec<Workload>,
-    entries: Vec<Columns>,
+    entries: Vec<Entry>,
 }
 
+/// An entry as it is in the file: points by column, which is half as long as point by point. Each becomes an
+/// [`Entry`] as it is read: fresh memory for all of them would take a quarter of the time.
 #[derive(Deserialize)]
 struct Columns {
     path: usize,
@@ -180,13 +182,12 @@ struct Columns {
     sd_bps: Vec<Option<f64>>,
 }
 
-impl Columns {
-    fn entry(self, paths: usize, workloads: usize) -> Result<Entry, String> {
-        let Columns { path, workload, transport, rtt_ms, n, mean_bps, sd_bps } = self;
+impl TryFrom<Columns> for Entry {
+    type Error = String;
+
+    fn try_from(columns: Columns) -> Result<Entry, String> {
+        let Columns { path, workload, transport, rtt_ms, n, mean_bps, sd_bps } = columns;
         let wrong = |what: &str| Err(format!("the entry of {transport} {what}"));
-        if path >= paths || workload >= workloads {
-            return wrong("names a path or workload that is not there");
-        }
         if rtt_ms.is_empty() || [n.len(), mean_bps.len(), sd_bps.len()] != [rtt_ms.len(); 3] {
             return wrong("has no points, or columns of different lengths");
         }
@@ -241,12 +242,13 @@ impl Profile {
         if !(file.confidence > 0.0 && file.confidence < 1.0) {
             return Err(malformed(format!("its confidence is {}", file.confidence)));
         }
-        let (paths, workloads) = (file.paths, file.workloads);
-        let entries: Result<Vec<Entry>, String> =
-            file.entries.into_iter().map(|columns| columns.entry(paths.len(), workloads.len())).collect();
-        let entries = entries.map_err(malformed)?;
+        let File { paths, workloads, entries, .. } = file;
         if entries.is_empty() {
             return Err(malformed("it has no entries".into()));
+        }
+        let lost = |entry: &&Entry| entry.path >= paths.len() || entry.workload >= workloads.len();
+        if let Some(Entry { transport, .. }) = entries.iter().find(lost) {
+            return Err(malformed(format!("the entry of {transport} names a path or workload that is not there")));
         }
         Ok(Profile { confidence: file.confidence, paths, workloads, entries })
     }
