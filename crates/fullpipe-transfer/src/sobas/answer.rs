@@ -119,7 +119,9 @@ impl Answer {
                 let now = sys::now_ns();
                 self.probed = now;
                 let seen = self.seen(now);
-                self.say(&Word::Echo { n, sent_ns, held_ns: came.waited_ns, seen });
+                // Reading it waits for the streams' locks.
+                let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
+                self.say(&Word::Echo { n, sent_ns, held_ns, seen });
             }
             Word::Train { id, packets, bytes, over_ns } if self.trains < MOST_TRAINS => {
                 self.trains += 1;

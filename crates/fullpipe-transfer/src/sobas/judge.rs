@@ -184,7 +184,7 @@ impl Judge {
             let now = sys::now_ns();
             self.look(&mut sobas, now);
             for action in sobas.tick(now) {
-                self.act(action, now);
+                self.act(action);
             }
             if now >= kept + KEEP_NS {
                 kept = now;
@@ -297,7 +297,7 @@ impl Judge {
         }
     }
 
-    fn act(&mut self, action: Action, now: u64) {
+    fn act(&mut self, action: Action) {
         match action {
             Action::Window(bytes) => {
                 let limit = (bytes < self.largest).then_some(bytes);
@@ -309,16 +309,17 @@ impl Judge {
             }
             Action::SendProbe => {
                 if self.aside.udp.is_some() {
-                    let n = self.next;
+                    // What was read of the streams meanwhile is no part of the round trip.
+                    let (n, now) = (self.next, sys::now_ns());
                     self.next = self.next.wrapping_add(1);
                     self.out.insert(n, now);
                     self.say(&Word::Probe { n, sent_ns: now });
                 }
             }
             Action::SendTrain { packets, bytes, over_ns } => {
-                let id = self.next_train;
+                let (id, last_ns) = (self.next_train, sys::now_ns());
                 self.next_train = self.next_train.wrapping_add(1);
-                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns: now, ..Coming::default() });
+                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns, ..Coming::default() });
                 self.say(&Word::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {
