@@ -173,7 +173,7 @@ impl fmt::Display for Why {
             Why::Room => "more of the path is free",
             Why::Full => "no more of the path is free",
             Why::Loss => "segments were lost",
-            Why::Congested => "probes are lost whatever is sent: others congest the path",
+            Why::Congested => "probes are lost",
             Why::Clean => "probes are no longer lost",
             Why::Rebased => "the path's own delay has changed",
             Why::Capacity => "the capacity is reached again",
