@@ -8,10 +8,10 @@ use fullpipe_sobas::PROBE_BYTES;
 
 use super::udp::{Came, Udp};
 use super::wire::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, read, segment};
+use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, keep, read, segment};
 use crate::proto::Message;
 use crate::send::Counters;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// Trains that a session may ask for: the controller asks for no more than twelve at a time.
 const MOST_TRAINS: u32 = 256;
@@ -50,7 +50,7 @@ impl Answer {
         let all = sockets.clone();
         session.aside(move |message| match message {
             Message::Pace { bps } if paced => actuate::pace(&all, bps),
-            Message::Sized(note) => lock(&counters.notes).push(note),
+            Message::Sized(note) => keep(&counters, note),
             _ => {}
         });
         let seen = (0, Seen::default());

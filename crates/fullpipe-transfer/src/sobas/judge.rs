@@ -9,10 +9,10 @@ use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
 use super::wire::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuate, read, segment};
+use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuate, keep, read, segment};
 use crate::proto::Message;
 use crate::send::Counters;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// So many later probes must be back before one is lost.
 const LATER: u32 = 3;
@@ -118,7 +118,7 @@ impl Judge {
     }
 
     fn note(&self, note: Note) {
-        lock(&self.counters.notes).push(note.clone());
+        keep(&self.counters, note.clone());
         // Should the connection have ended, others say so.
         let _ = self.session.send(&Message::Sized(note));
     }
