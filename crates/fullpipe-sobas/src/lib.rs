@@ -55,7 +55,7 @@ const LAST_NS: u64 = u64::MAX / 4;
 /// Ticks are no closer than this, nanoseconds.
 const LEAST_TICK_NS: u64 = 1_000_000;
 /// All trains leave within one RTT, but not closer than this, nanoseconds: 32 packets take 4 ms at 97 Mb/s.
-const TRAIN_APART_NS: u64 = 2_000_000;
+const TRAIN_APART_NS: u64 = 4_000_000;
 /// Rate is told over at least this in the record, nanoseconds.
 const NOTED_NS: u64 = 50_000_000;
 
@@ -212,13 +212,12 @@ impl Sobas {
         } else if let Some(pps) = self.spread_pps()
             && now >= self.next_train
         {
-            let mut apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
             if let Some((packets, over_ns)) = self.senses.trains.next_spread(pps) {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
                 // They are half of what the path carries meanwhile.
-                apart = apart.max(2 * over_ns);
+                let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(2 * over_ns);
+                self.next_train = now.saturating_add(apart);
             }
-            self.next_train = now.saturating_add(apart);
         }
     }
 
