@@ -5,9 +5,9 @@
 //! - `Hold`: C' was reached and no queue stands. Nothing is tried: a queue of 64 KB would not forgive it.
 //! - `Drain`: a queue stands, so the rate received is exactly what the path has to give. Less is sent until
 //!   the queue has gone.
-//! - `Follow`: less than C' is to be had. A queue of about a millisecond is kept standing: while it stands,
-//!   nothing is left free. Once it has gone, a *pulse* of the same millisecond is added to the rate. If the
-//!   queue comes back, the pulse has refilled it; if not, others have left and the rate grows by the pulse's.
+//! - `Follow`: less than C' is to be had. A short queue is kept standing: while it stands, nothing is left
+//!   free. Once it has gone, a *pulse* of the same size is added to the rate. If the queue comes back, the
+//!   pulse has refilled it; if not, others have left and the rate grows by the pulse's.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
@@ -17,7 +17,7 @@
 mod losses;
 mod pulses;
 
-use pulses::{FIRST_BUDGET, Pulse};
+use pulses::{DEEPER, FIRST_BUDGET, Pulse};
 
 use crate::Senses;
 use crate::paper::{START_FACTOR, give_up_at};
@@ -57,7 +57,11 @@ const DAMP: f64 = 0.7;
 const PULL: f64 = 0.25;
 /// A pulse shorter than this, in delay, can't be told from the timestamps' noise, seconds.
 const VISIBLE_S: f64 = 2e-4;
-/// However shallow the queue: no less than this is kept standing, or pulses show nothing, seconds.
+/// A queue that is known to be deep may stand so long, seconds: a third of what the paper's transfers added to the
+/// RTT of its gigabit path (section V-A). Longer pulses are told from TCP's own bursts sooner.
+const MOST_TARGET_S: f64 = 1e-3;
+/// However shallow the queue: no less than this is kept standing, or pulses show nothing, seconds. At 1 Gb/s it is
+/// 38 KB; a millisecond would overflow a queue of 100 KB.
 const LEAST_TARGET_S: f64 = 3e-4;
 /// Received above this part of it: started up.
 const STARTED: f64 = 0.95;
@@ -231,6 +235,7 @@ impl Follow {
             return Some(why);
         }
         self.depth = self.depth.max(s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9);
+        self.target = self.target.max(self.deep());
         match self.state {
             State::Estimate => self.estimate(now, s),
             State::Start => self.start(now, s),
@@ -262,14 +267,22 @@ impl Follow {
 
     fn target_at(&self, s: &Senses, capacity: f64) -> f64 {
         let packets = TARGET_PACKETS * f64::from(s.config.mss) * 8.0 / capacity.max(1.0);
-        let asked = (s.config.queue_ns as f64 * 1e-9).min(1.0);
-        asked.max(packets).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
+        packets.max(self.deep()).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
     }
 
-    /// A queue longer than this is too long, seconds; TCP's own bursts make less.
+    /// What the queue is known to forgive, seconds.
+    fn deep(&self) -> f64 {
+        (self.depth / DEEPER).min(MOST_TARGET_S)
+    }
+
+    /// TCP's own bursts make less of a queue than this, seconds.
+    fn bursts(&self) -> f64 {
+        self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S)) + VISIBLE_S
+    }
+
+    /// A queue longer than this is too long, seconds.
     fn high(&self) -> f64 {
-        let burst = self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S));
-        (HIGH * self.target).max(burst + VISIBLE_S)
+        (HIGH * self.target).max(self.bursts())
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
@@ -288,7 +301,7 @@ impl Follow {
             return Some(why);
         }
         let queue = Self::queue(s, now, STANDING_START_NS)?;
-        if queue > self.target.max(self.high() / HIGH)
+        if queue > self.target.max(self.bursts())
             && let Some(seen) = self.seen(now, s)
         {
             return self.reduce(now, s, seen, queue, Why::Queue);

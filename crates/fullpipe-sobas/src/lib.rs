@@ -12,7 +12,7 @@
 //! ```
 //! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       queue_ns: fullpipe_sobas::QUEUE_NS, trains: true, mode: Mode::Adaptive };
+//! #                       trains: true, mode: Mode::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));
 //! for action in sobas.tick(5_000_000) {
@@ -38,7 +38,7 @@ mod words;
 
 pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
 pub use trains::{Dispersion, Train};
-pub use words::{Action, Config, Event, Mode, Observation, QUEUE_NS, State, Why};
+pub use words::{Action, Config, Event, Mode, Observation, State, Why};
 
 use follow::Follow;
 use paper::Paper;

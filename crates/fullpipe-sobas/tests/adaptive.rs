@@ -49,7 +49,7 @@ fn the_papers_paths_are_filled_with_little_queue() {
             assert!(s.mean_queue(4.0, 8.0) < 2e-3 + 0.05 * rtt, "{name}, {bdps} BDP: {}", s.mean_queue(4.0, 8.0));
             let ratio = s.share(0.0, 8.0) / largest.share(0.0, 8.0);
             let what = format!("{name}, {bdps} BDP: {ratio} of the largest buffer");
-            // Traffic that yields to delay is not pushed aside: that is another aim, another queue_ns.
+            // Traffic that yields to delay is not pushed aside: that is another aim, a longer queue.
             assert!(ratio >= if name == "tcp" { 0.6 } else { 0.8 }, "{what}");
             gains[usize::from(bdps >= 1.0)].push(ratio);
         }

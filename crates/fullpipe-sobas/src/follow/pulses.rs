@@ -1,4 +1,4 @@
-//! Short rises of the rate that find out whether more of the path is free, at the price of a millisecond of queue.
+//! Short rises of the rate that find out whether more of the path is free, at the price of a short queue.
 
 use super::{Follow, STANDING_NS, VISIBLE_S};
 use crate::Senses;

@@ -11,7 +11,7 @@ mod tcp;
 
 use std::collections::VecDeque;
 
-use fullpipe_sobas::{Action, Config, Event, Mode, Observation, QUEUE_NS, Sobas, State, Train};
+use fullpipe_sobas::{Action, Config, Event, Mode, Observation, Sobas, State, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -112,7 +112,6 @@ pub fn config(mode: Mode) -> Config {
         largest: 1 << 32,
         window: true,
         pacing: true,
-        queue_ns: QUEUE_NS,
         trains: true,
         mode,
     }

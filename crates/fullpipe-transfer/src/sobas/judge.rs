@@ -27,10 +27,6 @@ const MOSTLY: f64 = 0.5;
 /// And over at least this, nanoseconds.
 const LIMITED_OVER_NS: u64 = 20_000_000;
 
-/// Delay of the queue that is kept standing beside others' traffic, nanoseconds: at 1 Gb/s, 38 KB. The
-/// controller's default of 1 ms overflows a queue of 100 KB (docs/sobas.md).
-const STANDING_NS: u64 = 300_000;
-
 #[derive(Default)]
 struct Coming {
     arrivals_ns: Vec<u64>,
@@ -170,7 +166,6 @@ impl Judge {
             largest,
             window: law != Law::Pacing,
             pacing: matches!(law, Law::Pacing | Law::Both),
-            queue_ns: STANDING_NS,
             trains: met.is_some(),
             mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
         };
