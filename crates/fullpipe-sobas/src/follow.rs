@@ -27,7 +27,7 @@ use crate::words::{State, Why};
 
 /// A pacing rate that no path has, bit/s: asks TCP to pace at its own rate, twice the window per RTT in slow
 /// start (`tcp_pacing_ss_ratio`), so that not every acknowledgment releases a burst.
-const SMOOTH: f64 = 1e12;
+pub const SMOOTH_BPS: u64 = 1_000_000_000_000;
 /// Pacing below the capacity: five trains are right within 2%.
 const BELOW: f64 = 0.98;
 /// Pacing below what a standing queue shows to be available.
@@ -188,7 +188,7 @@ impl Follow {
         if self.state == State::Disabled {
             return None;
         }
-        let Some(rate) = self.rate else { return Some(SMOOTH) };
+        let Some(rate) = self.rate else { return Some(SMOOTH_BPS as f64) };
         Some(rate + self.pulse.filter(|p| p.on).map_or(0.0, |p| p.extra))
     }
 

@@ -36,8 +36,9 @@ mod rate;
 mod trains;
 mod words;
 
+pub use follow::SMOOTH_BPS;
 pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
-pub use trains::{Dispersion, Train};
+pub use trains::{Dispersion, MOST_PACKETS, Train};
 pub use words::{Action, Config, Event, Mode, Observation, State, Why};
 
 use follow::Follow;
@@ -203,21 +204,19 @@ impl Sobas {
             // A shell that slept does not catch up with a burst.
             self.next_probe = now.saturating_add(PROBE_EVERY_NS);
         }
+        let apart = self.senses.probes.base_ns() / trains::TRAINS as u64;
         if self.training() && now >= self.next_train {
             if let Some(packets) = self.senses.trains.next() {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
             }
-            let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
-            self.next_train = now.saturating_add(apart);
+            self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
         } else if let Some(pps) = self.spread_pps()
             && now >= self.next_train
+            && let Some((packets, over_ns)) = self.senses.trains.next_spread(pps)
         {
-            if let Some((packets, over_ns)) = self.senses.trains.next_spread(pps) {
-                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
-                // They are half of what the path carries meanwhile.
-                let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(2 * over_ns);
-                self.next_train = now.saturating_add(apart);
-            }
+            actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
+            // They are half of what the path carries meanwhile.
+            self.next_train = now.saturating_add(apart.max(2 * over_ns));
         }
     }
 

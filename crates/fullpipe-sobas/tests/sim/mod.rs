@@ -4,8 +4,6 @@
 //! sits at the receiver, and orders to the sender take half an RTT. TCP is paced once a pacing rate is set, and
 //! then sends in bursts as Linux does; unpaced, each acknowledgment releases what it lets go at once.
 
-#![allow(dead_code)]
-
 mod others;
 mod tcp;
 
@@ -19,6 +17,8 @@ use others::Other;
 use tcp::Tcp;
 
 const STEP: f64 = 1e-4;
+/// Sender's line rate, as a multiple of the capacity.
+const LINE: f64 = 1e3;
 pub const MSS: f64 = 1448.0;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -44,8 +44,6 @@ pub struct Path {
     pub rtt: f64,
     /// Bytes.
     pub queue: f64,
-    /// Sender's line rate, as a multiple of the capacity.
-    pub line: f64,
     pub cross: Vec<Cross>,
     /// Others' congestion: a packet's chance of being dropped.
     pub loss: f64,
@@ -63,7 +61,6 @@ impl Path {
             bps: gbps * 1e9,
             rtt: rtt_ms * 1e-3,
             queue,
-            line: 1e3,
             cross: vec![],
             loss: 0.0,
             burst: 65_536.0,
@@ -330,11 +327,11 @@ impl Sim {
 
     fn train(&mut self, now: f64, half: f64, packets: u16, over_ns: u64) {
         let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
-        let line = (self.path.bps * self.path.line).min(asked);
+        let line = (self.path.bps * LINE).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
         let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + others / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
-        let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / self.path.line).max(1e-3)) as usize;
+        let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / LINE)) as usize;
         let count = usize::from(packets).min(room);
         let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
@@ -379,10 +376,6 @@ impl Sim {
             t += 1e-3;
         }
         None
-    }
-
-    pub fn first(&self, state: State) -> Option<f64> {
-        self.events.iter().find(|e| e.state == state).map(|e| e.at_ns as f64 * 1e-9)
     }
 
     pub fn state(&self) -> Option<State> {

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use fullpipe_net::sys;
-use fullpipe_sobas::PROBE_BYTES;
+use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, SMOOTH_BPS};
 
 use super::udp::{Came, Udp};
 use super::wire::Word;
@@ -15,8 +15,6 @@ use crate::session::Session;
 
 /// Trains that a session may ask for: the controller asks for no more than twelve at a time.
 const MOST_TRAINS: u32 = 256;
-/// Packets of the longest train, and IP bytes of each.
-const MOST_PACKETS: u16 = 1024;
 /// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
 const LONGEST_SPREAD_NS: u64 = 800_000_000;
 /// What the streams say is read no more often than this, nanoseconds.
@@ -25,8 +23,6 @@ const SEEN_EVERY_NS: u64 = 5_000_000;
 const SILENT_NS: u64 = 500_000_000;
 /// And no more often than this, or a round trip, nanoseconds.
 const TELL_EVERY_NS: u64 = 20_000_000;
-/// A pacing rate that no path has, bit/s: from the first byte on TCP spreads its segments at its own rate.
-const SMOOTH: u64 = 1_000_000_000_000;
 
 pub(super) struct Answer {
     session: Arc<Session>,
@@ -45,7 +41,8 @@ impl Answer {
     pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
         let paced = matches!(aside.law, Law::Pacing | Law::Both);
         if paced {
-            actuate::pace(&sockets, Some(SMOOTH));
+            // From the first byte on.
+            actuate::pace(&sockets, Some(SMOOTH_BPS));
         }
         let all = sockets.clone();
         session.aside(move |message| match message {
