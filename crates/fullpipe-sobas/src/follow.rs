@@ -14,9 +14,11 @@
 //! Without trains C' is unknown: TCP starts up unlimited, until a queue stands or segments are lost, and
 //! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
 
+mod drains;
 mod losses;
 mod pulses;
 
+use drains::{SHRUNK, STUCK, Stuck};
 use pulses::{DEEPER, FIRST_BUDGET, Pulse};
 
 use crate::Senses;
@@ -30,8 +32,6 @@ use crate::words::{State, Why};
 pub const SMOOTH_BPS: u64 = 1_000_000_000_000;
 /// Pacing below the capacity: five trains are right within 2%.
 const BELOW: f64 = 0.98;
-/// Pacing below what a standing queue shows to be available.
-const BELOW_SEEN: f64 = 0.99;
 /// Others that take less than this part of the capacity are not told from chance.
 const SHARED: f64 = 0.08;
 /// However much they take: trains are few, so no less than this part is tried.
@@ -65,12 +65,6 @@ const MOST_TARGET_S: f64 = 1e-3;
 const LEAST_TARGET_S: f64 = 3e-4;
 /// Received above this part of it: started up.
 const STARTED: f64 = 0.95;
-/// A queue at no less than this part of what the trains said corrects it; at less there is cross traffic.
-const CORRECTS: f64 = 0.97;
-/// Drains that change nothing before the path's delay is taken for changed.
-const STUCK: u32 = 4;
-/// Below this part of what it was, a queue has shrunk.
-const SHRUNK: f64 = 0.7;
 /// TCP's largest burst per stream: `GSO_LEGACY_MAX_SIZE`, bytes.
 const BURST: f64 = 65_536.0;
 /// And in time (`tcp_tso_autosize`: `sk_pacing_shift` is 10), seconds.
@@ -104,8 +98,8 @@ pub(crate) struct Follow {
     retransmits: u64,
     /// Until when further ones are of the same event.
     deaf_until: u64,
-    /// Drains in a row, and the queue that the first of them found, seconds.
-    stuck: (u32, f64),
+    /// Drains in a row that have changed nothing.
+    stuck: Stuck,
     /// Since when no probe has been lost.
     clean_since: u64,
     /// Whether the record says already that no more is to be had.
@@ -141,7 +135,7 @@ impl Follow {
             budget: FIRST_BUDGET,
             retransmits: 0,
             deaf_until: now,
-            stuck: (0, 0.0),
+            stuck: Stuck::default(),
             clean_since: now,
             told_full: false,
             passed: 0,
@@ -196,7 +190,11 @@ impl Follow {
     pub fn window(&self, s: &Senses) -> f64 {
         let largest = s.config.largest as f64;
         let Some(rate) = self.rate else { return largest };
-        let t = s.probes.base_ns() as f64 * 1e-9;
+        let mut t = s.probes.base_ns() as f64 * 1e-9;
+        // The delay may be the path's own: a window for the old one would itself lower the rate.
+        if s.config.pacing && self.stuck.drains > 0 {
+            t += self.stuck.queue;
+        }
         let pulse = self.pulse.map_or(0.0, |p| p.volume) / 8.0;
         s.fit(match self.state {
             State::Disabled | State::Estimate => largest,
@@ -324,39 +322,9 @@ impl Follow {
         self.reduce(now, s, seen, queue, Why::Queue)
     }
 
-    /// A queue stands, and so much comes through.
-    fn reduce(&mut self, now: u64, s: &Senses, seen: f64, queue: f64, why: Why) -> Option<Why> {
-        match self.capacity {
-            // The trains were a little high, and what is left of it is no cross traffic.
-            Some(capacity) if self.sure && seen >= CORRECTS * self.trained => self.capacity = Some(capacity.min(seen)),
-            Some(_) if self.sure => {}
-            known => self.capacity = Some(known.unwrap_or(0.0).max(seen)),
-        }
-        let capacity = self.capacity.unwrap_or(seen).max(1.0);
-        self.after = (BELOW_SEEN * seen).min(self.cap());
-        let over = (s.probes.base_ns().max(STANDING_NS)) as f64 * 1e-9;
-        // A window alone drains the queue by itself: what is in flight beyond it stops.
-        let cut = if s.config.pacing { ((queue - self.target) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };
-        self.rate = Some(self.after - cut);
-        let length = if cut > 0.0 { (queue - self.target).max(0.0) * capacity / cut } else { 0.0 };
-        self.judge = now.saturating_add((length * 1e9) as u64);
-        self.calm();
-        self.enter(State::Drain, why)
-    }
-
     /// Forgets what was being tried.
     fn calm(&mut self) {
         (self.pulse, self.last_queue, self.told_full, self.passed, self.settled) = (None, None, false, 0, 0.0);
-    }
-
-    fn drain(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
-        if now < self.judge {
-            return None;
-        }
-        // Drained at the bottleneck; the probes will show it an RTT later.
-        self.rate = Some(self.after);
-        self.judge = now + Self::round(s);
-        self.enter(State::Follow, Why::Drained)
     }
 
     fn follow(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
@@ -372,20 +340,13 @@ impl Follow {
         }
         let capacity = self.capacity.unwrap_or(rate).max(1.0);
         if queue > self.high() {
-            // A queue that has shrunk is ours, and is being dealt with.
-            if self.stuck.0 == 0 || queue < SHRUNK * self.stuck.1 {
-                self.stuck = (0, queue);
-            }
-            self.stuck.0 += 1;
-            if self.stuck.0 > STUCK {
-                self.stuck.0 = 0;
-                s.probes.rebase(now.saturating_sub(STANDING_NS));
-                return Some(Why::Rebased);
+            if self.stuck.drains >= STUCK && queue >= SHRUNK * self.stuck.queue {
+                return self.rebase(now, s);
             }
             let seen = self.seen(now, s)?;
             return self.reduce(now, s, seen, queue, Why::Queue);
         }
-        self.stuck.0 = 0;
+        self.stuck = Stuck::default();
         self.judge = now + Self::round(s);
         if queue > LOW * self.target {
             let grown = self.last_queue.map_or(0.0, |(at, was)| {

@@ -145,6 +145,27 @@ fn without_trains_the_capacity_is_learnt() {
 }
 
 #[test]
+fn a_longer_route_is_no_queue() {
+    for (from, to) in [(20.0, 60.0), (60.0, 80.0)] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            for cross in [0.0, 0.4e9] {
+                let mut path = Path::new(0.97, from, 5e6).cross(Cross::Udp { bps: cross, from: 0.0, to: 1e9 });
+                path.burst = 32_768.0;
+                let mut s = Sim::new(path, cc, adaptive()).run(3.0);
+                s.path.rtt = to * 1e-3;
+                let s = s.run(7.0);
+                let what = format!("{from} to {to} ms, {cc:?}, {cross} bit/s");
+                let rebased = s.events.iter().find(|e| e.why == Why::Rebased).unwrap();
+                assert!(rebased.at_ns < 5_000_000_000, "{what}: {}", rebased.at_ns);
+                assert!((rebased.rtt_ns as f64 * 1e-6 / to - 1.0).abs() < 0.01, "{what}: {}", rebased.rtt_ns);
+                let share = s.share(5.5, 7.0) / (1.0 - cross / 0.97e9);
+                assert!(share >= 0.9, "{what}: {share}");
+            }
+        }
+    }
+}
+
+#[test]
 fn no_actuator_no_order() {
     let c = Config { window: false, pacing: false, ..config(Mode::Adaptive) };
     let s = Sim::new(Path::new(1.0, 20.0, 2.5e6), Cc::Cubic, Some(c)).run(3.0);

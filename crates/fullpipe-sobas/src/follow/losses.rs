@@ -1,5 +1,6 @@
 //! Losses: whose they are, and what they teach.
 
+use super::drains::Stuck;
 use super::pulses::{FIRST_BUDGET, SENDER_LIMITED};
 use super::{Follow, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
 use crate::Senses;
@@ -32,6 +33,7 @@ impl Follow {
                 // TCP may still be on its way up: limited as at the start, not to what it has reached.
                 self.rate = self.sure.then(|| self.cap());
                 self.calm();
+                self.stuck = Stuck::default();
                 self.enter(State::Start, Why::Clean)
             }
             State::Yield => {
