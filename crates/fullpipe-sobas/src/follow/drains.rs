@@ -19,7 +19,7 @@ const DRAIN_ROUNDS: u64 = 4;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Stuck {
     pub drains: u32,
-    /// Longest queue that they found, seconds.
+    /// The queue that the first of them found, seconds.
     pub queue: f64,
     /// What was aimed at before, bit/s.
     rate: Option<f64>,
@@ -45,9 +45,11 @@ impl Follow {
         // A queue that has shrunk is ours, and is being dealt with.
         if self.stuck.drains == 0 || queue < SHRUNK * self.stuck.queue {
             self.stuck = Stuck { drains: 0, queue, rate: self.rate, seen };
+        } else if self.stuck.queue < SHRUNK * queue {
+            // Somebody has come meanwhile, or the first look was too early.
+            self.stuck = Stuck { drains: 0, queue, seen, ..self.stuck };
         }
         self.stuck.drains += 1;
-        self.stuck.queue = self.stuck.queue.max(queue);
         // What has come since is what the drains let through, not what the path has to give.
         let seen = seen.max(self.stuck.seen);
         match self.capacity {
