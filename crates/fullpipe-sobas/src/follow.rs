@@ -213,9 +213,15 @@ impl Follow {
         Some(why)
     }
 
-    /// From an order to its effect's return, and the probes that show it.
+    /// From an order to its effect's return. The sender's word of its TCP is half a round trip older than a probe, and
+    /// takes half of one to come.
+    fn echo(s: &Senses) -> u64 {
+        s.probes.base_ns() * if s.config.trains { 1 } else { 2 }
+    }
+
+    /// The same, and the probes that show it.
     fn round(s: &Senses) -> u64 {
-        s.probes.base_ns() + STANDING_NS
+        Self::echo(s) + STANDING_NS
     }
 
     fn cap(&self) -> f64 {
@@ -273,14 +279,14 @@ impl Follow {
         (self.depth / DEEPER).min(MOST_TARGET_S)
     }
 
-    /// TCP's own bursts make less of a queue than this, seconds.
-    fn bursts(&self) -> f64 {
-        self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S)) + VISIBLE_S
+    /// How long one of TCP's own bursts takes, seconds.
+    fn burst(&self) -> f64 {
+        self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S))
     }
 
-    /// A queue longer than this is too long, seconds.
+    /// A queue longer than this is too long, seconds; TCP's own bursts make less.
     fn high(&self) -> f64 {
-        (HIGH * self.target).max(self.bursts())
+        (HIGH * self.target).max(self.burst() + VISIBLE_S)
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
@@ -290,16 +296,20 @@ impl Follow {
         s.bytes.between(since, now)
     }
 
-    fn queue(s: &Senses, now: u64, over: u64) -> Option<f64> {
-        s.probes.standing_ns(now.saturating_sub(over)).map(|d| d as f64 * 1e-9)
+    /// Delay of the queue that stands, seconds.
+    fn queue(&self, s: &Senses, now: u64, over: u64) -> Option<f64> {
+        let standing = s.probes.standing_ns(now.saturating_sub(over))? as f64 * 1e-9;
+        // TCP's own times are means over its bursts, each of which waits for itself.
+        let own = if s.config.trains { 0.0 } else { self.burst() / 2.0 };
+        Some((standing - own).max(0.0))
     }
 
     fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
         if let Some(why) = self.others(s) {
             return Some(why);
         }
-        let queue = Self::queue(s, now, STANDING_START_NS)?;
-        if queue > self.target.max(self.bursts())
+        let queue = self.queue(s, now, STANDING_START_NS)?;
+        if queue > self.target.max(self.burst() + VISIBLE_S)
             && let Some(seen) = self.seen(now, s)
         {
             return self.reduce(now, s, seen, queue, Why::Queue);
@@ -314,7 +324,7 @@ impl Follow {
     }
 
     fn hold(&mut self, now: u64, s: &Senses) -> Option<Why> {
-        let queue = Self::queue(s, now, STANDING_START_NS)?;
+        let queue = self.queue(s, now, STANDING_START_NS)?;
         if queue <= self.high() {
             return None;
         }
@@ -334,7 +344,7 @@ impl Follow {
             }
             return self.verdict(now, s, pulse);
         }
-        let (queue, rate) = (Self::queue(s, now, STANDING_NS)?, self.rate?);
+        let (queue, rate) = (self.queue(s, now, STANDING_NS)?, self.rate?);
         if now < self.judge {
             return None;
         }

@@ -145,6 +145,34 @@ fn without_trains_the_capacity_is_learnt() {
 }
 
 #[test]
+fn without_trains_cross_traffic_is_followed() {
+    for (gbps, rtt) in [(1.0, 10.0), (1.0, 60.0), (10.0, 20.0)] {
+        let mut path = Path::new(gbps, rtt, 0.0).cross(Cross::Udp { bps: 0.4e9 * gbps, from: 5.0, to: 9.0 });
+        path.queue = 2.0 * path.bdp();
+        let s = Sim::new(path, Cc::Cubic, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(14.0);
+        let what = format!("{gbps} Gb/s, {rtt} ms");
+        assert!(s.share(7.0, 9.0) >= 0.94 * 0.6, "{what}: {}", s.share(7.0, 9.0));
+        assert!(s.mean_queue(7.0, 9.0) <= 3e-3 + 0.06 * s.path.rtt, "{what}: {}", s.mean_queue(7.0, 9.0));
+        assert!(s.share(12.0, 14.0) >= 0.95, "{what}: {}", s.share(12.0, 14.0));
+    }
+}
+
+#[test]
+fn without_trains_chance_losses_are_no_capacity() {
+    for cc in [Cc::Reno, Cc::Cubic] {
+        for seed in 1..6 {
+            let mut path = Path::new(1.0, 10.0, 0.0);
+            (path.queue, path.loss, path.seed) = (path.bdp(), 0.01, seed);
+            let mut s = Sim::new(path, cc, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(0.05);
+            s.path.loss = 0.0;
+            let s = s.run(20.0);
+            assert!(s.dropped(0.0, 0.05) > 0.0);
+            assert!(s.share(19.0, 20.0) >= 0.95, "{cc:?}, {seed}: {}", s.share(19.0, 20.0));
+        }
+    }
+}
+
+#[test]
 fn a_longer_route_is_no_queue() {
     for (from, to) in [(20.0, 60.0), (60.0, 80.0)] {
         for cc in [Cc::Reno, Cc::Cubic] {

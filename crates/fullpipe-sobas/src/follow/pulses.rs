@@ -53,7 +53,7 @@ impl Follow {
         self.pulse = Some(Pulse {
             on: true,
             until,
-            judge: until + s.probes.base_ns() + STANDING_NS / 2,
+            judge: until + Self::echo(s) + STANDING_NS / 2,
             volume,
             extra,
             before: (s.probes.longest_ns(recent), median),

@@ -19,6 +19,8 @@ use tcp::Tcp;
 const STEP: f64 = 1e-4;
 /// Sender's line rate, as a multiple of the capacity.
 const LINE: f64 = 1e3;
+/// Without UDP, between the sender's words, seconds: `answer.rs` tells at the probes' pace.
+const TELL: f64 = 0.01;
 pub const MSS: f64 = 1448.0;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -162,6 +164,8 @@ pub struct Sim {
     later: Vec<(f64, Later)>,
     others: Vec<Other>,
     told: f64,
+    /// Whether probes and trains get through; else what the sender tells of its TCP stands in for probes.
+    udp: bool,
     full: bool,
     random: Pcg64Mcg,
 }
@@ -190,6 +194,7 @@ impl Sim {
             dropped: 0.0,
             later: vec![],
             told: 0.0,
+            udp: config.is_none_or(|c| c.trains),
             full: false,
             random,
         }
@@ -293,10 +298,14 @@ impl Sim {
                 Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
             }
         }
-        if now - self.told > 0.05 {
+        if now - self.told > if self.udp { 0.05 } else { TELL } {
             self.told = now;
             let lost = Observation::Retransmits((self.tcp.lost / MSS).ceil() as u64);
             self.later.push((now + half, Later::Seen(lost)));
+            if !self.udp && self.tcp.srtt > 0.0 {
+                let rtt_ns = (self.tcp.srtt * 1e9) as u64;
+                self.later.push((now + half, Later::Seen(Observation::Probe { rtt_ns })));
+            }
         }
         if ns >= sobas.next_wake() {
             sobas.observe(ns, Observation::Bytes(self.received as u64));
@@ -304,6 +313,7 @@ impl Sim {
                 match action {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
+                    Action::SendProbe if !self.udp => {}
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
                     Action::SendTrain { packets, over_ns, .. } => {
                         self.later.push((now + half, Later::Train { packets, over_ns }));

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, SMOOTH_BPS};
+use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
 
 use super::udp::{Came, Udp};
 use super::wire::Word;
@@ -21,8 +21,6 @@ const LONGEST_SPREAD_NS: u64 = 800_000_000;
 const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
 const SILENT_NS: u64 = 500_000_000;
-/// And no more often than this, or a round trip, nanoseconds.
-const TELL_EVERY_NS: u64 = 20_000_000;
 
 pub(super) struct Answer {
     session: Arc<Session>,
@@ -86,15 +84,15 @@ impl Answer {
             }
             let silent = now.saturating_sub(self.probed) > SILENT_NS;
             if silent {
-                let every = TELL_EVERY_NS.max(self.aside.rtt_ns);
-                if now >= told + every {
+                // The controller takes it for a probe, and wants three of them within 35 ms.
+                if now >= told + PROBE_EVERY_NS {
                     told = now;
                     let seen = self.seen(now);
                     if self.session.send(&Message::Seen(seen)).is_err() {
                         return;
                     }
                 }
-                wait = every.min(LOOK_NS);
+                wait = PROBE_EVERY_NS;
             }
             let Some(udp) = &self.aside.udp else {
                 std::thread::sleep(std::time::Duration::from_nanos(wait));
