@@ -5,19 +5,21 @@
 //! - `Hold`: C' was reached and no queue stands. Nothing is tried: a queue of 64 KB would not forgive it.
 //! - `Drain`: a queue stands, so the rate received is exactly what the path has to give. Less is sent until
 //!   the queue has gone.
-//! - `Follow`: less than C' is to be had. A queue of about a millisecond is kept standing: while it stands,
-//!   nothing is left free. Once it has gone, a *pulse* of the same millisecond is added to the rate. If the
-//!   queue comes back, the pulse has refilled it; if not, others have left and the rate grows by the pulse's.
+//! - `Follow`: less than C' is to be had. A short queue is kept standing: while it stands, nothing is left
+//!   free. Once it has gone, a *pulse* of the same size is added to the rate. If the queue comes back, the
+//!   pulse has refilled it; if not, others have left and the rate grows by the pulse's.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
 //! Without trains C' is unknown: TCP starts up unlimited, until a queue stands or segments are lost, and
 //! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
 
+mod drains;
 mod losses;
 mod pulses;
 
-use pulses::{FIRST_BUDGET, Pulse};
+use drains::{SHRUNK, STUCK, Stuck};
+use pulses::{DEEPER, FIRST_BUDGET, Pulse};
 
 use crate::Senses;
 use crate::paper::{START_FACTOR, give_up_at};
@@ -27,11 +29,9 @@ use crate::words::{State, Why};
 
 /// A pacing rate that no path has, bit/s: asks TCP to pace at its own rate, twice the window per RTT in slow
 /// start (`tcp_pacing_ss_ratio`), so that not every acknowledgment releases a burst.
-const SMOOTH: f64 = 1e12;
+pub const SMOOTH_BPS: u64 = 1_000_000_000_000;
 /// Pacing below the capacity: five trains are right within 2%.
 const BELOW: f64 = 0.98;
-/// Pacing below what a standing queue shows to be available.
-const BELOW_SEEN: f64 = 0.99;
 /// Others that take less than this part of the capacity are not told from chance.
 const SHARED: f64 = 0.08;
 /// However much they take: trains are few, so no less than this part is tried.
@@ -57,16 +57,14 @@ const DAMP: f64 = 0.7;
 const PULL: f64 = 0.25;
 /// A pulse shorter than this, in delay, can't be told from the timestamps' noise, seconds.
 const VISIBLE_S: f64 = 2e-4;
-/// However shallow the queue: no less than this is kept standing, or pulses show nothing, seconds.
+/// A queue that is known to be deep may stand so long, seconds: a third of what the paper's transfers added to the
+/// RTT of its gigabit path (section V-A). Longer pulses are told from TCP's own bursts sooner.
+const MOST_TARGET_S: f64 = 1e-3;
+/// However shallow the queue: no less than this is kept standing, or pulses show nothing, seconds. At 1 Gb/s it is
+/// 38 KB; a millisecond would overflow a queue of 100 KB.
 const LEAST_TARGET_S: f64 = 3e-4;
 /// Received above this part of it: started up.
 const STARTED: f64 = 0.95;
-/// A queue at no less than this part of what the trains said corrects it; at less there is cross traffic.
-const CORRECTS: f64 = 0.97;
-/// Drains that change nothing before the path's delay is taken for changed.
-const STUCK: u32 = 4;
-/// Below this part of what it was, a queue has shrunk.
-const SHRUNK: f64 = 0.7;
 /// TCP's largest burst per stream: `GSO_LEGACY_MAX_SIZE`, bytes.
 const BURST: f64 = 65_536.0;
 /// And in time (`tcp_tso_autosize`: `sk_pacing_shift` is 10), seconds.
@@ -100,8 +98,8 @@ pub(crate) struct Follow {
     retransmits: u64,
     /// Until when further ones are of the same event.
     deaf_until: u64,
-    /// Drains in a row, and the queue that the first of them found, seconds.
-    stuck: (u32, f64),
+    /// Drains in a row that have changed nothing.
+    stuck: Stuck,
     /// Since when no probe has been lost.
     clean_since: u64,
     /// Whether the record says already that no more is to be had.
@@ -137,7 +135,7 @@ impl Follow {
             budget: FIRST_BUDGET,
             retransmits: 0,
             deaf_until: now,
-            stuck: (0, 0.0),
+            stuck: Stuck::default(),
             clean_since: now,
             told_full: false,
             passed: 0,
@@ -184,7 +182,7 @@ impl Follow {
         if self.state == State::Disabled {
             return None;
         }
-        let Some(rate) = self.rate else { return Some(SMOOTH) };
+        let Some(rate) = self.rate else { return Some(SMOOTH_BPS as f64) };
         Some(rate + self.pulse.filter(|p| p.on).map_or(0.0, |p| p.extra))
     }
 
@@ -192,7 +190,11 @@ impl Follow {
     pub fn window(&self, s: &Senses) -> f64 {
         let largest = s.config.largest as f64;
         let Some(rate) = self.rate else { return largest };
-        let t = s.probes.base_ns() as f64 * 1e-9;
+        let mut t = s.probes.base_ns() as f64 * 1e-9;
+        // The delay may be the path's own: a window for the old one would itself lower the rate.
+        if s.config.pacing && self.stuck.drains > 0 {
+            t += self.stuck.queue;
+        }
         let pulse = self.pulse.map_or(0.0, |p| p.volume) / 8.0;
         s.fit(match self.state {
             State::Disabled | State::Estimate => largest,
@@ -211,9 +213,15 @@ impl Follow {
         Some(why)
     }
 
-    /// From an order to its effect's return, and the probes that show it.
+    /// From an order to its effect's return. The sender's word of its TCP is half a round trip older than a probe, and
+    /// takes half of one to come.
+    fn echo(s: &Senses) -> u64 {
+        s.probes.base_ns() * if s.config.trains { 1 } else { 2 }
+    }
+
+    /// The same, and the probes that show it.
     fn round(s: &Senses) -> u64 {
-        s.probes.base_ns() + STANDING_NS
+        Self::echo(s) + STANDING_NS
     }
 
     fn cap(&self) -> f64 {
@@ -231,6 +239,7 @@ impl Follow {
             return Some(why);
         }
         self.depth = self.depth.max(s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9);
+        self.target = self.target.max(self.deep());
         match self.state {
             State::Estimate => self.estimate(now, s),
             State::Start => self.start(now, s),
@@ -262,14 +271,22 @@ impl Follow {
 
     fn target_at(&self, s: &Senses, capacity: f64) -> f64 {
         let packets = TARGET_PACKETS * f64::from(s.config.mss) * 8.0 / capacity.max(1.0);
-        let asked = (s.config.queue_ns as f64 * 1e-9).min(1.0);
-        asked.max(packets).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
+        packets.max(self.deep()).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
+    }
+
+    /// What the queue is known to forgive, seconds.
+    fn deep(&self) -> f64 {
+        (self.depth / DEEPER).min(MOST_TARGET_S)
+    }
+
+    /// How long one of TCP's own bursts takes, seconds.
+    fn burst(&self) -> f64 {
+        self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S))
     }
 
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
     fn high(&self) -> f64 {
-        let burst = self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S));
-        (HIGH * self.target).max(burst + VISIBLE_S)
+        (HIGH * self.target).max(self.burst() + VISIBLE_S)
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
@@ -279,16 +296,20 @@ impl Follow {
         s.bytes.between(since, now)
     }
 
-    fn queue(s: &Senses, now: u64, over: u64) -> Option<f64> {
-        s.probes.standing_ns(now.saturating_sub(over)).map(|d| d as f64 * 1e-9)
+    /// Delay of the queue that stands, seconds.
+    fn queue(&self, s: &Senses, now: u64, over: u64) -> Option<f64> {
+        let standing = s.probes.standing_ns(now.saturating_sub(over))? as f64 * 1e-9;
+        // TCP's own times are means over its bursts, each of which waits for itself.
+        let own = if s.config.trains { 0.0 } else { self.burst() / 2.0 };
+        Some((standing - own).max(0.0))
     }
 
     fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
         if let Some(why) = self.others(s) {
             return Some(why);
         }
-        let queue = Self::queue(s, now, STANDING_START_NS)?;
-        if queue > self.target.max(self.high() / HIGH)
+        let queue = self.queue(s, now, STANDING_START_NS)?;
+        if queue > self.target.max(self.burst() + VISIBLE_S)
             && let Some(seen) = self.seen(now, s)
         {
             return self.reduce(now, s, seen, queue, Why::Queue);
@@ -303,7 +324,7 @@ impl Follow {
     }
 
     fn hold(&mut self, now: u64, s: &Senses) -> Option<Why> {
-        let queue = Self::queue(s, now, STANDING_START_NS)?;
+        let queue = self.queue(s, now, STANDING_START_NS)?;
         if queue <= self.high() {
             return None;
         }
@@ -311,39 +332,9 @@ impl Follow {
         self.reduce(now, s, seen, queue, Why::Queue)
     }
 
-    /// A queue stands, and so much comes through.
-    fn reduce(&mut self, now: u64, s: &Senses, seen: f64, queue: f64, why: Why) -> Option<Why> {
-        match self.capacity {
-            // The trains were a little high, and what is left of it is no cross traffic.
-            Some(capacity) if self.sure && seen >= CORRECTS * self.trained => self.capacity = Some(capacity.min(seen)),
-            Some(_) if self.sure => {}
-            known => self.capacity = Some(known.unwrap_or(0.0).max(seen)),
-        }
-        let capacity = self.capacity.unwrap_or(seen).max(1.0);
-        self.after = (BELOW_SEEN * seen).min(self.cap());
-        let over = (s.probes.base_ns().max(STANDING_NS)) as f64 * 1e-9;
-        // A window alone drains the queue by itself: what is in flight beyond it stops.
-        let cut = if s.config.pacing { ((queue - self.target) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };
-        self.rate = Some(self.after - cut);
-        let length = if cut > 0.0 { (queue - self.target).max(0.0) * capacity / cut } else { 0.0 };
-        self.judge = now.saturating_add((length * 1e9) as u64);
-        self.calm();
-        self.enter(State::Drain, why)
-    }
-
     /// Forgets what was being tried.
     fn calm(&mut self) {
         (self.pulse, self.last_queue, self.told_full, self.passed, self.settled) = (None, None, false, 0, 0.0);
-    }
-
-    fn drain(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
-        if now < self.judge {
-            return None;
-        }
-        // Drained at the bottleneck; the probes will show it an RTT later.
-        self.rate = Some(self.after);
-        self.judge = now + Self::round(s);
-        self.enter(State::Follow, Why::Drained)
     }
 
     fn follow(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
@@ -353,26 +344,19 @@ impl Follow {
             }
             return self.verdict(now, s, pulse);
         }
-        let (queue, rate) = (Self::queue(s, now, STANDING_NS)?, self.rate?);
+        let (queue, rate) = (self.queue(s, now, STANDING_NS)?, self.rate?);
         if now < self.judge {
             return None;
         }
         let capacity = self.capacity.unwrap_or(rate).max(1.0);
         if queue > self.high() {
-            // A queue that has shrunk is ours, and is being dealt with.
-            if self.stuck.0 == 0 || queue < SHRUNK * self.stuck.1 {
-                self.stuck = (0, queue);
-            }
-            self.stuck.0 += 1;
-            if self.stuck.0 > STUCK {
-                self.stuck.0 = 0;
-                s.probes.rebase(now.saturating_sub(STANDING_NS));
-                return Some(Why::Rebased);
+            if self.stuck.drains >= STUCK && queue >= SHRUNK * self.stuck.queue {
+                return self.rebase(now, s);
             }
             let seen = self.seen(now, s)?;
             return self.reduce(now, s, seen, queue, Why::Queue);
         }
-        self.stuck.0 = 0;
+        self.stuck = Stuck::default();
         self.judge = now + Self::round(s);
         if queue > LOW * self.target {
             let grown = self.last_queue.map_or(0.0, |(at, was)| {

@@ -12,7 +12,7 @@
 //! ```
 //! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       queue_ns: fullpipe_sobas::QUEUE_NS, trains: true, mode: Mode::Adaptive };
+//! #                       trains: true, mode: Mode::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));
 //! for action in sobas.tick(5_000_000) {
@@ -36,9 +36,10 @@ mod rate;
 mod trains;
 mod words;
 
+pub use follow::SMOOTH_BPS;
 pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
-pub use trains::{Dispersion, Train};
-pub use words::{Action, Config, Event, Mode, Observation, QUEUE_NS, State, Why};
+pub use trains::{Dispersion, MOST_PACKETS, Train};
+pub use words::{Action, Config, Event, Mode, Observation, State, Why};
 
 use follow::Follow;
 use paper::Paper;
@@ -55,7 +56,7 @@ const LAST_NS: u64 = u64::MAX / 4;
 /// Ticks are no closer than this, nanoseconds.
 const LEAST_TICK_NS: u64 = 1_000_000;
 /// All trains leave within one RTT, but not closer than this, nanoseconds: 32 packets take 4 ms at 97 Mb/s.
-const TRAIN_APART_NS: u64 = 2_000_000;
+const TRAIN_APART_NS: u64 = 4_000_000;
 /// Rate is told over at least this in the record, nanoseconds.
 const NOTED_NS: u64 = 50_000_000;
 
@@ -203,22 +204,19 @@ impl Sobas {
             // A shell that slept does not catch up with a burst.
             self.next_probe = now.saturating_add(PROBE_EVERY_NS);
         }
+        let apart = self.senses.probes.base_ns() / trains::TRAINS as u64;
         if self.training() && now >= self.next_train {
             if let Some(packets) = self.senses.trains.next() {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
             }
-            let apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
-            self.next_train = now.saturating_add(apart);
+            self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
         } else if let Some(pps) = self.spread_pps()
             && now >= self.next_train
+            && let Some((packets, over_ns)) = self.senses.trains.next_spread(pps)
         {
-            let mut apart = (self.senses.probes.base_ns() / trains::TRAINS as u64).max(TRAIN_APART_NS);
-            if let Some((packets, over_ns)) = self.senses.trains.next_spread(pps) {
-                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
-                // They are half of what the path carries meanwhile.
-                apart = apart.max(2 * over_ns);
-            }
-            self.next_train = now.saturating_add(apart);
+            actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
+            // They are half of what the path carries meanwhile.
+            self.next_train = now.saturating_add(apart.max(2 * over_ns));
         }
     }
 

@@ -96,10 +96,13 @@ impl Windows {
         bytes.longest_ns = bytes.longest_ns.max(2 * length);
         let first = bytes.seen.front()?.0;
         let start = *self.start_ns.get_or_insert(first);
-        let end = start.saturating_add(length);
-        if now_ns < end || bytes.last_ns()? < end {
+        let over = now_ns.min(bytes.last_ns()?).checked_sub(start)? / length;
+        if over == 0 {
             return None;
         }
+        // Windows may be shorter than ticks are apart: of those that have ended since, the latest.
+        let end = start.saturating_add(over * length);
+        let start = end - length;
         self.start_ns = Some(end);
         let Some(bps) = bytes.between(start, end) else {
             // Nobody looked for so long that the window is no longer known: begin anew.
@@ -185,6 +188,19 @@ mod tests {
         let growing: Vec<f64> = (0..5).map(|i| 900e6 + growth * 0.02 * f64::from(i)).collect();
         assert!(!windows(&growing).flat(FLAT, growth));
         assert!(!windows(&[900e6, 800e6, 700e6, 600e6, 500e6]).flat(FLAT, growth));
+    }
+
+    #[test]
+    fn windows_shorter_than_ticks_do_not_fall_behind() {
+        let (mut windows, mut bytes) = (Windows::default(), Bytes::default());
+        for tick in 0..100 {
+            let now = tick * 5_000_000;
+            bytes.add(now, tick * tick);
+            if let Some(measured) = windows.step(now, 500_000, &mut bytes) {
+                assert_eq!(measured.at_ns, now);
+            }
+        }
+        assert_eq!(windows.recent.len(), FLAT);
     }
 
     #[test]

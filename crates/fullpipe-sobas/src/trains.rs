@@ -33,6 +33,8 @@ const RUN: usize = 8;
 const CROSS: f64 = 1.06;
 /// Trains left below `TRAINS / 2` that agree to this much are as good as five.
 const AGREE: f64 = 0.02;
+/// One train agrees with itself.
+const FEWEST_TRAINS: usize = 2;
 /// A sender must have been so much faster than what arrived, or the dispersion is its own, not the path's.
 const SENDER_FASTER: f64 = 1.1;
 
@@ -166,7 +168,7 @@ impl Trains {
         else {
             return Dispersion::Unknown;
         };
-        if whole.len() * 2 < TRAINS && high > low * (1.0 + AGREE) {
+        if whole.len() < FEWEST_TRAINS || whole.len() * 2 < TRAINS && high > low * (1.0 + AGREE) {
             return Dispersion::Unknown;
         }
         // The mean of dispersions, hence the harmonic mean of rates.
@@ -282,6 +284,15 @@ mod tests {
     fn one_batch_says_nothing() {
         assert_eq!(run(1_200.0, 10_000_000).0, Dispersion::Unknown);
         assert_eq!(Trains::default().dispersion(), Dispersion::Unknown);
+    }
+
+    #[test]
+    fn one_train_decides_nothing() {
+        let mut trains = Trains::default();
+        for known in [false, true] {
+            trains.add(&train(32, 12_000.0, 0), 0.0);
+            assert_eq!(trains.dispersion() != Dispersion::Unknown, known);
+        }
     }
 
     #[test]

@@ -16,9 +16,6 @@ pub enum Mode {
     Adaptive,
 }
 
-/// 1 ms: a third of what the paper's transfers added to the RTT of its gigabit path (section V-A).
-pub const QUEUE_NS: u64 = 1_000_000;
-
 /// What is fixed for a transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Config {
@@ -35,9 +32,6 @@ pub struct Config {
     pub window: bool,
     /// Whether the sender's pacing rate may be set. The paper's law never does.
     pub pacing: bool,
-    /// Delay of the queue that the adaptive law keeps standing where it shares the path, nanoseconds;
-    /// [`QUEUE_NS`] unless measured otherwise. Traffic that yields to delay yields to more of it.
-    pub queue_ns: u64,
     /// Whether UDP passes, so that packet trains can be sent.
     pub trains: bool,
     /// Which law decides.
@@ -173,7 +167,7 @@ impl fmt::Display for Why {
             Why::Room => "more of the path is free",
             Why::Full => "no more of the path is free",
             Why::Loss => "segments were lost",
-            Why::Congested => "probes are lost whatever is sent: others congest the path",
+            Why::Congested => "probes are lost",
             Why::Clean => "probes are no longer lost",
             Why::Rebased => "the path's own delay has changed",
             Why::Capacity => "the capacity is reached again",

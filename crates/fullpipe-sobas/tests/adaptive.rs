@@ -49,7 +49,7 @@ fn the_papers_paths_are_filled_with_little_queue() {
             assert!(s.mean_queue(4.0, 8.0) < 2e-3 + 0.05 * rtt, "{name}, {bdps} BDP: {}", s.mean_queue(4.0, 8.0));
             let ratio = s.share(0.0, 8.0) / largest.share(0.0, 8.0);
             let what = format!("{name}, {bdps} BDP: {ratio} of the largest buffer");
-            // Traffic that yields to delay is not pushed aside: that is another aim, another queue_ns.
+            // Traffic that yields to delay is not pushed aside: that is another aim, a longer queue.
             assert!(ratio >= if name == "tcp" { 0.6 } else { 0.8 }, "{what}");
             gains[usize::from(bdps >= 1.0)].push(ratio);
         }
@@ -140,6 +140,55 @@ fn without_trains_the_capacity_is_learnt() {
             assert_eq!(s.dropped(3.0, 8.0), 0.0, "{what}");
             let capacity = s.events.last().unwrap().capacity_bps.unwrap() as f64;
             assert!((capacity / (gbps * 1e9) - 1.0).abs() < 0.05, "{what}: {capacity}");
+        }
+    }
+}
+
+#[test]
+fn without_trains_cross_traffic_is_followed() {
+    for (gbps, rtt) in [(1.0, 10.0), (1.0, 60.0), (10.0, 20.0)] {
+        let mut path = Path::new(gbps, rtt, 0.0).cross(Cross::Udp { bps: 0.4e9 * gbps, from: 5.0, to: 9.0 });
+        path.queue = 2.0 * path.bdp();
+        let s = Sim::new(path, Cc::Cubic, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(14.0);
+        let what = format!("{gbps} Gb/s, {rtt} ms");
+        assert!(s.share(7.0, 9.0) >= 0.94 * 0.6, "{what}: {}", s.share(7.0, 9.0));
+        assert!(s.mean_queue(7.0, 9.0) <= 3e-3 + 0.06 * s.path.rtt, "{what}: {}", s.mean_queue(7.0, 9.0));
+        assert!(s.share(12.0, 14.0) >= 0.95, "{what}: {}", s.share(12.0, 14.0));
+    }
+}
+
+#[test]
+fn without_trains_chance_losses_are_no_capacity() {
+    for cc in [Cc::Reno, Cc::Cubic] {
+        for seed in 1..6 {
+            let mut path = Path::new(1.0, 10.0, 0.0);
+            (path.queue, path.loss, path.seed) = (path.bdp(), 0.01, seed);
+            let mut s = Sim::new(path, cc, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(0.05);
+            s.path.loss = 0.0;
+            let s = s.run(20.0);
+            assert!(s.dropped(0.0, 0.05) > 0.0);
+            assert!(s.share(19.0, 20.0) >= 0.95, "{cc:?}, {seed}: {}", s.share(19.0, 20.0));
+        }
+    }
+}
+
+#[test]
+fn a_longer_route_is_no_queue() {
+    for (from, to) in [(20.0, 60.0), (60.0, 80.0)] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            for cross in [0.0, 0.4e9] {
+                let mut path = Path::new(0.97, from, 5e6).cross(Cross::Udp { bps: cross, from: 0.0, to: 1e9 });
+                path.burst = 32_768.0;
+                let mut s = Sim::new(path, cc, adaptive()).run(3.0);
+                s.path.rtt = to * 1e-3;
+                let s = s.run(7.0);
+                let what = format!("{from} to {to} ms, {cc:?}, {cross} bit/s");
+                let rebased = s.events.iter().find(|e| e.why == Why::Rebased).unwrap();
+                assert!(rebased.at_ns < 5_000_000_000, "{what}: {}", rebased.at_ns);
+                assert!((rebased.rtt_ns as f64 * 1e-6 / to - 1.0).abs() < 0.01, "{what}: {}", rebased.rtt_ns);
+                let share = s.share(5.5, 7.0) / (1.0 - cross / 0.97e9);
+                assert!(share >= 0.9, "{what}: {share}");
+            }
         }
     }
 }

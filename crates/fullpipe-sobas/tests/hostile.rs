@@ -33,7 +33,6 @@ fn one(seed: u64) {
         largest: any(random, 1 << 32),
         window: random.random(),
         pacing: random.random(),
-        queue_ns: any(random, 10_000_000),
         trains: random.random(),
         mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
     };
@@ -85,7 +84,6 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         largest: 1 << 30,
         window: true,
         pacing: true,
-        queue_ns: fullpipe_sobas::QUEUE_NS,
         trains: true,
         mode: Mode::Adaptive,
     };

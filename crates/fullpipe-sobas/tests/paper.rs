@@ -1,5 +1,6 @@
 //! The paper's own algorithm: its states, and what it does on its own kind of path.
 
+#[allow(dead_code, reason = "the adaptive law is asked for more")]
 mod sim;
 
 use fullpipe_sobas::{Action, Mode, Observation, Sobas, State, Train, Why};

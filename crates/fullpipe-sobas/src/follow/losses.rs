@@ -1,5 +1,6 @@
 //! Losses: whose they are, and what they teach.
 
+use super::drains::Stuck;
 use super::pulses::{FIRST_BUDGET, SENDER_LIMITED};
 use super::{Follow, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
 use crate::Senses;
@@ -8,8 +9,9 @@ use crate::words::{State, Why};
 
 /// What loss at the capacity takes off the estimate of it,
 const LOSS_CUT: f64 = 0.99;
-/// which may fall to this part of what the trains said.
-const LEAST_CUT: f64 = 0.9;
+/// which may fall to this part of what the trains said: they are right within 2%, and a step of `LOSS_CUT` may go 1%
+/// beyond. Losses below that are chance, however many.
+const LEAST_CUT: f64 = 0.97;
 /// Rate while it is found out whose losses they are.
 const YIELD: f64 = 0.85;
 /// Rounds for which a queue may stand before it is not our own.
@@ -31,10 +33,11 @@ impl Follow {
                 // TCP may still be on its way up: limited as at the start, not to what it has reached.
                 self.rate = self.sure.then(|| self.cap());
                 self.calm();
+                self.stuck = Stuck::default();
                 self.enter(State::Start, Why::Clean)
             }
             State::Yield => {
-                let queue = Self::queue(s, now, STANDING_NS).unwrap_or(0.0);
+                let queue = self.queue(s, now, STANDING_NS).unwrap_or(0.0);
                 let own = queue > self.high() && now < self.judge + YIELD_ROUNDS * Self::round(s);
                 if now < self.judge || own {
                     // Those that were on their way, or that our own queue still drops.
@@ -84,10 +87,14 @@ impl Follow {
         (0..windows).filter_map(rate).reduce(f64::max).filter(|bps| *bps > 0.0)
     }
 
+    /// Longest delay of the queue before a loss that has been told just now, seconds.
+    fn overflown(&self, now: u64, s: &Senses) -> f64 {
+        s.probes.longest_ns(now.saturating_sub(2 * s.probes.base_ns() + STANDING_NS)) as f64 * 1e-9
+    }
+
     /// The queue that overflowed was no longer than the longest delay that was seen.
     fn learn_queue(&mut self, now: u64, s: &Senses) {
-        let t = s.probes.base_ns();
-        let longest = s.probes.longest_ns(now.saturating_sub(2 * t + STANDING_NS)) as f64 * 1e-9;
+        let longest = self.overflown(now, s);
         self.depth = self.depth.min(longest);
         if longest >= VISIBLE_S {
             self.target = self.target.min(longest / 3.0).max(LEAST_TARGET_S);
@@ -107,9 +114,12 @@ impl Follow {
         let bps = self.given(now, s)?;
         self.deaf_until = now + 2 * Self::round(s);
         match self.state {
-            // Unlimited, or limited above what there is: the queue has overflown, so this is what there is.
-            // Far below it one loss may be chance, two are not.
-            State::Start if self.rate.is_none_or(|rate| bps > 0.25 * rate) || self.start_losses > 0 => {
+            // Limited above what there is, or unlimited and after a queue: it has overflown, so this is what there is.
+            // Far below it, or without a queue, one loss may be chance, two are not.
+            State::Start
+                if self.start_losses > 0
+                    || self.rate.map_or(self.overflown(now, s) >= VISIBLE_S, |rate| bps > 0.25 * rate) =>
+            {
                 let queue = s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9;
                 self.learn_queue(now, s);
                 self.reduce(now, s, bps, queue, Why::Loss)

@@ -1,4 +1,4 @@
-//! Short rises of the rate that find out whether more of the path is free, at the price of a millisecond of queue.
+//! Short rises of the rate that find out whether more of the path is free, at the price of a short queue.
 
 use super::{Follow, STANDING_NS, VISIBLE_S};
 use crate::Senses;
@@ -53,7 +53,7 @@ impl Follow {
         self.pulse = Some(Pulse {
             on: true,
             until,
-            judge: until + s.probes.base_ns() + STANDING_NS / 2,
+            judge: until + Self::echo(s) + STANDING_NS / 2,
             volume,
             extra,
             before: (s.probes.longest_ns(recent), median),

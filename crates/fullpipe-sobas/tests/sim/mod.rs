@@ -4,14 +4,12 @@
 //! sits at the receiver, and orders to the sender take half an RTT. TCP is paced once a pacing rate is set, and
 //! then sends in bursts as Linux does; unpaced, each acknowledgment releases what it lets go at once.
 
-#![allow(dead_code)]
-
 mod others;
 mod tcp;
 
 use std::collections::VecDeque;
 
-use fullpipe_sobas::{Action, Config, Event, Mode, Observation, QUEUE_NS, Sobas, State, Train};
+use fullpipe_sobas::{Action, Config, Event, Mode, Observation, Sobas, State, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -19,6 +17,10 @@ use others::Other;
 use tcp::Tcp;
 
 const STEP: f64 = 1e-4;
+/// Sender's line rate, as a multiple of the capacity.
+const LINE: f64 = 1e3;
+/// Without UDP, between the sender's words, seconds: `answer.rs` tells at the probes' pace.
+const TELL: f64 = 0.01;
 pub const MSS: f64 = 1448.0;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -44,8 +46,6 @@ pub struct Path {
     pub rtt: f64,
     /// Bytes.
     pub queue: f64,
-    /// Sender's line rate, as a multiple of the capacity.
-    pub line: f64,
     pub cross: Vec<Cross>,
     /// Others' congestion: a packet's chance of being dropped.
     pub loss: f64,
@@ -63,7 +63,6 @@ impl Path {
             bps: gbps * 1e9,
             rtt: rtt_ms * 1e-3,
             queue,
-            line: 1e3,
             cross: vec![],
             loss: 0.0,
             burst: 65_536.0,
@@ -112,7 +111,6 @@ pub fn config(mode: Mode) -> Config {
         largest: 1 << 32,
         window: true,
         pacing: true,
-        queue_ns: QUEUE_NS,
         trains: true,
         mode,
     }
@@ -166,6 +164,8 @@ pub struct Sim {
     later: Vec<(f64, Later)>,
     others: Vec<Other>,
     told: f64,
+    /// Whether probes and trains get through; else what the sender tells of its TCP stands in for probes.
+    udp: bool,
     full: bool,
     random: Pcg64Mcg,
 }
@@ -194,6 +194,7 @@ impl Sim {
             dropped: 0.0,
             later: vec![],
             told: 0.0,
+            udp: config.is_none_or(|c| c.trains),
             full: false,
             random,
         }
@@ -297,10 +298,14 @@ impl Sim {
                 Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
             }
         }
-        if now - self.told > 0.05 {
+        if now - self.told > if self.udp { 0.05 } else { TELL } {
             self.told = now;
             let lost = Observation::Retransmits((self.tcp.lost / MSS).ceil() as u64);
             self.later.push((now + half, Later::Seen(lost)));
+            if !self.udp && self.tcp.srtt > 0.0 {
+                let rtt_ns = (self.tcp.srtt * 1e9) as u64;
+                self.later.push((now + half, Later::Seen(Observation::Probe { rtt_ns })));
+            }
         }
         if ns >= sobas.next_wake() {
             sobas.observe(ns, Observation::Bytes(self.received as u64));
@@ -308,6 +313,7 @@ impl Sim {
                 match action {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
+                    Action::SendProbe if !self.udp => {}
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
                     Action::SendTrain { packets, over_ns, .. } => {
                         self.later.push((now + half, Later::Train { packets, over_ns }));
@@ -331,11 +337,11 @@ impl Sim {
 
     fn train(&mut self, now: f64, half: f64, packets: u16, over_ns: u64) {
         let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
-        let line = (self.path.bps * self.path.line).min(asked);
+        let line = (self.path.bps * LINE).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
         let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + others / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
-        let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / self.path.line).max(1e-3)) as usize;
+        let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / LINE)) as usize;
         let count = usize::from(packets).min(room);
         let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
@@ -380,10 +386,6 @@ impl Sim {
             t += 1e-3;
         }
         None
-    }
-
-    pub fn first(&self, state: State) -> Option<f64> {
-        self.events.iter().find(|e| e.state == state).map(|e| e.at_ns as f64 * 1e-9)
     }
 
     pub fn state(&self) -> Option<State> {

@@ -28,6 +28,8 @@ pub(super) struct Tcp {
     /// HyStart's: acknowledgments of this round, and the least delay among the first eight.
     pub acks_of_round: u32,
     pub least: f64,
+    /// `tcpi_rtt`: smoothed by an eighth (RFC 6298, 2.3).
+    pub srtt: f64,
 }
 
 impl Tcp {
@@ -51,10 +53,12 @@ impl Tcp {
             burst,
             acks_of_round: 0,
             least: 0.0,
+            srtt: 0.0,
         }
     }
 
     pub fn ack(&mut self, now: f64, rtt: f64, ack: Ack) {
+        self.srtt = if self.srtt > 0.0 { self.srtt + (rtt - self.srtt) / 8.0 } else { rtt };
         let flight = self.sent - self.gone;
         self.most_next = self.most_next.max(flight);
         if self.gone >= self.round {

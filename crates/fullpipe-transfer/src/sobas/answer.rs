@@ -4,49 +4,52 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use fullpipe_net::sys;
-use fullpipe_sobas::PROBE_BYTES;
+use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
 
+use super::udp::{Came, Udp};
 use super::wire::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, read, segment};
+use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, keep, read, segment};
 use crate::counters::Counters;
 use crate::proto::Message;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// Trains that a session may ask for: the controller asks for no more than twelve at a time.
 const MOST_TRAINS: u32 = 256;
-/// Packets of the longest train, and IP bytes of each.
-const MOST_PACKETS: u16 = 1024;
 /// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
 const LONGEST_SPREAD_NS: u64 = 800_000_000;
 /// What the streams say is read no more often than this, nanoseconds.
 const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
 const SILENT_NS: u64 = 500_000_000;
-/// And no more often than this, or a round trip, nanoseconds.
-const TELL_EVERY_NS: u64 = 20_000_000;
-/// A pacing rate that no path has, bit/s: from the first byte on TCP spreads its segments at its own rate.
-const SMOOTH: u64 = 1_000_000_000_000;
 
 pub(super) struct Answer {
     session: Arc<Session>,
     aside: Aside,
     sockets: Arc<Vec<TcpStream>>,
     seen: (u64, Seen),
+    /// Whether the other end has been heard.
+    met: bool,
+    /// When its last probe came, nanoseconds.
+    probed: u64,
+    /// Trains sent so far.
+    trains: u32,
 }
 
 impl Answer {
     pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
         let paced = matches!(aside.law, Law::Pacing | Law::Both);
         if paced {
-            actuate::pace(&sockets, Some(SMOOTH));
+            // From the first byte on.
+            actuate::pace(&sockets, Some(SMOOTH_BPS));
         }
         let all = sockets.clone();
         session.aside(move |message| match message {
             Message::Pace { bps } if paced => actuate::pace(&all, bps),
-            Message::Sized(note) => lock(&counters.notes).push(note),
+            Message::Sized(note) => keep(&counters, note),
             _ => {}
         });
-        Answer { session: session.clone(), aside, sockets, seen: (0, Seen::default()) }
+        let seen = (0, Seen::default());
+        Answer { session: session.clone(), aside, sockets, seen, met: false, probed: sys::now_ns(), trains: 0 }
     }
 
     fn seen(&mut self, now: u64) -> Seen {
@@ -66,68 +69,105 @@ impl Answer {
     /// Until the session is over.
     pub fn run(mut self) {
         let (mss, packet) = self.sockets.first().map_or((0, 0), segment);
-        let began = sys::now_ns();
-        let patience = began + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
-        let (mut met, mut greeted, mut probed, mut told, mut trains) = (false, 0, began, began, 0u32);
+        let hello = Word::Hello { mss, packet };
+        let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
+        let (mut greeted, mut told) = (0, self.probed);
         while !self.session.is_over() {
             let now = sys::now_ns();
             let mut wait = LOOK_NS;
-            if !met && now < patience {
+            if !self.met && now < patience {
                 wait = GREET_EVERY_NS;
                 if now >= greeted + GREET_EVERY_NS {
                     greeted = now;
-                    self.say(&Word::Hello { mss, packet });
+                    self.say(&hello);
                 }
             }
-            let silent = now.saturating_sub(probed) > SILENT_NS;
+            let silent = now.saturating_sub(self.probed) > SILENT_NS;
             if silent {
-                let every = TELL_EVERY_NS.max(self.aside.rtt_ns);
-                if now >= told + every {
+                // The controller takes it for a probe, and wants three of them within 35 ms.
+                if now >= told + PROBE_EVERY_NS {
                     told = now;
                     let seen = self.seen(now);
                     if self.session.send(&Message::Seen(seen)).is_err() {
                         return;
                     }
                 }
-                wait = every.min(LOOK_NS);
+                wait = PROBE_EVERY_NS;
             }
             let Some(udp) = &self.aside.udp else {
                 std::thread::sleep(std::time::Duration::from_nanos(wait));
                 continue;
             };
             udp.wait(wait);
-            while let Some(came) = self.aside.udp.as_mut().and_then(super::udp::Udp::next) {
-                met = true;
-                match came.word {
-                    Word::Hello { .. } => self.say(&Word::Hello { mss, packet }),
-                    Word::Probe { n, sent_ns } => {
-                        let now = sys::now_ns();
-                        probed = now;
-                        let seen = self.seen(now);
-                        self.say(&Word::Echo { n, sent_ns, held_ns: came.waited_ns, seen });
-                    }
-                    Word::Train { id, packets, bytes, over_ns } if trains < MOST_TRAINS => {
-                        trains += 1;
-                        if let Some(udp) = &self.aside.udp {
-                            let bytes = bytes.min(packet);
-                            let packets = packets.min(MOST_PACKETS);
-                            let (sent, span_ns) = if over_ns == 0 {
-                                udp.train(id, packets, bytes)
-                            } else {
-                                udp.spread(id, packets, bytes, over_ns.min(LONGEST_SPREAD_NS))
-                            };
-                            udp.send(&Word::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
-                        }
-                    }
-                    _ => {}
-                }
+            while let Some(came) = self.aside.udp.as_mut().and_then(Udp::next) {
+                self.heard(came, &hello, packet);
             }
+        }
+    }
+
+    /// Does what the other end asks for. It may ask for anything.
+    fn heard(&mut self, came: Came, hello: &Word, packet: u32) {
+        self.met = true;
+        match came.word {
+            Word::Hello { .. } => self.say(hello),
+            Word::Probe { n, sent_ns } => {
+                let now = sys::now_ns();
+                self.probed = now;
+                let seen = self.seen(now);
+                // Reading it waits for the streams' locks.
+                let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
+                self.say(&Word::Echo { n, sent_ns, held_ns, seen });
+            }
+            Word::Train { id, packets, bytes, over_ns } if self.trains < MOST_TRAINS => {
+                self.trains += 1;
+                let Some(udp) = &self.aside.udp else { return };
+                let bytes = bytes.min(packet);
+                let packets = packets.min(MOST_PACKETS);
+                let (sent, span_ns) = if over_ns == 0 {
+                    udp.train(id, packets, bytes)
+                } else {
+                    udp.spread(id, packets, bytes, over_ns.min(LONGEST_SPREAD_NS))
+                };
+                udp.send(&Word::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
+            }
+            _ => {}
         }
     }
 
     fn say(&self, word: &Word) {
         if let Some(udp) = &self.aside.udp {
             udp.send(word, PROBE_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, TcpListener};
+
+    use proptest::prelude::*;
+
+    use super::super::wire::Keys;
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn anything_may_be_asked(kind in 0..6u8, mut bytes in any::<[u8; 80]>()) {
+            let here = IpAddr::from([127, 0, 0, 1]);
+            let listener = TcpListener::bind((here, 0)).unwrap();
+            let sockets = Arc::new(vec![TcpStream::connect(listener.local_addr().unwrap()).unwrap()]);
+            let far = Udp::bind(here, 0).unwrap();
+            let socket = Udp::bind(here, 0).unwrap();
+            let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
+            let aside = Aside { law: Law::Both, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto };
+            let session = Session::new(String::new(), Box::new(std::io::sink()));
+            let mut answer = Answer::new(&session, aside, sockets, Arc::default());
+            bytes[0] = kind;
+            // Of most bytes; the numbers are of all magnitudes.
+            if let Ok(word) = postcard::from_bytes(&bytes) {
+                answer.heard(Came { word, stamp_ns: 0, waited_ns: 0 }, &Word::Hello { mss: 1448, packet: 1500 }, 1500);
+            }
         }
     }
 }

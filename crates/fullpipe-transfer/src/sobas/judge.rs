@@ -9,10 +9,10 @@ use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
 use super::wire::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuate, read, segment};
+use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuate, keep, read, segment};
 use crate::counters::Counters;
 use crate::proto::Message;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// So many later probes must be back before one is lost.
 const LATER: u32 = 3;
@@ -26,10 +26,6 @@ const KEEP_NS: u64 = 100_000_000;
 const MOSTLY: f64 = 0.5;
 /// And over at least this, nanoseconds.
 const LIMITED_OVER_NS: u64 = 20_000_000;
-
-/// Delay of the queue that is kept standing beside others' traffic, nanoseconds: at 1 Gb/s, 38 KB. The
-/// controller's default of 1 ms overflows a queue of 100 KB (docs/sobas.md).
-const STANDING_NS: u64 = 300_000;
 
 #[derive(Default)]
 struct Coming {
@@ -118,7 +114,7 @@ impl Judge {
     }
 
     fn note(&self, note: Note) {
-        lock(&self.counters.notes).push(note.clone());
+        keep(&self.counters, note.clone());
         // Should the connection have ended, others say so.
         let _ = self.session.send(&Message::Sized(note));
     }
@@ -170,7 +166,6 @@ impl Judge {
             largest,
             window: law != Law::Pacing,
             pacing: matches!(law, Law::Pacing | Law::Both),
-            queue_ns: STANDING_NS,
             trains: met.is_some(),
             mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
         };
@@ -184,7 +179,7 @@ impl Judge {
             let now = sys::now_ns();
             self.look(&mut sobas, now);
             for action in sobas.tick(now) {
-                self.act(action, now);
+                self.act(action);
             }
             if now >= kept + KEEP_NS {
                 kept = now;
@@ -297,7 +292,7 @@ impl Judge {
         }
     }
 
-    fn act(&mut self, action: Action, now: u64) {
+    fn act(&mut self, action: Action) {
         match action {
             Action::Window(bytes) => {
                 let limit = (bytes < self.largest).then_some(bytes);
@@ -309,16 +304,17 @@ impl Judge {
             }
             Action::SendProbe => {
                 if self.aside.udp.is_some() {
-                    let n = self.next;
+                    // What was read of the streams meanwhile is no part of the round trip.
+                    let (n, now) = (self.next, sys::now_ns());
                     self.next = self.next.wrapping_add(1);
                     self.out.insert(n, now);
                     self.say(&Word::Probe { n, sent_ns: now });
                 }
             }
             Action::SendTrain { packets, bytes, over_ns } => {
-                let id = self.next_train;
+                let (id, last_ns) = (self.next_train, sys::now_ns());
                 self.next_train = self.next_train.wrapping_add(1);
-                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns: now, ..Coming::default() });
+                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns, ..Coming::default() });
                 self.say(&Word::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::counters::Counters;
 use crate::error::{TransferError, system};
 use crate::secure::Stream;
-use crate::session::{Session, thread};
+use crate::session::{Session, lock, thread};
 pub(crate) use udp::Udp;
 use wire::Keys;
 
@@ -98,6 +98,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const GREET_EVERY_NS: u64 = 50_000_000;
 /// Longest that a thread waits before it looks whether the session is over, nanoseconds.
 const LOOK_NS: u64 = 100_000_000;
+
+/// Notes that wait for a display: it looks many times a second, and the controller decides at most each millisecond.
+const MOST_NOTES: usize = 1000;
+
+/// Keeps a note until a display takes it. A far end has none, and the other end may send as many as it likes.
+fn keep(counters: &Counters, note: Note) {
+    let mut notes = lock(&counters.notes);
+    if notes.len() < MOST_NOTES {
+        notes.push(note);
+    }
+}
 
 /// What an end needs besides its streams.
 pub(crate) struct Aside {

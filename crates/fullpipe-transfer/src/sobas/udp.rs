@@ -17,7 +17,7 @@ const SEGMENTED: usize = 65_000;
 const SEGMENTS: usize = 64;
 /// Between the groups of a train that is spread, nanoseconds,
 const GROUP_NS: u64 = 25_000;
-/// unless there are fewer than this.
+/// unless there are fewer than this; no group is less than a packet.
 const FEWEST_GROUPS: u64 = 8;
 /// IPv4 and UDP headers; IPv6's is 20 bytes longer.
 const HEADERS: usize = 28;
@@ -117,7 +117,7 @@ impl Udp {
     /// Sends packets evenly over so long; gives how many went out, and the time from the first to the last, had
     /// each left on its own. They leave in groups, since threads sleep no more exactly than this.
     pub fn spread(&self, id: u32, packets: u16, packet: u32, over_ns: u64) -> (u16, u64) {
-        let groups = (over_ns / GROUP_NS).clamp(FEWEST_GROUPS, u64::from(packets.max(1))) as u16;
+        let groups = (over_ns / GROUP_NS).max(FEWEST_GROUPS).min(u64::from(packets.max(1))) as u16;
         let each = packets.div_ceil(groups).max(1);
         let begin = sys::now_ns();
         let (mut sent, mut last, mut last_group) = (0u16, begin, 0);

@@ -8,4 +8,5 @@ mod far_input;
 mod faults;
 mod host;
 mod names;
+mod sobas;
 mod tree;
