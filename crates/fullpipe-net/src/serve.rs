@@ -279,7 +279,7 @@ fn join(
     options: &ServeOptions,
 ) -> Result<Streams, NetError> {
     let n = usize::from(request.transport.streams);
-    let listener = socket::listen(local, options.data_ports, Some((&request.transport, true)))?;
+    let listener = socket::listen(local, options.data_ports, &request.transport, true)?;
     let port = listener.local_addr().map_err(system("reading the data port"))?.port();
     let token: [u8; 16] = rand::rng().random();
     control.send(&Message::Ready { port, token }, "getting ready")?;

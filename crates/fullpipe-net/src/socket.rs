@@ -1,11 +1,11 @@
 //! Sockets with a transport's settings.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use fullpipe_path::transport::{LAB_CONGESTION_CONTROLS, MAX_STREAMS};
+use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
 use fullpipe_path::{Buffer, Size, Transport};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -15,9 +15,6 @@ use crate::sys;
 /// Most bytes that wait in a socket's buffer to be sent: a writer is woken when half are gone, so even at
 /// 100 Gb/s it has over a millisecond to bring more.
 const UNSENT: u32 = 32 << 20;
-
-/// Connections that wait to be accepted: all streams at once, and some strangers.
-const BACKLOG: i32 = MAX_STREAMS as i32 + 16;
 
 /// Applies a transport to a socket; the congestion control only where `sends`, since a receiver's decides
 /// nothing and its kernel may lack it. On a listener, accepted sockets inherit it, so that buffers and
@@ -48,6 +45,14 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
         sys::set_max_pacing_rate(socket.as_fd(), each).map_err(system("setting SO_MAX_PACING_RATE"))?;
     }
     Ok(())
+}
+
+/// The same for a connection that has been accepted.
+///
+/// # Errors
+/// As with [`apply`].
+pub fn apply_to_accepted(stream: &TcpStream, transport: &Transport, sends: bool) -> Result<(), NetError> {
+    apply(&SockRef::from(stream), transport, sends)
 }
 
 /// Refuses a congestion control that this kernel lacks, before anyone is asked anything.
@@ -84,41 +89,25 @@ pub fn memory() -> Option<Size> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| Size(kb * 1024))
 }
 
-/// Applies a transport to a connection that was made without one. The kernel has fixed its window's scale by
-/// the most that it allows anybody, and its window's limit by the buffer that it had (`tcp_init_buffer_space`).
-///
-/// # Errors
-/// As with [`apply`].
-pub fn apply_to_connected(stream: &TcpStream, transport: &Transport, sends: bool) -> Result<(), NetError> {
-    apply(&SockRef::from(stream), transport, sends)?;
-    if let Buffer::Bytes(Size(bytes)) = transport.buffer {
-        let limit = i32::try_from(bytes).unwrap_or(i32::MAX);
-        sys::set_int_option(stream.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, limit)
-            .map_err(system("setting TCP_WINDOW_CLAMP"))?;
-    }
-    Ok(())
-}
-
-/// A listener for one session's streams, on the same address as the control connection, on the first free
-/// port of a range; 0 lets the kernel choose. Without a transport, it is for [`apply_to_connected`].
+/// A listener for one session's streams, on the same address as the control connection, on the
+/// first free port of a range; 0 lets the kernel choose.
 ///
 /// # Errors
 /// No free port, or the transport does not apply.
 pub fn listen(
     local: SocketAddr,
     ports: (u16, u16),
-    transport: Option<(&Transport, bool)>,
-) -> Result<TcpListener, NetError> {
+    transport: &Transport,
+    sends: bool,
+) -> Result<std::net::TcpListener, NetError> {
     let mut last = io::Error::from(io::ErrorKind::AddrInUse);
     for port in ports.0..=ports.1 {
         let mut address = local;
         address.set_port(port);
         let socket = new(address)?;
         socket.set_reuse_address(true).map_err(system("setting SO_REUSEADDR"))?;
-        if let Some((transport, sends)) = transport {
-            apply(&socket, transport, sends)?;
-        }
-        match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
+        apply(&socket, transport, sends)?;
+        match socket.bind(&address.into()).and_then(|()| socket.listen(i32::from(transport.streams) + 16)) {
             Ok(()) => return Ok(socket.into()),
             Err(error) => last = error,
         }

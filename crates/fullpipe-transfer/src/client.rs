@@ -55,7 +55,10 @@ pub struct Order<'a> {
     /// How files are treated.
     pub options: Options,
     /// Chooses how to send, from the round-trip time in seconds and what both kernels allow: sender, receiver.
+    /// It may be asked twice.
     pub choose: &'a dyn Fn(f64, &Limits, &Limits) -> Result<Transport, TransferError>,
+    /// Called when what was last chosen is going to be used, with the round-trip time in seconds.
+    pub chosen: &'a dyn Fn(f64),
     /// Called now and then with the counters.
     pub show: &'a mut dyn FnMut(&Counters),
     /// Ends the transfer when it is set.
@@ -119,7 +122,7 @@ pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferErr
     let mut line = reach::dial(endpoint)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
-    let looked = greet(endpoint, options, Task::Look, &session, &mut line)
+    let looked = greet(endpoint, options, Task::Look, None, &session, &mut line)
         .and_then(|theirs| Ok((theirs, far_away(&session, &mut line)?)));
     let (theirs, rtt_s) = looked.map_err(|error| reach::explain(&line, error))?;
     Ok(Looked { rtt_s, ours: join::hello().limits, theirs })
@@ -201,6 +204,7 @@ fn greet(
     endpoint: &Endpoint,
     options: Options,
     task: Task,
+    probably: Option<Connect>,
     session: &Arc<Session>,
     line: &mut Line,
 ) -> Result<Limits, TransferError> {
@@ -210,7 +214,7 @@ fn greet(
     };
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
     session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options, secret })))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options, secret, probably })))?;
     let theirs = match line.first_words()? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         Message::Refused { why, class } => {
@@ -227,6 +231,22 @@ struct Introduced {
     rtt_s: f64,
 }
 
+/// Where the streams go.
+struct Door {
+    port: u16,
+    token: [u8; 32],
+    certificate: Vec<u8>,
+    offer: bool,
+    udp: u16,
+}
+
+fn ready(session: &Session, line: &mut Line) -> Result<Door, TransferError> {
+    match hear(session, &mut *line.input)? {
+        Message::Ready { port, token, certificate, offer, udp } => Ok(Door { port, token, certificate, offer, udp }),
+        other => Err(session.unexpected(&other)),
+    }
+}
+
 fn introduce(
     order: &Order<'_>,
     session: &Arc<Session>,
@@ -238,11 +258,26 @@ fn introduce(
         Role::Send(_) => (true, false),
         Role::Receive(to) => (false, to.has_past()),
     };
-    let theirs = greet(order.endpoint, order.options, task, session, line)?;
-    let (port, token, certificate, offer, udp) = match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, offer, udp } => (port, token, certificate, offer, udp),
-        other => return Err(session.unexpected(&other)),
+    let ours = join::hello().limits;
+    let choose = |rtt_s: f64, theirs: &Limits| {
+        let (sender, receiver) = if sends { (&ours, theirs) } else { (theirs, &ours) };
+        let transport = (order.choose)(rtt_s, sender, receiver)?;
+        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past })
     };
+    // Most hosts allow what this one does, and the round-trip time is known where the connection is TCP's own.
+    let known_s = line.socket.as_ref().and_then(tcp_round_trip);
+    let probably = known_s.map(|rtt_s| choose(rtt_s, &ours)).transpose()?;
+    let theirs = greet(order.endpoint, order.options, task, probably.clone(), session, line)?;
+    let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
+    let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
+    let connect = choose(rtt_s, &theirs)?;
+    (order.chosen)(rtt_s);
+    session.send(&Message::Connect(Box::new(connect.clone())))?;
+    let Door { port, token, certificate, offer, udp } = match early {
+        Some(door) if probably.as_ref() == Some(&connect) => door,
+        _ => ready(session, line)?,
+    };
+    let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (order.options.encrypt, certificate.is_empty()) {
         (true, false) => Guard::Client(secure::client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Guard::None,
@@ -251,16 +286,8 @@ fn introduce(
             return Err(TransferError::Trust { peer: session.peer.clone(), why });
         }
     };
-    let rtt_s = far_away(session, line)?;
-    let ours = join::hello().limits;
-    let transport = if sends { (order.choose)(rtt_s, &ours, &theirs) } else { (order.choose)(rtt_s, &theirs, &ours) }?;
-    let rtt_ns = (rtt_s * 1e9) as u64;
-    let connect = Connect { transport: transport.clone(), rtt_ns, offer: ours_has_past };
-    session.send(&Message::Connect(Box::new(connect)))?;
     let mut to = join::answering(&line.addresses, port)?;
-    // Where the far end did not like how it will be sent to, it closed the door and said why.
-    let streams = join::connect(session, to, &transport, sends, &guard, &token)
-        .map_err(|lost| hear(session, &mut *line.input).err().filter(|e| !e.again()).unwrap_or(lost))?;
+    let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
     to.set_port(udp);
     let about = |law| About { law, rtt_ns, buffer: transport.buffer };
     let aside = order.options.sobas.map(|law| Aside::new(about(law), sobas::call(&token, to)));

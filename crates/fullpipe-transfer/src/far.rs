@@ -141,9 +141,9 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
         Task::Look => Role::Send(Vec::new()),
         Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
-    let door = match setup.task {
-        Task::Look => None,
-        _ => Some(Door::open(session, &setup, options, &role)?),
+    let mut door = match setup.probably.take() {
+        Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
+        None => None,
     };
     let connect: Connect = loop {
         match hear(session, input)? {
@@ -152,22 +152,19 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
             other => return Err(session.unexpected(&other)),
         }
     };
-    let transport = connect.transport;
-    transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
-    if transport.streams > options.most_streams {
-        let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
-        return Err(TransferError::Usage(why));
-    }
-    let Some(Door { listener, guard, token, udp }) = door else {
-        return Err(TransferError::Usage("nothing to transfer".into()));
+    let door = match door.take() {
+        Some((door, probably)) if probably == connect => door,
+        _ => Door::open(session, &setup, &connect, options, &role)?,
     };
+    let Door { listener, guard, token, udp } = door;
+    let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     let (sends, offer) = match &role {
         Role::Send(_) => (true, connect.offer),
         Role::Receive(to) => (false, to.has_past()),
     };
-    for stream in &streams {
-        fullpipe_net::socket::apply_to_connected(stream.socket(), &transport, sends)?;
+    for stream in streams.iter().filter(|_| sends) {
+        fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
     let about = |law| About { law, rtt_ns: connect.rtt_ns, buffer: transport.buffer };
     let aside = setup.options.sobas.map(|law| Aside::new(about(law), udp));
@@ -202,15 +199,28 @@ struct Door {
 }
 
 impl Door {
-    /// Opens it and tells the client, before it is known how it will send: a round trip less.
-    fn open(session: &Session, setup: &Setup, options: &FarOptions, role: &Role) -> Result<Door, TransferError> {
+    /// Opens it, and tells the client.
+    fn open(
+        session: &Session,
+        setup: &Setup,
+        connect: &Connect,
+        options: &FarOptions,
+        role: &Role,
+    ) -> Result<Door, TransferError> {
+        let transport = &connect.transport;
+        transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+        if transport.streams > options.most_streams {
+            let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
+            return Err(TransferError::Usage(why));
+        }
         let (guard, certificate) = if setup.options.encrypt {
             let identity = Identity::new()?;
             (Guard::Server(identity.server()?), identity.certificate)
         } else {
             (Guard::None, Vec::new())
         };
-        let listener = fullpipe_net::socket::listen(options.listen, options.ports, None)?;
+        // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
+        let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, false)?;
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
         let (udp, udp_port) = match setup.options.sobas {

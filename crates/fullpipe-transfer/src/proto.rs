@@ -50,7 +50,7 @@ pub enum Message {
     },
     /// Client: how to send, now that the round-trip time is known.
     Connect(Box<Connect>),
-    /// Far end: connect the streams here.
+    /// Far end: connect the streams here. It answers [`Setup::probably`], and a [`Connect`] that is another.
     Ready {
         /// TCP port.
         port: u16,
@@ -191,6 +191,9 @@ pub struct Setup {
     pub options: Options,
     /// The secret of a standing server; empty over ssh, which has let the client in already.
     pub secret: Vec<u8>,
+    /// How it will be sent, unless the far end's kernel does not allow it: then its streams can be let in a
+    /// round trip earlier.
+    pub probably: Option<Connect>,
 }
 
 /// Which way, and what.

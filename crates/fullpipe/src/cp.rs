@@ -7,6 +7,7 @@ mod record;
 mod transport;
 mod watch;
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -198,13 +199,19 @@ pub fn run(args: Args) -> Result {
     let mut tries = 0;
     let finished = loop {
         let before = watch.moved();
+        let last = RefCell::new(None);
         let choose = |rtt_s: f64, sender: &_, receiver: &_| {
             let chosen = args.how.choose(rtt_s, sender, receiver).map_err(|e| TransferError::Usage(e.to_string()))?;
+            let transport = chosen.transport.clone();
+            last.replace(Some(chosen));
+            Ok(transport)
+        };
+        let tell = |rtt_s: f64| {
+            let Some(chosen) = last.take() else { return };
             watch.chosen(&chosen, rtt_s);
             if args.explain && !args.json && watch.moved() == 0 {
                 explain::print(&chosen, rtt_s);
             }
-            Ok(chosen.transport)
         };
         let mut show = |counters: &_| watch.show(counters);
         let order = &mut Order {
@@ -212,6 +219,7 @@ pub fn run(args: Args) -> Result {
             way: way.clone(),
             options,
             choose: &choose,
+            chosen: &tell,
             show: &mut show,
             interrupted: &interrupted,
         };
