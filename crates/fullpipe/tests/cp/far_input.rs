@@ -42,7 +42,7 @@ fn setup(dir: &Path, push: bool) -> Vec<u8> {
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
     let task = if push { proto::Task::Push(target) } else { proto::Task::Pull(vec![path]) };
-    frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![] })))
+    frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![], probably: None })))
 }
 
 /// Any message, at a time when it may make no sense.
