@@ -86,6 +86,8 @@ pub struct Chosen {
     pub why: Vec<String>,
 }
 
+/// Rates this near are the same to a mover: what a few streams more gain in starting up is worth having.
+const EQUAL: f64 = 0.002;
 /// Below this round-trip time a path is a local network: no window is ever the limit.
 const LOCAL_S: f64 = 0.5e-3;
 
@@ -137,7 +139,7 @@ impl Args {
                 Some(file) => Profile::read(file)?,
                 None => Profile::parse(SHIPPED, FilePath::new("the shipped profile"))?,
             };
-            let mut query = Query::from(Time((rtt_s * 1e9) as u64));
+            let mut query = Query { within: EQUAL, ..Query::from(Time((rtt_s * 1e9) as u64)) };
             describe(&mut query, self.rate, self.loss, self.queue)?;
             let selection = match select(&profile, &query) {
                 // A rough choice is better than none: nobody asked for one of a path like this.
