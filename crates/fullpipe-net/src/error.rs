@@ -25,7 +25,9 @@ pub enum NetError {
         source: io::Error,
     },
     /// The server's port cannot be taken.
-    #[error("cannot listen on {address}: {source}; choose another with --port or --bind, or end what uses it")]
+    #[error(
+        "cannot listen on {address}: {source}; choose another with --port, --data-ports or --bind, or end what uses it"
+    )]
     Listen {
         /// Address and port.
         address: String,

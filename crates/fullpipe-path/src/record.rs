@@ -32,7 +32,7 @@ pub enum RecordError {
         remedy: &'static str,
     },
     /// A file stands where a folder should.
-    #[error("{} is a file, not a folder; choose another with --out", .0.display())]
+    #[error("{} is a file, not a folder; choose another (--out, --record)", .0.display())]
     NotFolder(PathBuf),
 }
 
@@ -182,7 +182,7 @@ fn io(path: &FilePath, remedy: &'static str) -> impl FnOnce(std::io::Error) -> R
 /// # Errors
 /// It cannot be made or written to.
 pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
-    let remedy = "choose another folder with --out";
+    let remedy = "choose another folder (--out, --record)";
     if folder.is_file() {
         return Err(RecordError::NotFolder(folder.to_owned()));
     }
@@ -197,7 +197,7 @@ pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
 /// # Errors
 /// The file system says no; nothing is left under the name.
 pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordError> {
-    let remedy = "check the folder's permissions and free space, or choose another with --out";
+    let remedy = "check the folder's permissions and free space, or choose another (--out, --record)";
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     let partial = path.with_file_name(name);

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FallocateFlags, OFlag, OpenHow, ResolveFlag};
-use nix::sys::stat::{FileStat, Mode, UtimensatFlags};
+use nix::sys::stat::{FileStat, Mode, SFlag, UtimensatFlags};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags};
 use xattr::FileExt;
@@ -86,21 +86,25 @@ impl Root {
         self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0).map(File::from)
     }
 
-    /// The folder of a name, made where it is missing.
+    /// The folder of a name, made where it is missing: for its owner alone, until what comes says otherwise.
     ///
     /// # Errors
     /// The file system's; `ENOTDIR` where a file stands in its way.
     pub fn folder(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
+        self.folder_for(name, Mode::S_IRWXU)
+    }
+
+    /// The same with another mode, of which the process's mask takes away.
+    ///
+    /// # Errors
+    /// As with [`Root::folder`].
+    pub fn folder_for(&self, name: Option<&Name>, mode: Mode) -> io::Result<OwnedFd> {
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let Some(name) = name else { return self.open_at(Path::new("."), how, 0) };
         match self.open_at(name.path(), how, 0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let parent = self.folder(name.parent().as_ref())?;
-                match nix::sys::stat::mkdirat(
-                    &parent,
-                    Path::new(std::ffi::OsStr::from_bytes(name.last())),
-                    Mode::S_IRWXU,
-                ) {
+                let parent = self.folder_for(name.parent().as_ref(), mode)?;
+                match nix::sys::stat::mkdirat(&parent, Path::new(std::ffi::OsStr::from_bytes(name.last())), mode) {
                     // Another stream was faster.
                     Ok(()) | Err(Errno::EEXIST) => self.open_at(name.path(), how, 0),
                     Err(e) => Err(e.into()),
@@ -283,11 +287,26 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Re
     }
     remove(&folder, other)?;
     to(other)?;
-    let renamed = nix::fcntl::renameat(&folder, other, &folder, name);
+    let renamed = rename(&folder, other, name);
     if renamed.is_err() {
         let _ = remove(&folder, other);
     }
-    Ok(renamed?)
+    renamed
+}
+
+/// Renames a file to its final name. A device, FIFO or socket that has it stays: what it stands for is no file's
+/// content.
+///
+/// # Errors
+/// The file system's; or such a thing is there.
+pub fn rename(folder: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    if let Ok(stat) = look(&folder, to) {
+        let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+        if !matches!(kind, SFlag::S_IFREG | SFlag::S_IFLNK | SFlag::S_IFDIR) {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a device, FIFO or socket stands there"));
+        }
+    }
+    Ok(nix::fcntl::renameat(&folder, from, &folder, to)?)
 }
 
 /// Removes a file, and is content if it is not there.

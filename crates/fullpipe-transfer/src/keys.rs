@@ -69,7 +69,13 @@ fn key_file(token: &Path) -> PathBuf {
 pub fn load_or_make(file: &Path) -> Result<(Token, Identity), TransferError> {
     let key = key_file(file);
     let what = |what: &str, file: &Path| local(format!("{what} {}", file.display()));
-    match (fs::read_to_string(file), fs::read(&key)) {
+    let token = fs::read_to_string(file);
+    if let Ok(text) = &token
+        && let Err(e) = text.parse::<Token>()
+    {
+        return Err(TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())));
+    }
+    match (token, fs::read(&key)) {
         (Ok(text), Ok(bytes)) => {
             let token: Token = text.parse()?;
             let (key_der, certificate): (Vec<u8>, Vec<u8>) = postcard::from_bytes(&bytes).map_err(|_| damaged(&key))?;

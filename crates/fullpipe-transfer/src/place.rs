@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::sys::stat::Mode;
+
 use crate::error::{TransferError, local, why};
 use crate::files::Root;
 use crate::item::{Name, number, printable};
@@ -110,7 +112,13 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
-    found.map(drop).map_err(|e| TransferError::Usage(format!("{}: {}", printable(shown), why(&e))))
+    found.map(drop).map_err(|e| {
+        let why = match e.raw_os_error() {
+            Some(libc::EXDEV) => "it leads out of the server's folder".to_owned(),
+            _ => why(&e),
+        };
+        TransferError::Usage(format!("{}: {why}", printable(shown)))
+    })
 }
 
 /// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
@@ -166,7 +174,8 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                     return Err(wrong("it leads out of the server's folder"));
                 }
                 Err(_) if is_folder_needed => {
-                    root.folder(name.as_ref()).map_err(local(format!("cannot make folder {shown}")))?;
+                    root.folder_for(name.as_ref(), Mode::from_bits_truncate(0o777))
+                        .map_err(local(format!("cannot make folder {shown}")))?;
                     (root.below(path), None)
                 }
                 Err(_) => (parent, rename),

@@ -27,6 +27,8 @@ pub(crate) struct Line {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) socket: Option<TcpStream>,
     pub(crate) child: Option<Arc<Mutex<Child>>>,
+    /// A standing server that was shown no token.
+    tokenless: bool,
     errors: Arc<Mutex<Vec<String>>>,
 }
 
@@ -116,7 +118,16 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
-    Ok(Line { input, output, peer, addresses: vec![address], socket: Some(again), child: None, errors: Arc::default() })
+    Ok(Line {
+        input,
+        output,
+        peer,
+        addresses: vec![address],
+        socket: Some(again),
+        child: None,
+        tokenless: token.is_none(),
+        errors: Arc::default(),
+    })
 }
 
 fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Result<Line, TransferError> {
@@ -152,6 +163,7 @@ fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Resu
         addresses,
         socket: None,
         child: Some(Arc::new(Mutex::new(child))),
+        tokenless: false,
         errors: lines,
     })
 }
@@ -169,6 +181,9 @@ fn data_addresses(ssh: &str, own: &[String], host: &str) -> Result<Vec<SocketAdd
 
 /// Where ssh did not bring the far end, or lost it, says why in its own words.
 pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
+    if let (TransferError::Lost { .. }, true) = (&error, line.tokenless) {
+        return TransferError::Unreachable(format!("{error}; if that server wants a token, give it with --token-file"));
+    }
     let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
     // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
     let mut status = None;

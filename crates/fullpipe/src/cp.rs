@@ -32,8 +32,8 @@ const SHOWN: usize = 20;
 /// Command line.
 #[derive(clap::Args)]
 pub struct Args {
-    /// SRC... DST, of which either may be HOST:PATH (over ssh), fullpipe://HOST:PORT/PATH (a standing
-    /// server) or lab:rtt=91.6ms,rate=10gbit:/PATH
+    /// SRC... DST, of which one may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a standing
+    /// server); DST also lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed)
     #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
     paths: Vec<OsString>,
     /// Folders too
@@ -171,6 +171,7 @@ pub fn run(args: Args) -> Result {
         stall_ns: args.stall.0,
         sobas: args.how.sobas(),
     };
+    args.how.check()?;
     let Some((to, from)) = args.paths.split_last() else {
         return Err(Failure::new(ExitClass::Usage, "give SRC... DST"));
     };

@@ -57,7 +57,7 @@ enum Verb {
     /// The far end of a transfer, started by ssh
     #[command(hide = true)]
     Far(far::Args),
-    /// Be the far end of measurements, on a real host
+    /// Be the far end of measurements, and with --root of copies, on a real host
     Serve(serve::Args),
     /// The testbed: build its kernel, run any programs over an emulated path
     Lab(lab::Args),

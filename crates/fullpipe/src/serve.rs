@@ -42,7 +42,7 @@ pub struct Args {
     /// Ports for data streams, FIRST-LAST; the kernel chooses if not given
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
-    /// Clients measured at once; more are refused
+    /// Clients served at once; more are refused
     #[arg(long, default_value_t = 8)]
     max_clients: usize,
     /// Give a run up when nothing moved for so long

@@ -84,7 +84,7 @@ fn an_output_folder_that_is_a_file() {
     let (code, text) =
         error(&fullpipe_args(&["measure", "127.0.0.1:1", "--size", "1MB", "--out", out.to_str().unwrap()]));
     assert_eq!(code, 5, "{text}");
-    assert!(text.contains("choose another folder with --out"), "{text}");
+    assert!(text.contains("choose another folder (--out, --record)"), "{text}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
@@ -86,7 +86,7 @@ impl Receiver {
         &self,
         file: &File,
         folder: &OwnedFd,
-        partial: &PathBuf,
+        partial: &Path,
         name: &Name,
         meta: &Meta,
     ) -> io::Result<()> {
@@ -94,7 +94,7 @@ impl Receiver {
         if self.options.fsync {
             file.sync_all()?;
         }
-        nix::fcntl::renameat(folder, partial, folder, files::part(name.last()))?;
+        files::rename(folder, partial, files::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;
         }
@@ -114,7 +114,7 @@ impl Receiver {
 }
 
 /// Makes a file, or opens it as an earlier attempt has left it.
-pub(super) fn create(folder: impl AsFd, name: &PathBuf, new: bool) -> io::Result<File> {
+pub(super) fn create(folder: impl AsFd, name: &Path, new: bool) -> io::Result<File> {
     let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
     if !new {

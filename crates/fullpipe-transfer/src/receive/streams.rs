@@ -74,6 +74,9 @@ impl Receiver {
         loop {
             let lost = |e| self.session.lost("receiving", e);
             let chunk: Chunk = timed(&self.counters.net_ns, || proto::receive(&mut stream)).map_err(lost)?;
+            if let Some(trace) = &self.trace {
+                trace.arrived(i, 0);
+            }
             let len = chunk.data_len().filter(|len| *len <= most);
             let fine = match &chunk {
                 Chunk::Pack(files) => files.len() <= PACK_FILES && files.iter().all(|file| file.size <= SMALL),

@@ -41,7 +41,7 @@ impl Receiver {
             files::remove(&folder, &partial)?;
             nix::unistd::symlinkat(files::part(target), &folder, &partial)?;
             files::dress_link(&folder, &partial, meta)?;
-            Ok(nix::fcntl::renameat(&folder, &partial, &folder, files::part(name.last()))?)
+            files::rename(&folder, &partial, files::part(name.last()))
         };
         make().or_else(|e| self.leave(name.bytes(), &e))
     }

@@ -3,12 +3,13 @@
 
 use std::path::{Path as FilePath, PathBuf};
 
-use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
+use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
 use fullpipe_profile::{Profile, ProfileError, Query, select};
 use fullpipe_transfer::proto::Limits;
 use fullpipe_transfer::sobas::Law;
 
 use crate::Result;
+use crate::failure::Failure;
 use crate::select::{SHIPPED, describe};
 
 /// Command line.
@@ -119,6 +120,18 @@ impl Args {
         }
     }
 
+    /// Finds out what is wrong before anyone is called.
+    pub fn check(&self) -> Result {
+        if let Some(file) = &self.profile {
+            Profile::read(file)?;
+        }
+        if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
+            let why = "--buffer sobas decides on the pacing itself; give it or --pacing, not both";
+            return Err(Failure::new(ExitClass::Usage, why));
+        }
+        Ok(())
+    }
+
     /// The law that sizes buffers, if one is to.
     pub fn sobas(&self) -> Option<Law> {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
@@ -187,6 +200,9 @@ impl Args {
             Some(Sizing::Sobas) => largest(sender, receiver),
             None => transport.buffer,
         };
+        if self.sobas().is_some() {
+            why.push("window and pacing will follow the path (--buffer sobas), up to that buffer".into());
+        }
         transport.pacing = self.pacing.or(transport.pacing);
         if self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some() {
             expected_bps = None;

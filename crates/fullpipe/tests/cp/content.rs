@@ -2,7 +2,7 @@
 //! links, attributes.
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 
 use crate::host::Host;
 use crate::tree::{bytes, date, leftovers, only, same, same_content, write};
@@ -109,6 +109,19 @@ fn the_content_of_a_folder_however_it_is_called() {
             same_content(&tree.join("a"), &to.join("a"));
             same_content(&tree.join("b/c"), &to.join("b/c"));
         }
+    }
+}
+
+#[test]
+fn what_is_no_file_is_not_replaced_by_one() {
+    let host = Host::start();
+    nix::unistd::mkfifo(&host.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for size in [3, 3 * MIB] {
+        write(host.file("a"), bytes(size, 1));
+        let done = host.cp().arg(host.file("a")).arg(host.far("fifo")).run();
+        assert_eq!(done.code(), 1, "{}", done.err);
+        assert!(done.err.contains("a device, FIFO or socket stands there"), "{}", done.err);
+        assert!(fs::symlink_metadata(host.file("fifo")).unwrap().file_type().is_fifo());
     }
 }
 

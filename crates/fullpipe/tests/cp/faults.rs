@@ -29,7 +29,7 @@ fn both_ways(test: impl Fn(bool) + Sync) {
 
 /// Waits until some blocks are finished, and few.
 fn some_blocks(folder: &Path) {
-    until("blocks in the journal", || journalled(folder) > 200);
+    until("blocks in the journal", || journalled(folder) > 500);
 }
 
 /// A copy of a large file that runs, some blocks done; and the same command again, to be run.
