@@ -155,7 +155,7 @@ fn rings(interface: &Interface, by: &Yardstick) -> Finding {
 }
 
 /// Software can gather what arrives and cut what leaves. All else is the card's, which may not be able to: only the
-/// kernel's newer interface tells what is [fixed].
+/// kernel's newer interface tells what is `[fixed]`.
 fn offloads(interface: &Interface) -> Finding {
     let name = &interface.name;
     let subject = format!("{name} offloads");
