@@ -143,6 +143,16 @@ def test_one_stream_falls_with_the_rtt_and_rises_with_size(cc: str) -> None:
     assert (np.diff(got, axis=0) > -(0.025 if cc == "bbr" else 0.001) * got[1:]).all()
 
 
+def test_the_mean_is_one_of_time() -> None:
+    # Cases whose second overflow falls on the last step: a mean from there to there is none.
+    path = NetworkPath(
+        [0.1776685139451079, 0.050644410261238886, 0.03979271907775005], 1e10, framing_bytes=24
+    )
+    how = Transport(["cubic", "cubic", "htcp"], [5, 4, 9], 1e9)
+    sizes = [57.313381293558116e9, 45.04855958279647e9, 6.9400743957850395e9]
+    assert predict(path, how, Workload(sizes)) == pytest.approx([9.59e9, 9.80e9, 7.34e9], rel=0.01)
+
+
 def test_pacing_is_a_limit_over_all_streams() -> None:
     path = NetworkPath(0.0456, 1e9)
     for cc in LOSS_BASED:

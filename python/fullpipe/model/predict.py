@@ -41,7 +41,7 @@ CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
 FRAMING_BYTES = {"10gige": 24, "oc192": 12}
 """What a modality's line adds to a frame."""
 MOST_STREAMS = 128
-_BLOCK = 16384
+_BLOCK = 65536
 
 
 @dataclass(frozen=True)

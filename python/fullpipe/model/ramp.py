@@ -178,7 +178,7 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
             new = np.minimum(new, c.window)
             now = np.where(limited & (now == _SLOW_START), _LIMITED, now)
             alive = now != _DONE
-            burst = np.where(alive, np.minimum(new, left[i]), 0.0)
+            burst = np.minimum(new, left[i]) * alive
             arrives = train[i] * (burst / np.maximum(new, 1e-9))
             if paced:
                 arrives = np.maximum(arrives, burst / c.pacing)
@@ -186,7 +186,7 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
             queued = (start - head[i]) * c.b
             excess = np.maximum(burst - arrives * c.b, 0)
             over = queued + excess - c.queue
-            drops = np.where(excess > 0, np.clip(over, 0, burst), 0.0)
+            drops = np.minimum(np.maximum(over, 0), burst) * (excess > 0)
             hit = (drops > 1) & (now <= _AVOIDANCE)
             if lossy:
                 hit |= (now == _SLOW_START) & (2 * new * c.loss > 1)
@@ -209,34 +209,38 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
             wait[i] = start - head[i]
             head[i] = start + 1
             train[i] = leaves
-            window[i] = np.where(done, 0.0, np.where(alive, new, 0.0))
+            window[i] = new * (alive & ~done)
             mode[i] = np.where(done, _DONE, now)
         busy = ((mode == _SLOW_START) | (mode == _LOST)).any(0)
         if timed:
             busy &= head.min(0) < end
         if busy.all():
             continue
-        _keep(out, ids, ~busy, window, left, before, sent, finish, free, head, mode)
-        if not busy.any():
+        _keep(out, ids, np.flatnonzero(~busy), window, left, before, sent, finish, free, head, mode)
+        rest = np.flatnonzero(busy)
+        if not len(rest):
             return out
-        ids, c = ids[busy], c.take(busy)
-        window, head, train, left = window[:, busy], head[:, busy], train[:, busy], left[:, busy]
-        wait, early, before, mode = wait[:, busy], early[:, busy], before[:, busy], mode[:, busy]
-        free, sent, finish = free[busy], sent[busy], finish[busy]
-        threshold, end, long_train = threshold[busy], end[busy], long_train[busy]
-    _keep(out, ids, np.ones(len(ids), bool), window, left, before, sent, finish, free, head, mode)
+        ids, c = ids[rest], c.take(rest)
+        window, head, train, left, wait, early, before = (
+            rows.take(rest, 1) for rows in (window, head, train, left, wait, early, before)
+        )
+        mode = mode.take(rest, 1)
+        free, sent, finish = free[rest], sent[rest], finish[rest]
+        threshold, end, long_train = threshold[rest], end[rest], long_train[rest]
+    _keep(out, ids, np.arange(len(ids)), window, left, before, sent, finish, free, head, mode)
     return out
 
 
 def _keep(
-    out: State, ids: NDArray[np.intp], which: Bools, window: Floats, left: Floats, before: Floats,
+    out: State, ids: NDArray[np.intp], which: NDArray[np.intp], window: Floats, left: Floats, before: Floats,
     sent: Floats, finish: Floats, free: Floats, head: Floats, mode: NDArray[np.int8],
 ) -> None:  # fmt: skip
     """Copies cases that have left slow start."""
     to = ids[which]
-    out.window[:, to], out.left[:, to], out.before[:, to] = window[:, which], left[:, which], before[:, which]
+    for kept, now in (out.window, window), (out.left, left), (out.before, before):
+        kept[:, to] = now.take(which, 1)
     out.sent[to], out.finish[to] = sent[which], finish[which]
-    following = np.where(mode[:, which] == _DONE, np.inf, head[:, which]).min(0)
+    following = np.where(mode.take(which, 1) == _DONE, np.inf, head.take(which, 1)).min(0)
     out.t[to] = np.where(np.isinf(following), free[which], np.maximum(free[which], following))
 
 

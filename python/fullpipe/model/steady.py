@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullpipe.model.congestion import (
     CUBIC_C,
@@ -36,10 +37,13 @@ BBR_PROBE_RTT_S, BBR_PROBE_EVERY_S = 0.2, 10.0
 RENO_LOSS, CUBIC_LOSS, SCALABLE_LOSS = 1.31, 1.054, 0.08
 """Reno with random losses and an acknowledgement per packet (Mathis et al. 1997), RFC 9438, Kelly 2003."""
 MOST_EXPONENT = 100.0
+ENDLESS = 1e30
 CUBIC_MARGIN, NEAR = 0.02, 0.995
 LEAST_ALIVE = 0.7
 MOST_STEPS = 16
 """After which the rest goes at the mean rate so far."""
+SETTLED_OVERFLOWS = 5
+"""After which it may do so at once, where the steps left would not see the end."""
 STEPS_PER_REST, STEPS_PER_CLIMB = 3.0, 3.0
 
 
@@ -48,9 +52,11 @@ class _Now:
     """Where a step begins: (n, cases) or (cases,)."""
 
     window: Floats
+    live: Floats
+    """One for each stream that is not done, else zero."""
     total: Floats
     streams: Floats
-    """Those that are not done."""
+    """Those that are not done; at least one."""
     rtt: Floats
     """With what queues, RTTs."""
     since: Floats
@@ -59,35 +65,41 @@ class _Now:
     """Window that it left, packets."""
     before: Floats
     """Window that it met, packets; for CUBIC the origin of its curve."""
+    climb: Floats
+    """CUBIC's K: from the one to the other without anything queued, seconds."""
     beta: Floats
     """What the last loss left of it."""
 
 
-Grow = Callable[[Floats], Floats]
+Columns = NDArray[np.intp] | slice
+ALL = slice(None)
+Grow = Callable[[Floats, Columns], Floats]
 
 
 def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, bool]:
-    """Windows after a time without loss, RTTs; the time in which they reach `brim`; and if that is exact."""
+    """Windows of some cases after a time without loss, RTTs; when they reach `brim`; and if that is exact."""
     w, rq = s.window, s.rtt
     if cc == "reno":
-        return lambda dt: w + dt / rq, (brim - s.total) / s.streams * rq, True
+        return lambda dt, of: w[:, of] + dt / rq[of], (brim - s.total) / s.streams * rq, True
     if cc == "htcp":
         scale = htcp_scale(c.rtt_s)
         grown = htcp_grown(s.since)
         pace = 2 * (1 - s.beta) / (c.rtt_s * rq)
 
-        def htcp(dt: Floats) -> Floats:
-            t = dt * c.rtt_s
-            return np.asarray(w + pace * np.maximum(t, scale * (htcp_grown(s.since + t) - grown)))
+        def htcp(dt: Floats, of: Columns) -> Floats:
+            t = dt * c.rtt_s[of]
+            more = np.maximum(t, scale[of] * (htcp_grown(s.since[of] + t) - grown[of]))
+            return np.asarray(w[:, of] + pace[of] * more)
 
         each = np.maximum(brim - s.total, 0) / s.streams / pace
         return htcp, np.minimum(each, htcp_time(grown + each / scale) - s.since) / c.rtt_s, True
     if cc == "scalable":
-        small = bool((w < SCALABLE_LEAST).any())
+        small = bool(((w < SCALABLE_LEAST) & (w > 0)).any())
 
-        def scalable(dt: Floats) -> Floats:
-            wide = w * np.exp(np.minimum(SCALABLE_PER_ACK * dt / rq, MOST_EXPONENT))
-            return np.where(w < SCALABLE_LEAST, w + dt / rq, wide) if small else wide
+        def scalable(dt: Floats, of: Columns) -> Floats:
+            rounds = dt / rq[of]
+            wide = w[:, of] * np.exp(np.minimum(SCALABLE_PER_ACK * rounds, MOST_EXPONENT))
+            return np.maximum(wide, w[:, of] + np.minimum(rounds, SCALABLE_LEAST)) if small else wide
 
         wide_in = rq / SCALABLE_PER_ACK * np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1))
         if small:
@@ -95,23 +107,29 @@ def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, boo
         return scalable, wide_in, not small
     if cc == "cubic":
         lost = s.before > 0
-        back = np.cbrt(np.maximum(s.before - s.low, 0) / CUBIC_C) - c.rtt_s
-        origin = np.where(lost, s.before, s.low)
+        back = s.climb - c.rtt_s
         some, alike = bool(lost.any()), bool(lost.all())
+        origin = s.before if alike else np.where(lost, s.before, s.low)
 
-        def cubic(dt: Floats) -> Floats:
-            t = s.since + dt * c.rtt_s
-            rounds = dt / rq
-            x = t - back
-            aim = np.maximum(origin + (CUBIC_C * x) * (x * x), s.low + CUBIC_FRIENDLY * t / (c.rtt_s * rq))
+        def cubic(dt: Floats, of: Columns) -> Floats:
+            t = s.since[of] + dt * c.rtt_s[of]
+            rounds = dt / rq[of]
+            now = w[:, of]
+            x = t - back[:, of]
+            aim = x * x
+            aim *= x
+            aim *= CUBIC_C
+            aim += origin[:, of]
+            np.maximum(aim, s.low[:, of] + CUBIC_FRIENDLY * t / (c.rtt_s[of] * rq[of]), out=aim)
             if not alike:
-                first = w * np.exp(np.minimum(np.log(CUBIC_FIRST) * rounds, MOST_EXPONENT))
-                aim = np.maximum(aim, np.where(lost, w, first) if some else first)
-            most = w * np.exp(np.minimum(np.log(CUBIC_MOST) * rounds, MOST_EXPONENT))
-            return np.asarray(np.minimum(np.maximum(aim, w), most))
+                first = now * np.exp(np.minimum(np.log(CUBIC_FIRST) * rounds, MOST_EXPONENT))
+                np.maximum(aim, np.where(lost[:, of], now, first) if some else first, out=aim)
+            np.maximum(aim, now, out=aim)
+            most = now * np.exp(np.minimum(np.log(CUBIC_MOST) * rounds, MOST_EXPONENT))
+            return np.asarray(np.minimum(aim, most, out=aim))
 
         # As if all streams were their mean.
-        live = w > 0
+        live = s.live
         aim, lag = brim / s.streams - (origin * live).sum(0) / s.streams, (back * live).sum(0) / s.streams
         until = lag + np.cbrt(aim / CUBIC_C) - s.since
         if some:
@@ -119,11 +137,15 @@ def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, boo
             until = np.minimum(until, friendly)
         if not alike:
             rounds = np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1)) / np.log(CUBIC_FIRST)
-            until = np.where((lost & live).any(0), until, np.minimum(until, rounds * rq * c.rtt_s))
+            until = np.where((lost & (w > 0)).any(0), until, np.minimum(until, rounds * rq * c.rtt_s))
         return cubic, np.maximum(until, 0) / c.rtt_s * (1 + CUBIC_MARGIN), False
     # BBR finds more only while nothing queues, and does not mind what is lost.
     rise = np.where(s.total < c.b, np.log(BBR_PROBE_GAIN) / BBR_CYCLE, 0.0)
-    return lambda dt: w * np.exp(np.minimum(rise * dt, MOST_EXPONENT)), np.full_like(s.total, np.inf), True
+
+    def bbr(dt: Floats, of: Columns) -> Floats:
+        return w[:, of] * np.exp(np.minimum(rise[of] * dt, MOST_EXPONENT))
+
+    return bbr, np.full_like(s.total, np.inf), True
 
 
 def _htcp_random_window(c: Cases, p: Floats) -> Floats:
@@ -165,22 +187,24 @@ def sustain(cc: str, c: Cases, s: State) -> State:
     """Runs cases to their end; `sent` and `finish` of the state are what counts."""
     ids = np.flatnonzero((s.window > 0).any(0) & (s.t < c.end + c.phase[:, 0]))
     c = c.take(ids)
-    t, w, left, before = s.t[ids], s.window[:, ids], s.left[:, ids], s.before[:, ids]
+    t, w, before = s.t[ids], s.window[:, ids], s.before[:, ids]
+    left = np.minimum(s.left[:, ids], ENDLESS)
     sent, finish = s.sent[ids], s.finish[ids]
-    # Times and packets: so far, at the first overflow and at the last.
-    got = np.zeros(len(ids))
+    # Times and packets: so far, at the second overflow and at the last.
+    begin, got = t, np.zeros(len(ids))
     marks = np.stack([t, got, t, got])
     overflows = np.zeros(len(ids), np.int64)
-    stride = np.zeros(len(ids))
+    stride, epoch = np.zeros(len(ids)), np.zeros(len(ids))
     since, low = np.zeros(len(ids)), w.copy()
     end = c.end + c.phase[:, 0]
     timed = bool(np.isfinite(end).any())
     most = np.minimum(c.window, _random_window(cc, c))
     w = np.minimum(w, most)
+    climb = np.cbrt(np.maximum(before - low, 0) / CUBIC_C)
     beta, later = c.beta, _later_beta(cc, c)
     crumb = np.where(np.isfinite(c.share), 1e-9 * c.share, -1.0)
-    for _ in range(MOST_STEPS):
-        live = w > 0
+    for step in range(MOST_STEPS):
+        live = np.sign(w)
         streams = live.sum(0)
         alive = streams > 0
         if not alive.any() or alive.mean() < LEAST_ALIVE:
@@ -188,31 +212,36 @@ def sustain(cc: str, c: Cases, s: State) -> State:
             if not alive.any():
                 return s
             keep = np.flatnonzero(alive)
-            ids, c, streams, live = ids[keep], c.take(keep), streams[keep], live.take(keep, 1)
-            w, left, before, low = (
-                w.take(keep, 1),
-                left.take(keep, 1),
-                before.take(keep, 1),
-                low.take(keep, 1),
+            ids, c, streams = ids[keep], c.take(keep), streams[keep]
+            w, live, left, before, low, climb = (
+                rows.take(keep, 1) for rows in (w, live, left, before, low, climb)
             )
-            t, sent, finish, got = t[keep], sent[keep], finish[keep], got[keep]
+            t, begin, sent, finish, got = t[keep], begin[keep], sent[keep], finish[keep], got[keep]
             marks, overflows = marks.take(keep, 1), overflows[keep]
             since, end, most, crumb = since[keep], end[keep], most[keep], crumb[keep]
-            beta, later, stride = beta[keep], later[keep], stride[keep]
-        count = np.maximum(streams, 1).astype(np.float64)
+            beta, later, stride, epoch = beta[keep], later[keep], stride[keep], epoch[keep]
+        count = np.maximum(streams, 1)
         # A packet of each stream more than fits is the least that is lost.
         room = c.b + c.queue
         brim = room + count
         total = w.sum(0)
         rq = np.clip(total, c.b, room) / c.b
-        rate = w / np.maximum(1, total / c.b)
-        soonest = np.where(live, left / np.maximum(rate, 1e-12), np.inf).min(0)
-        whole = np.minimum((left * live).sum(0) if not timed else np.where(live, left, 0.0).sum(0), 1e18)
-        whole = whole / np.maximum(rate.sum(0), 1e-12)
-        now = _Now(w, total, count, rq, since, low, before, beta)
+        # Windows per RTT that pass, of which there is one while they fit into the path.
+        crowd = np.maximum(1, total / c.b)
+        lasts = left / np.maximum(w, 1e-12)
+        lasts += (1 - live) * ENDLESS
+        soonest = lasts.min(0) * crowd
+        whole = (left * live).sum(0) / np.maximum(total / crowd, 1e-12)
+        now = _Now(w, live, total, count, rq, since, low, before, climb, beta)
         grow, until, exact = _growth(cc, c, now, brim)
-        # A window that is as wide as it may be stays so until a stream is done.
-        still = ((w >= most) | ~live).all(0) & (total <= brim)
+        # A window that is as wide as it may be stays so until a stream is done, and one that does not queue
+        # does not see the others' ends either. BBR's stay while they fill the path.
+        still = (total >= count * most * (1 - 1e-12)) & (total <= brim)
+        if cc == "bbr":
+            still |= total >= c.b
+        alone = np.flatnonzero(still & (total <= c.b))
+        if alone.size:
+            soonest[alone] = (lasts.take(alone, 1) * live.take(alone, 1)).max(0)
         dt = np.maximum(2 * rq, np.minimum(whole, end - t) / STEPS_PER_REST)
         # The way up is cut into equal parts as long as the windows do not fill the path.
         stride = np.maximum(stride, until / STEPS_PER_CLIMB)
@@ -220,63 +249,86 @@ def sustain(cc: str, c: Cases, s: State) -> State:
         dt = np.minimum(dt, np.maximum(until, 0.0 if exact else 2 * rq))
         dt = np.minimum(np.where(still, soonest, np.minimum(dt, soonest)), end - t)
         dt = np.where(streams > 0, dt, 0.0)
-        new = np.minimum(grow(dt), most) * live
+        new = np.minimum(grow(dt, ALL), most)
+        new *= live
         grown = new.sum(0)
         if exact:
             over = grown >= brim * (1 - 1e-9)
         else:
             for _ in range(2):
-                beyond = grown > brim
-                if not beyond.any():
+                beyond = np.flatnonzero(grown > brim)
+                if not beyond.size:
                     break
-                part = np.clip((brim - total) / np.maximum(grown - total, 1e-9), 0, 1)
-                dt = np.where(beyond, dt * part, dt)
-                new = np.minimum(grow(dt), most) * live
-                grown = new.sum(0)
+                part = (brim - total)[beyond] / np.maximum((grown - total)[beyond], 1e-9)
+                dt[beyond] *= np.clip(part, 0, 1)
+                redone = np.minimum(grow(dt[beyond], beyond), most[beyond]) * live.take(beyond, 1)
+                new[:, beyond], grown[beyond] = redone, redone.sum(0)
             over = grown >= brim * NEAR
         if cc == "bbr":
             over[:] = False
         # The round trip until a loss is seen.
         extra = np.where(over, rq, 0.0)
-        passed = (w + new) * (dt / 2 / np.maximum(1, (total + grown) / 2 / c.b))
-        if over.any():
-            passed += new * (extra / np.maximum(1, grown / c.b))
         span = dt + extra
+        share = dt / 2 / np.maximum(1, (total + grown) / 2 / c.b)
+        after = share + extra / np.maximum(1, grown / c.b)
+        passed = w * share
+        passed += new * after
         rest = left - passed
-        done = live & (rest <= crumb)
-        if done.any():
-            when = np.where(done, t + span * np.minimum(left / np.maximum(passed, 1e-12), 1), 0.0)
-            finish = np.maximum(finish, when.max(0))
-        moved = np.minimum(passed, left).sum(0)
+        moved = total * share + grown * after
+        done = (rest <= crumb) & (w > 0)
+        ended = np.flatnonzero(done.any(0))
+        if ended.size:
+            had, went, some = left.take(ended, 1), passed.take(ended, 1), done.take(ended, 1)
+            when = t[ended] + span[ended] * np.minimum(had / np.maximum(went, 1e-12), 1)
+            finish[ended] = np.maximum(finish[ended], np.where(some, when, 0.0).max(0))
+            moved[ended] = np.minimum(went, had).sum(0)
         got += moved
         if timed:
             sent += moved * np.clip((end - t) / np.maximum(span, 1e-12), 0, 1)
         t = t + span
         since = since + span * c.rtt_s
         left = rest
-        if over.any():
+        hit = np.flatnonzero(over)
+        if hit.size:
+            met, alive_there = new.take(hit, 1), live.take(hit, 1)
             if cc == "cubic":
-                new = np.where(over, np.minimum(grow(span), most) * live, new)
+                met = np.minimum(grow(span[hit], hit), most[hit]) * alive_there
                 # Fast convergence: a window that falls short of the last one gives way.
-                shrunk = np.where(new < before, new * (1 + beta) / 2, new)
-                before = np.where(over & live, shrunk, before)
-            new = np.where(over, np.maximum(beta * new, 2) * live, new)
+                shrunk = np.where(met < before.take(hit, 1), met * (1 + beta[hit]) / 2, met)
+                before[:, hit] = np.where(alive_there > 0, shrunk, before.take(hit, 1))
+            met = np.maximum(beta[hit] * met, 2) * alive_there
+            new[:, hit] = low[:, hit] = met
+            if cc == "cubic":
+                climb[:, hit] = np.cbrt(np.maximum(before.take(hit, 1) - met, 0) / CUBIC_C)
             beta = np.where(over, later, beta)
-            low = np.where(over, new, low)
-            since = np.where(over, 0.0, since)
-            overflows += over
-            stride = np.where(over, 0.0, stride)
-            marks[:2] = np.where(over & (overflows <= 2), (t, got), marks[:2])
-            marks[2:] = np.where(over, (t, got), marks[2:])
-        w = np.where(done, 0.0, new)
+            since[hit] = stride[hit] = 0.0
+            # One that slow start left too wide for a single loss to mend is no epoch's end.
+            climbed = over & (total < brim)
+            overflows += climbed
+            marks[:2] = np.where(climbed & (overflows == 2), (t, got), marks[:2])
+            epoch = np.where(climbed & (overflows > 1), np.maximum(epoch, t - marks[2]), epoch)
+            marks[2:] = np.where(climbed, (t, got), marks[2:])
+        w = new
+        if ended.size:
+            w[:, ended] = np.where(some, 0.0, new.take(ended, 1))
         if timed:
             w = w * (t < end - 1e-9)
-    rest = np.where(w > 0, left, 0.0).sum(0)
-    # Whole epochs, without the first, which slow start began.
-    whole_epochs = overflows > 2
-    begun, until_then = marks[:2], np.where(whole_epochs, marks[2:], (t, got))
-    mean = (until_then[1] - begun[1]) / np.maximum(until_then[0] - begun[0], 1e-9)
-    mean = np.clip(mean, 1e-9, c.b)
-    s.finish[ids] = np.where(rest > 0, np.maximum(finish, t + rest / mean), finish)
-    s.sent[ids] = sent + np.where((rest > 0) & np.isfinite(end), mean * np.maximum(end - t, 0), 0.0)
+        settled = overflows >= SETTLED_OVERFLOWS
+        last = step == MOST_STEPS - 1
+        if not (last or settled.any()):
+            continue
+        rest = (left * np.sign(w)).sum(0)
+        # Whole epochs, without the first, which slow start began.
+        begun = np.where(overflows > 2, marks[:2], (begin, np.zeros_like(begin)))
+        until_then = np.where(overflows > 2, marks[2:], (t, got))
+        mean = (until_then[1] - begun[1]) / np.maximum(until_then[0] - begun[0], 1e-9)
+        mean = np.clip(mean, 1e-9, c.b)
+        # An epoch takes a step at least; and who ends first leaves the path to the others.
+        first = np.where(w > 0, left / np.maximum(w, 1e-9), np.inf).min(0) * np.maximum(1, w.sum(0) / c.b)
+        settled &= np.minimum(first, end - t) > (MOST_STEPS - 1 - step) * epoch
+        going = (rest > 0) & (settled | last)
+        finish = np.where(going, np.maximum(finish, t + rest / mean), finish)
+        sent += np.where(going & np.isfinite(end), mean * np.maximum(end - t, 0), 0.0)
+        w = np.where(going, 0.0, w)
+    s.sent[ids], s.finish[ids] = sent, finish
     return s
