@@ -109,7 +109,7 @@ impl Serialize for Buffer {
 
 impl<'de> Deserialize<'de> for Buffer {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        crate::units::from_text(d)
     }
 }
 

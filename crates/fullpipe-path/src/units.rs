@@ -4,6 +4,7 @@
 //! Each prints exactly, in its largest unit, so that text → value → text is stable.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -191,10 +192,25 @@ macro_rules! quantity {
         }
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(de::Error::custom)
+                from_text(d)
             }
         }
     };
+}
+
+/// Reads what is kept as text, without a copy of it.
+pub(crate) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(d: D) -> Result<T, D::Error> {
+    struct Text<T>(PhantomData<T>);
+    impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Text<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str("a string")
+        }
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+    }
+    d.deserialize_str(Text(PhantomData))
 }
 
 /// A rate in bit/s. Text: `10gbit`, `9.92gbit`, `970mbit`.

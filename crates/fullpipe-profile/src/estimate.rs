@@ -93,10 +93,11 @@ pub(crate) struct Estimator {
 
 impl Estimator {
     /// For intervals of a level, from the entries that are compared, and all that there are.
-    pub fn new(level: f64, compared: &[&Entry], all: &[Entry]) -> Estimator {
-        let compared = Pool::of(compared.iter().flat_map(|entry| &entry.points));
-        let all = if compared.freedom >= LEAST { compared } else { Pool::of(all.iter().flat_map(|e| &e.points)) };
-        Estimator { level, all, quantiles: HashMap::new() }
+    pub fn new<E>(level: f64, compared: &[Entry], all: impl Fn() -> Result<Vec<Entry>, E>) -> Result<Estimator, E> {
+        let pool = |entries: &[Entry]| Pool::of(entries.iter().flat_map(|entry| &entry.points));
+        let compared = pool(compared);
+        let all = if compared.freedom >= LEAST { compared } else { pool(&all()?) };
+        Ok(Estimator { level, all, quantiles: HashMap::new() })
     }
 
     fn mean(&self, point: &Point, pool: Pool) -> Mean {
@@ -219,8 +220,6 @@ mod tests {
 
     fn entry(points: &[(f64, u32, f64, Option<f64>)]) -> Entry {
         Entry {
-            path: 0,
-            workload: 0,
             transport: Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
             points: points
                 .iter()
@@ -230,7 +229,9 @@ mod tests {
     }
 
     fn at(entry: &Entry, rtt_ms: f64) -> Estimate {
-        Estimator::new(0.95, &[entry], &[]).estimate(entry, rtt_ms).unwrap()
+        let none = || Ok::<_, std::convert::Infallible>(Vec::new());
+        let Ok(mut estimator) = Estimator::new(0.95, std::slice::from_ref(entry), none);
+        estimator.estimate(entry, rtt_ms).unwrap()
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub struct Kind {
 }
 
 struct Narrowing<'a> {
-    profile: &'a Profile,
+    profile: &'a Profile<'a>,
     left: Vec<usize>,
     assumed: Vec<String>,
     notes: Vec<String>,
@@ -114,7 +114,7 @@ const PLAIN: [fn(&Conditions) -> bool; 10] = [
 /// # Errors
 /// What was asked for is too far from everything there is.
 pub fn choose(profile: &Profile, query: &Query) -> Result<Kind, ProfileError> {
-    let mut left: Vec<usize> = profile.entries.iter().map(|entry| entry.path).collect();
+    let mut left: Vec<usize> = profile.listed.iter().map(|entry| entry.path as usize).collect();
     left.sort_unstable();
     left.dedup();
     let mut all = Narrowing { profile, left, assumed: Vec::new(), notes: Vec::new() };
@@ -167,7 +167,8 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<Kind, ProfileError> {
 
 /// What was sent, or the nearest of its kind; the largest where nothing was asked for.
 fn workload(profile: &Profile, path: usize, asked: Option<Workload>) -> Result<(usize, Option<String>), ProfileError> {
-    let mut there: Vec<usize> = profile.entries.iter().filter(|e| e.path == path).map(|e| e.workload).collect();
+    let of_path = profile.listed.iter().filter(|entry| entry.path as usize == path);
+    let mut there: Vec<usize> = of_path.map(|e| e.workload as usize).collect();
     there.sort_unstable();
     there.dedup();
     let amount = |i: usize| match profile.workloads[i] {

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_path::{Classified, ExitClass, Probability, Rate, Size, Transport, Workload};
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
+use serde_json::value::RawValue;
 
 /// The version that this program reads.
 pub const VERSION: u32 = 2;
@@ -133,100 +135,82 @@ impl Conditions {
 }
 
 /// One transport's profile over paths of one kind.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "Columns")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Index of the kind of path.
-    pub path: usize,
-    /// Index of what was sent.
-    pub workload: usize,
     /// How it was sent.
     pub transport: Transport,
     /// By RTT, ascending; at least one.
     pub points: Vec<Point>,
 }
 
-/// A profile.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Profile {
+/// A profile, over its text.
+#[derive(Debug)]
+pub struct Profile<'a> {
     /// Level of the intervals.
     pub confidence: f64,
     /// Kinds of path, apart from their RTT.
     pub paths: Vec<Conditions>,
     /// What was sent.
     pub workloads: Vec<Workload>,
-    /// One per transport, kind of path and workload.
-    pub entries: Vec<Entry>,
+    /// One per transport, kind of path and workload; at least one.
+    pub listed: Vec<Listed<'a>>,
+    file: &'a Path,
+}
+
+/// An entry as it is in the file: points by column, which is half as long as point by point. What it holds
+/// is read for those only that are looked at, which are few: that takes most of the time.
+#[derive(Debug, Deserialize)]
+pub struct Listed<'a> {
+    /// Index of the kind of path.
+    pub path: u32,
+    /// Index of what was sent.
+    pub workload: u32,
+    #[serde(borrow)]
+    transport: &'a RawValue,
+    #[serde(borrow)]
+    rtt_ms: &'a RawValue,
+    #[serde(borrow)]
+    n: &'a RawValue,
+    #[serde(borrow)]
+    mean_bps: &'a RawValue,
+    #[serde(borrow)]
+    sd_bps: &'a RawValue,
 }
 
 #[derive(Deserialize)]
-struct File {
+struct File<'a> {
     kind: String,
     version: u32,
     confidence: f64,
     paths: Vec<Conditions>,
     workloads: Vec<Workload>,
-    entries: Vec<Entry>,
+    #[serde(borrow)]
+    entries: Vec<Listed<'a>>,
 }
 
-/// An entry as it is in the file: points by column, which is half as long as point by point. Each becomes an
-/// [`Entry`] as it is read: fresh memory for all of them would take a quarter of the time.
-#[derive(Deserialize)]
-struct Columns {
-    path: usize,
-    workload: usize,
-    transport: Transport,
-    rtt_ms: Vec<f64>,
-    n: Vec<u32>,
-    mean_bps: Vec<f64>,
-    sd_bps: Vec<Option<f64>>,
+/// Reads a profile's text.
+///
+/// # Errors
+/// Unreadable, or no text.
+pub fn read(path: &Path) -> Result<String, ProfileError> {
+    let text = std::fs::read(path).map_err(|source| ProfileError::Unreadable { path: path.to_owned(), source })?;
+    String::from_utf8(text).map_err(|error| ProfileError::Malformed { path: path.to_owned(), why: error.to_string() })
 }
 
-impl TryFrom<Columns> for Entry {
-    type Error = String;
-
-    fn try_from(columns: Columns) -> Result<Entry, String> {
-        let Columns { path, workload, transport, rtt_ms, n, mean_bps, sd_bps } = columns;
-        let wrong = |what: &str| Err(format!("the entry of {transport} {what}"));
-        if rtt_ms.is_empty() || [n.len(), mean_bps.len(), sd_bps.len()] != [rtt_ms.len(); 3] {
-            return wrong("has no points, or columns of different lengths");
-        }
-        if n.contains(&0)
-            || rtt_ms.iter().chain(&mean_bps).chain(sd_bps.iter().flatten()).any(|x| !(*x >= 0.0 && x.is_finite()))
-        {
-            return wrong("has a point without runs, or with a value that cannot be");
-        }
-        let mut points: Vec<Point> = (0..rtt_ms.len())
-            .map(|i| Point { rtt_ms: rtt_ms[i], n: n[i], mean_bps: mean_bps[i], sd_bps: sd_bps[i] })
-            .collect();
-        points.sort_by(|a, b| a.rtt_ms.total_cmp(&b.rtt_ms));
-        Ok(Entry { path, workload, transport, points })
-    }
-}
-
-impl Profile {
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// Unreadable, malformed, or of another version.
-    pub fn read(path: &Path) -> Result<Profile, ProfileError> {
-        let text = std::fs::read(path).map_err(|source| ProfileError::Unreadable { path: path.to_owned(), source })?;
-        Profile::parse(&text, path)
-    }
-
-    /// Reads a file's text; `path` is for errors.
+impl<'a> Profile<'a> {
+    /// Of a text; `path` is for errors.
     ///
     /// # Errors
     /// Malformed, or of another version.
-    pub fn parse(text: &[u8], path: &Path) -> Result<Profile, ProfileError> {
+    pub fn parse(text: &'a str, path: &'a Path) -> Result<Profile<'a>, ProfileError> {
         let malformed = |why: String| ProfileError::Malformed { path: path.to_owned(), why };
-        let file: File = serde_json::from_slice(text).map_err(|error| {
+        let file: File = serde_json::from_str(text).map_err(|error| {
             // Another version may look different; that it is one is the better thing to say.
             #[derive(Deserialize)]
             struct Head {
                 version: u32,
             }
-            match serde_json::from_slice::<Head>(text) {
+            match serde_json::from_str::<Head>(text) {
                 Ok(head) if head.version != VERSION => {
                     ProfileError::Version { path: path.to_owned(), found: head.version }
                 }
@@ -242,14 +226,82 @@ impl Profile {
         if !(file.confidence > 0.0 && file.confidence < 1.0) {
             return Err(malformed(format!("its confidence is {}", file.confidence)));
         }
-        let File { paths, workloads, entries, .. } = file;
+        let File { confidence, paths, workloads, entries, .. } = file;
         if entries.is_empty() {
             return Err(malformed("it has no entries".into()));
         }
-        let lost = |entry: &&Entry| entry.path >= paths.len() || entry.workload >= workloads.len();
-        if let Some(Entry { transport, .. }) = entries.iter().find(lost) {
-            return Err(malformed(format!("the entry of {transport} names a path or workload that is not there")));
+        let is = |i: u32, n: usize| usize::try_from(i).is_ok_and(|i| i < n);
+        if let Some(lost) = entries.iter().find(|e| !is(e.path, paths.len()) || !is(e.workload, workloads.len())) {
+            let which = lost.transport;
+            return Err(malformed(format!("the entry of {which} names a path or workload that is not there")));
         }
-        Ok(Profile { confidence: file.confidence, paths, workloads, entries })
+        Ok(Profile { confidence, paths, workloads, listed: entries, file: path })
     }
+
+    /// Reads those entries that are wanted.
+    ///
+    /// # Errors
+    /// One of them is malformed.
+    pub fn entries(&self, wanted: impl Fn(&Listed) -> bool) -> Result<Vec<Entry>, ProfileError> {
+        let mut columns = Columns::default();
+        let read = |listed: &Listed| {
+            columns.read(listed).map_err(|what| ProfileError::Malformed {
+                path: self.file.to_owned(),
+                why: format!("the entry of {} {what}", listed.transport),
+            })
+        };
+        self.listed.iter().filter(|listed| wanted(listed)).map(read).collect()
+    }
+}
+
+/// Where one entry after the other is read to: memory of their own for each would take a while.
+#[derive(Default)]
+struct Columns {
+    rtt_ms: Vec<f64>,
+    n: Vec<u32>,
+    mean_bps: Vec<f64>,
+    sd_bps: Vec<Option<f64>>,
+}
+
+impl Columns {
+    fn read(&mut self, listed: &Listed) -> Result<Entry, String> {
+        let transport = serde_json::from_str(listed.transport.get()).map_err(|e| format!("has no transport: {e}"))?;
+        let Columns { rtt_ms, n, mean_bps, sd_bps } = self;
+        numbers(listed.rtt_ms, rtt_ms)?;
+        numbers(listed.n, n)?;
+        numbers(listed.mean_bps, mean_bps)?;
+        numbers(listed.sd_bps, sd_bps)?;
+        if rtt_ms.is_empty() || [n.len(), mean_bps.len(), sd_bps.len()] != [rtt_ms.len(); 3] {
+            return Err("has no points, or columns of different lengths".into());
+        }
+        if n.contains(&0)
+            || rtt_ms.iter().chain(&*mean_bps).chain(sd_bps.iter().flatten()).any(|x| !(*x >= 0.0 && x.is_finite()))
+        {
+            return Err("has a point without runs, or with a value that cannot be".into());
+        }
+        let mut points: Vec<Point> = (0..rtt_ms.len())
+            .map(|i| Point { rtt_ms: rtt_ms[i], n: n[i], mean_bps: mean_bps[i], sd_bps: sd_bps[i] })
+            .collect();
+        points.sort_by(|a, b| a.rtt_ms.total_cmp(&b.rtt_ms));
+        Ok(Entry { transport, points })
+    }
+}
+
+/// Reads a column in the place of another.
+fn numbers<'a, T: Deserialize<'a>>(from: &'a RawValue, to: &mut Vec<T>) -> Result<(), String> {
+    struct Onto<'v, T>(&'v mut Vec<T>);
+    impl<'a, T: Deserialize<'a>> Visitor<'a> for Onto<'_, T> {
+        type Value = ();
+        fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+            f.write_str("a list of numbers")
+        }
+        fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<(), A::Error> {
+            while let Some(number) = list.next_element()? {
+                self.0.push(number);
+            }
+            Ok(())
+        }
+    }
+    to.clear();
+    from.deserialize_seq(Onto(to)).map_err(|error| format!("has a column that is none: {error}"))
 }

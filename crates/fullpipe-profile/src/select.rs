@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::estimate::{Comparison, Estimate, Estimator, Mean};
 use crate::kind;
-use crate::profile::{Entry, Profile, ProfileError};
+use crate::profile::{Profile, ProfileError};
 
 /// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
 #[derive(Debug, Clone)]
@@ -116,10 +116,9 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
 /// Nothing in the profile is near enough to what was asked.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
     let kind = kind::choose(profile, query)?;
-    let fit: Vec<&Entry> =
-        profile.entries.iter().filter(|entry| entry.path == kind.path && entry.workload == kind.workload).collect();
+    let fit = profile.entries(|e| (e.path as usize, e.workload as usize) == (kind.path, kind.workload))?;
     let level = query.level.unwrap_or(profile.confidence);
-    let mut estimator = Estimator::new(level, &fit, &profile.entries);
+    let mut estimator = Estimator::new(level, &fit, || profile.entries(|_| true))?;
     let mut ranking: Vec<Choice> = fit
         .iter()
         .filter_map(|entry| {
@@ -234,7 +233,7 @@ mod tests {
     struct Spec(&'static str, u16, &'static str, u32, f64, Option<f64>);
 
     /// A profile of one point each at 10 ms, on the first of the paths.
-    fn profile(paths: &[&str], entries: &[(usize, Spec)]) -> Profile {
+    fn profile(paths: &[&str], entries: &[(usize, Spec)]) -> Profile<'static> {
         let entries: Vec<String> = entries
             .iter()
             .map(|(path, Spec(cc, streams, buffer, n, gbps, sd))| {
@@ -252,7 +251,7 @@ mod tests {
             paths.join(","),
             entries.join(",")
         );
-        Profile::parse(text.as_bytes(), Path::new("test")).unwrap()
+        Profile::parse(text.leak(), Path::new("test")).unwrap()
     }
 
     const TEN: &str = r#"{"rate_bps":1e10,"queue_bdp":1.0,"mtu":9000,"loss":0.0}"#;
@@ -364,7 +363,8 @@ mod tests {
     #[test]
     fn damaged_profiles_are_told() {
         let says = |text: &str, part: &str| {
-            let error = Profile::parse(text.as_bytes(), Path::new("p.json")).unwrap_err().to_string();
+            let parsed = Profile::parse(text, Path::new("p.json"));
+            let error = parsed.and_then(|profile| profile.entries(|_| true)).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         };
         says("{", "not a profile");
@@ -384,5 +384,6 @@ mod tests {
         says(&with(&entry(0, "[1,2]", "[1]")), "different lengths");
         says(&with(&entry(0, "[1]", "[-1]")), "cannot be");
         says(&with(&entry(0, "[0]", "[1]")), "without runs");
+        says(&with(&entry(0, "7", "[1]")), "a column that is none");
     }
 }

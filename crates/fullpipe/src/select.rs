@@ -1,5 +1,6 @@
 //! `fullpipe select`.
 
+use std::borrow::Cow;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::output::outln;
 use crate::{Result, words};
 
 /// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
-pub const SHIPPED: &[u8] = include_bytes!("../shipped.json");
+const SHIPPED: &str = include_str!("../shipped.json");
 /// Lines of the ranking that a person reads.
 const SHOWN: usize = 20;
 
@@ -58,10 +59,8 @@ pub struct Args {
 /// Chooses a transport and prints what to expect of it.
 pub fn run(args: Args) -> Result {
     let query = query(&args)?;
-    let profile = match &args.profile {
-        Some(file) => Profile::read(file)?,
-        None => Profile::parse(SHIPPED, FilePath::new("the shipped profile"))?,
-    };
+    let (text, name) = text_of(args.profile.as_deref())?;
+    let profile = Profile::parse(&text, name)?;
     let selection = select(&profile, &query)?;
     if args.json {
         let text = serde_json::to_string(&selection).map_err(|e| Failure::new(ExitClass::Record, e))?;
@@ -82,12 +81,23 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
+/// A profile's text and what it is called: a file's, or the one that comes with the program.
+///
+/// # Errors
+/// It cannot be read.
+pub fn text_of(file: Option<&FilePath>) -> Result<(Cow<'static, str>, &FilePath)> {
+    Ok(match file {
+        Some(file) => (Cow::Owned(fullpipe_profile::read(file)?), file),
+        None => (Cow::Borrowed(SHIPPED), FilePath::new("the shipped profile")),
+    })
+}
+
 /// Congestion controls of the shipped profile, the fastest first, each with what the best transport that
 /// uses it is expected to do, bit/s; none for a path that the profile says nothing of.
 pub fn shipped_ranking(rtt: Time, rate: Rate) -> Vec<(String, f64)> {
     let query = Query { rate: Some(rate), ..Query::from(rtt) };
-    let profile = Profile::parse(SHIPPED, FilePath::new("the shipped profile"));
-    let Ok(selection) = profile.and_then(|profile| select(&profile, &query)) else { return Vec::new() };
+    let shipped = Profile::parse(SHIPPED, FilePath::new("the shipped profile"));
+    let Ok(selection) = shipped.and_then(|profile| select(&profile, &query)) else { return Vec::new() };
     let mut best: Vec<(String, f64)> = Vec::new();
     for choice in selection.ranking {
         if !best.iter().any(|(cc, _)| *cc == choice.transport.cc) {

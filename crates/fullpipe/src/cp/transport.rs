@@ -1,7 +1,7 @@
 //! How a transfer is sent: what was asked for, else what the profile says of such a path, as far as both
 //! hosts allow it.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 
 use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
 use fullpipe_profile::{Profile, ProfileError, Query, select};
@@ -10,7 +10,7 @@ use fullpipe_transfer::sobas::Law;
 
 use crate::Result;
 use crate::failure::Failure;
-use crate::select::{SHIPPED, describe};
+use crate::select::{describe, text_of};
 
 /// Command line.
 #[derive(clap::Args, Clone)]
@@ -122,8 +122,9 @@ impl Args {
 
     /// Finds out what is wrong before anyone is called.
     pub fn check(&self) -> Result {
-        if let Some(file) = &self.profile {
-            Profile::read(file)?;
+        if self.profile.is_some() {
+            let (text, name) = text_of(self.profile.as_deref())?;
+            Profile::parse(&text, name)?.entries(|_| true)?;
         }
         if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
             let why = "--buffer sobas decides on the pacing itself; give it or --pacing, not both";
@@ -148,10 +149,8 @@ impl Args {
             why.push(format!("at {:.3} ms no window is the limit, processors are: four streams", rtt_s * 1e3));
             Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
         } else {
-            let profile = match &self.profile {
-                Some(file) => Profile::read(file)?,
-                None => Profile::parse(SHIPPED, FilePath::new("the shipped profile"))?,
-            };
+            let (text, name) = text_of(self.profile.as_deref())?;
+            let profile = Profile::parse(&text, name)?;
             let mut query = Query { within: EQUAL, ..Query::from(Time((rtt_s * 1e9) as u64)) };
             describe(&mut query, self.rate, self.loss, self.queue)?;
             let selection = match select(&profile, &query) {
