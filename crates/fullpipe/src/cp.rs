@@ -211,7 +211,7 @@ pub fn run(args: Args) -> Result {
             let Some(chosen) = last.take() else { return };
             watch.chosen(&chosen, rtt_s);
             if args.explain && !args.json && watch.moved() == 0 {
-                explain::print(&chosen, rtt_s);
+                explain::print(&chosen, rtt_s, true);
             }
         };
         let mut show = |counters: &_| watch.show(counters);
@@ -275,12 +275,13 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
             n => format!(" ({} there already)", words::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
+        // Of nothing there is no rate.
+        let moved = if summary.bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
         errln!(
-            "{}{skipped}, {} in {} ({}{encryption})",
+            "{}{skipped}, {} in {}{moved}",
             words::count(summary.files, "file", "files"),
             Size(summary.bytes),
             words::seconds(seconds),
-            words::rate(rate)
         );
     }
     for one in left.iter().take(SHOWN) {
@@ -291,7 +292,9 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
         total => {
             let more = if total > SHOWN as u64 { " (the first of them above)" } else { "" };
             let what = words::count(total, "thing was", "things were");
-            let why = format!("{what} not copied{more}; the same command tries these again, and only these");
+            let why = format!(
+                "{what} not copied{more}; once its cause is mended, the same command copies the rest, and only that"
+            );
             Err(Failure::new(ExitClass::Failed, why))
         }
     }

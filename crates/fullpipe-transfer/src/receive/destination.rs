@@ -111,7 +111,13 @@ impl Destination {
             files::remove(&root, &request(transfer)).map_err(failed())?;
         }
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
-        let (journal, past) = Journal::open(kept, process).map_err(local("reading the journal"))?;
+        let (journal, past) = Journal::open(kept, process).map_err(|e| {
+            // Where there is no room to begin it, nothing is left behind that says that it was.
+            if lock.metadata().is_ok_and(|it| it.len() == 0) {
+                let _ = files::remove(&root, &journal_name);
+            }
+            local(format!("cannot keep a journal in {shown}"))(e)
+        })?;
         Ok(Destination(Some(Parts { root, rename, only: None, journal, journal_name, past, transfer, process, lock })))
     }
 

@@ -13,14 +13,17 @@ use super::transport::Chosen;
 use crate::output::{errln, outln};
 use crate::{Result, words};
 
-/// How it will be sent, and why.
-pub fn print(chosen: &Chosen, rtt_s: f64) {
+/// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte.
+const START_RTTS: f64 = 2.5;
+
+/// How it will be sent, and why if that is wanted.
+pub fn print(chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", words::seconds(rtt_s));
     outln!("transport   {}", chosen.transport);
     if let Some(expected) = chosen.expected_bps {
         outln!("expected    {}", words::rate(expected));
     }
-    for why in &chosen.why {
+    for why in chosen.why.iter().filter(|_| why) {
         outln!("why         {why}");
     }
 }
@@ -58,9 +61,10 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
     if let Some((files, bytes)) = files {
         outln!("would copy  {}, {}", words::count(files, "file", "files"), Size(bytes));
     }
-    print(&chosen, looked.rtt_s);
+    print(&chosen, looked.rtt_s, args.explain);
     if let (Some((_, bytes)), Some(expected)) = (files, chosen.expected_bps) {
-        outln!("takes about {}", words::seconds(bytes as f64 * 8.0 / expected.max(1.0)));
+        let seconds = bytes as f64 * 8.0 / expected.max(1.0) + START_RTTS * looked.rtt_s;
+        outln!("takes about {}", words::seconds(seconds));
     }
     Ok(())
 }
