@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::Seen;
 use fullpipe_path::Transport;
+use rand::RngExt;
 
 use crate::counters::Counters;
 use crate::end::{self, Met, Outcome, Role};
@@ -259,24 +260,32 @@ fn introduce(
         Role::Receive(to) => (false, to.has_past()),
     };
     let ours = join::hello().limits;
+    let port = rand::rng().random_range(join::WISHES);
     let choose = |rtt_s: f64, theirs: &Limits| {
         let (sender, receiver) = if sends { (&ours, theirs) } else { (theirs, &ours) };
         let transport = (order.choose)(rtt_s, sender, receiver)?;
-        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past })
+        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past, port })
     };
     // Most hosts allow what this one does, and the round-trip time is known where the connection is TCP's own.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let probably = known_s.map(|rtt_s| choose(rtt_s, &ours)).transpose()?;
+    // The streams set out while the far end still reads where to wait for them.
+    let knock = |connect: &Connect| match line.addresses[..] {
+        [address] => join::Early::knock(address, connect, sends),
+        _ => None,
+    };
+    let knocked = probably.as_ref().and_then(knock);
     let theirs = greet(order.endpoint, order.options, task, probably.clone(), session, line)?;
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
     let connect = choose(rtt_s, &theirs)?;
     (order.chosen)(rtt_s);
     session.send(&Message::Connect(Box::new(connect.clone())))?;
-    let Door { port, token, certificate, offer, udp } = match early {
-        Some(door) if probably.as_ref() == Some(&connect) => door,
-        _ => ready(session, line)?,
+    let (door, knocked) = match early {
+        Some(door) if probably.as_ref() == Some(&connect) => (door, knocked),
+        _ => (ready(session, line)?, None),
     };
+    let Door { port, token, certificate, offer, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (order.options.encrypt, certificate.is_empty()) {
         (true, false) => Guard::Client(secure::client(*blake3::hash(&certificate).as_bytes())?),
@@ -287,7 +296,7 @@ fn introduce(
         }
     };
     let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &transport, sends, &guard, &token)?;
+    let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let about = |law| About { law, rtt_ns, buffer: transport.buffer };
     let aside = order.options.sobas.map(|law| Aside::new(about(law), sobas::call(&token, to)));

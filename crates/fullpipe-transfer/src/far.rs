@@ -44,7 +44,8 @@ pub struct FarOptions {
     pub stall: Duration,
 }
 
-/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen.
+/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
+/// for one that has only looked.
 ///
 /// # Errors
 /// The transfer's; the client has been told.
@@ -54,7 +55,7 @@ pub fn serve(
     peer: String,
     options: &FarOptions,
     line: Option<OwnedFd>,
-) -> Result<Outcome, TransferError> {
+) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
     serve_session(&session, input, options, &|| Ok(()))
@@ -66,10 +67,11 @@ fn serve_session(
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-) -> Result<Outcome, TransferError> {
+) -> Result<Option<Outcome>, TransferError> {
     let served = prepare(session, &mut *input, options).and_then(|met| untimed().map(|()| met));
     match served {
-        Ok(met) => end::run(session, input, met, Arc::default(), &mut || {}),
+        Ok(None) => Ok(None),
+        Ok(Some(met)) => end::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
             let class = error.class() as u8;
@@ -79,7 +81,8 @@ fn serve_session(
     }
 }
 
-/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption.
+/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
+/// one that has only looked.
 ///
 /// # Errors
 /// The transfer's; the client has been told, if it could be.
@@ -88,7 +91,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-) -> Result<Outcome, TransferError> {
+) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
     socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
@@ -118,7 +121,11 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     proto::receive(input).map_err(|e| session.lost("being asked", e))
 }
 
-fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarOptions) -> Result<Met, TransferError> {
+fn prepare(
+    session: &Arc<Session>,
+    input: &mut (dyn Read + Send),
+    options: &FarOptions,
+) -> Result<Option<Met>, TransferError> {
     match hear(session, input)? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
@@ -137,8 +144,7 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
         Task::Push(target) => {
             Role::Receive(Box::new(place::destination(&options.realm, target, &|| session.is_gone())?))
         }
-        // The client goes when it has seen enough.
-        Task::Look => Role::Send(Vec::new()),
+        Task::Look => return looked_at(session, input).map(|()| None),
         Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
     let mut door = match setup.probably.take() {
@@ -168,7 +174,19 @@ fn prepare(session: &Arc<Session>, input: &mut (dyn Read + Send), options: &FarO
     }
     let about = |law| About { law, rtt_ns: connect.rtt_ns, buffer: transport.buffer };
     let aside = setup.options.sobas.map(|law| Aside::new(about(law), udp));
-    Ok(Met { role, offer, options: setup.options, streams, aside })
+    Ok(Some(Met { role, offer, options: setup.options, streams, aside }))
+}
+
+/// Answers one that has come to look, until it goes.
+fn looked_at(session: &Session, input: &mut (dyn Read + Send)) -> Result<(), TransferError> {
+    loop {
+        match proto::receive(input) {
+            Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(other) => return Err(session.unexpected(&other)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(session.lost("being looked at", error)),
+        }
+    }
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -220,7 +238,10 @@ impl Door {
             (Guard::None, Vec::new())
         };
         // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
-        let listener = fullpipe_net::socket::listen(options.listen, options.ports, transport, false)?;
+        let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
+        let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
+        let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
+        let listener = wished.map_or_else(|| listen(options.ports), Ok)?;
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
         let (udp, udp_port) = match setup.options.sobas {

@@ -4,13 +4,14 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullpipe_net::{NetError, sys};
 use fullpipe_path::Transport;
 
 use crate::error::{TransferError, system};
-use crate::proto::{Hello, Limits, MAGIC, PROTOCOL};
+use crate::proto::{Connect, Hello, Limits, MAGIC, PROTOCOL};
 use crate::secure::{Guard, Stream};
 use crate::session::{Session, thread};
 
@@ -60,6 +61,46 @@ pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAdd
     Ok(to)
 }
 
+/// Ports that a client may wish for: those that no service has by right (RFC 6335, section 6).
+pub(crate) const WISHES: std::ops::RangeInclusive<u16> = 49152..=65535;
+/// From this round-trip time on it is worth knocking before the far end has said where.
+const FAR: Duration = Duration::from_millis(20);
+/// What the far end is given to open a port, beside a part of the round-trip time.
+const OPENING: Duration = Duration::from_millis(5);
+
+/// Connections to a port that the far end was asked for, and may have opened: it says so a round trip later,
+/// in which they could be made. Where it has not, they are refused, or nobody answers, and they are forgotten.
+pub(crate) struct Early {
+    to: SocketAddr,
+    knocks: Vec<JoinHandle<Result<TcpStream, NetError>>>,
+}
+
+impl Early {
+    /// Knocks a little later; none where that is not worth it.
+    pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool) -> Option<Early> {
+        let rtt = Duration::from_nanos(connect.rtt_ns);
+        if connect.port == 0 || rtt < FAR {
+            return None;
+        }
+        let to = SocketAddr::new(address.ip(), connect.port);
+        let one = |_| {
+            let transport = connect.transport.clone();
+            let knock = move || {
+                std::thread::sleep(OPENING + rtt / 32);
+                fullpipe_net::socket::connect(to, &transport, sends, JOIN)
+            };
+            std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
+        };
+        let knocks: Option<Vec<_>> = (0..connect.transport.streams).map(one).collect();
+        Some(Early { to, knocks: knocks? })
+    }
+
+    /// Those that lead there.
+    fn leading(self, to: SocketAddr) -> Vec<JoinHandle<Result<TcpStream, NetError>>> {
+        if self.to == to { self.knocks } else { Vec::new() }
+    }
+}
+
 /// Connects all streams at once; one after the other would take n round trips and more.
 pub(crate) fn connect(
     session: &Session,
@@ -68,9 +109,13 @@ pub(crate) fn connect(
     sends: bool,
     guard: &Guard,
     token: &[u8; 32],
+    early: Option<Early>,
 ) -> Result<Vec<Stream>, TransferError> {
-    let one = |i: u16| -> Result<Stream, TransferError> {
-        let socket = fullpipe_net::socket::connect(to, transport, sends, JOIN).map_err(|e| match e {
+    type Knock = JoinHandle<Result<TcpStream, NetError>>;
+    let one = |i: u16, knock: Option<Knock>| -> Result<Stream, TransferError> {
+        let knocked = knock.and_then(|knock| knock.join().ok()).and_then(Result::ok);
+        let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, transport, sends, JOIN), Ok);
+        let socket = connected.map_err(|e| match e {
             NetError::Connect { source, .. } => TransferError::Unreachable(format!(
                 "cannot connect to {to} for the data: {source}; let its firewall pass the port, or name those that \
                  it passes with --data-ports"
@@ -89,10 +134,19 @@ pub(crate) fn connect(
         });
         shaken.map_err(|e| untrusted(session, e))
     };
+    let mut knocks = early.map_or_else(Vec::new, |early| early.leading(to)).into_iter();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..transport.streams).map(|i| scope.spawn(move || one(i))).collect();
+        let start = |i| {
+            let knock = knocks.next();
+            std::thread::Builder::new().spawn_scoped(scope, move || one(i, knock))
+        };
+        let threads: Vec<_> = (0..transport.streams).map(start).collect();
         let failed = || TransferError::Unreachable("a connecting thread failed".into());
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(failed()))).collect()
+        let streams = threads.into_iter().map(|thread| {
+            let thread = thread.map_err(system("starting a thread"))?;
+            thread.join().unwrap_or_else(|_| Err(failed()))
+        });
+        streams.collect()
     })
 }
 

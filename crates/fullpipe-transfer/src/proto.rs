@@ -16,7 +16,7 @@ use crate::sobas::{Law, Note, Seen};
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -280,6 +280,9 @@ pub struct Connect {
     pub rtt_ns: u64,
     /// Where the client receives: files must be offered before they are sent.
     pub offer: bool,
+    /// The port that the client would like the streams to go to, so that it need not wait to be told; zero
+    /// for any.
+    pub port: u16,
 }
 
 /// What of an offered file is to be sent.

@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Result {
             }
             server.with_other(Arc::new(move |socket, peer| {
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
-                done.map(|done| copied(peer, &done.summary, done.left_total, json, quiet))
+                done.map(|done| done.map_or((), |done| copied(peer, &done.summary, done.left_total, json, quiet)))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }

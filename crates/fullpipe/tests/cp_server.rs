@@ -167,3 +167,22 @@ fn into_the_testbed() {
     let (code, text) = error(&common::fullpipe_args(&["cp", "/no/such", &path]));
     assert_eq!(code, 2, "{text}");
 }
+
+/// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
+/// there: virtual time has no other that counts.
+#[test]
+fn a_small_file_takes_three_round_trips() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
+    fs::write(&source, "word").unwrap();
+    fs::create_dir(&to).unwrap();
+    for (flags, most) in [(&["--no-encrypt"][..], 3.2), (&[], 4.2)] {
+        let path = format!("lab:rtt=366ms,rate=10gbit:{}/", to.display());
+        let words = [&["cp", "--json"], flags, &[source.to_str().unwrap(), &path]].concat();
+        let done = common::fullpipe_args(&words);
+        let text = String::from_utf8(done.stdout).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let trips = last["seconds"].as_f64().unwrap() / 0.366;
+        assert!(trips < most, "{flags:?}: {trips} round trips");
+    }
+}

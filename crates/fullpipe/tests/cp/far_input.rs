@@ -53,7 +53,12 @@ fn message(rng: &mut StdRng) -> Message {
     match rng.random_range(0..12) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
-        2 => Message::Connect(Box::new(Connect { transport, rtt_ns: rng.random(), offer: rng.random() })),
+        2 => Message::Connect(Box::new(Connect {
+            transport,
+            rtt_ns: rng.random(),
+            offer: rng.random(),
+            port: rng.random(),
+        })),
         3 => Message::Offer(vec![]),
         4 => Message::Want(vec![proto::Want::All; rng.random_range(0..100)]),
         5 => Message::Folder { name, meta },
