@@ -312,7 +312,9 @@ impl Follow {
         if queue > self.target.max(self.burst() + VISIBLE_S)
             && let Some(seen) = self.seen(now, s)
         {
-            return self.reduce(now, s, seen, queue, Why::Queue);
+            // TCP may have begun only, and the queue be that of the trains: they know more of what is left.
+            let left = self.rate.filter(|_| self.shared).unwrap_or(0.0);
+            return self.reduce(now, s, seen.max(left), queue, Why::Queue);
         }
         let measured = s.windows.step(now, s.probes.base_ns(), &mut s.bytes)?;
         if measured.bps >= STARTED * self.rate? {

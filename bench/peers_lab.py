@@ -1,0 +1,132 @@
+"""rsync, GridFTP and rclone in the testbed beside `fullpipe cp`: 10 Gb/s, a queue of one BDP.
+
+Each as its user has it who has just installed it, with four streams where it can, on hosts whose kernel tunes
+windows up to 1 GB. Theirs go from memory to memory, ours from disk to disk. In virtual time the figures are
+exact whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common import FULLPIPE, verdict
+
+RATE = 10e9
+PAYLOAD = 8948 / 9014
+RTTS = (11.8, 91.6, 366.0)
+LARGEST = 2**31 - 1
+#: What serves at one end, and what copies at the other.
+PEERS: dict[str, tuple[list[str], list[str]]] = {
+    "rsync --whole-file, daemon": (
+        [
+            "sh",
+            "-c",
+            r"printf '[in]\npath=/space\nread only=false\nuid=0\ngid=0\nuse chroot=no\n' >/run/rsyncd.conf"
+            " && exec rsync --daemon --no-detach --config=/run/rsyncd.conf",
+        ],
+        ["rsync", "--whole-file", "/space/data", "rsync://b/in/"],
+    ),
+    "globus-url-copy -fast -p 4": (
+        [
+            "globus-gridftp-server",
+            *["-aa", "-anonymous-user", "root", "-allow-root", "-allow-disabled-login"],
+            *["-control-interface", "b", "-data-interface", "b", "-p", "2811"],
+        ],
+        ["globus-url-copy", "-fast", "-p", "4", "file:///space/data", "ftp://b:2811/space/data"],
+    ),
+    "rclone, WebDAV, 4 streams": (
+        ["rclone", "--config=", "serve", "webdav", "--addr=b:8080", "/space"],
+        [
+            *["rclone", "--config=", "copy", "--multi-thread-streams=4", "--webdav-url=http://b:8080"],
+            *[":webdav:data", "/space"],
+        ],
+    ),
+}
+
+
+def scenario(rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> str:
+    """A file at the end that sends, a server at b, a copy from a."""
+    source = "b" if ":webdav:data" in copy else "a"
+    fill = ["dd", "if=/dev/zero", "of=/space/data", "bs=1M", f"count={megabytes}", "status=none"]
+    programs = [(source, "0s", fill), ("b", "1s", serve), ("a", "5s", copy)]
+    text = [
+        f'path = {{ rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B" }}',
+        f'space = "{megabytes + 200}MB"',
+        f'memory = "{2 * megabytes + 4000}MB"',
+        "[sysctl]",
+        f'"net.ipv4.tcp_rmem" = "4096 131072 {LARGEST}"',
+        f'"net.ipv4.tcp_wmem" = "4096 65536 {LARGEST}"',
+    ]
+    for end, start, run in programs:
+        wait = json.dumps(run is not serve)
+        text += [
+            "[[program]]",
+            f'end = "{end}"',
+            f'start = "{start}"',
+            f"run = {json.dumps(run)}",
+            f"wait = {wait}",
+        ]
+    return "\n".join(text)
+
+
+def peer(folder: Path, rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> float:
+    """Seconds of the copy."""
+    file = folder / "scenario.toml"
+    file.write_text(scenario(rtt_ms, megabytes, serve, copy))
+    done = subprocess.run(
+        [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)], capture_output=True, text=True
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    ran = [line for line in lines if line.get("start_s") == 5]
+    if done.returncode or not ran:
+        said = [line.get("stderr", "") for line in lines if line.get("stderr")]
+        raise SystemExit(f"{' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}")
+    return float(ran[0]["end_s"]) - 5
+
+
+def ours(folder: Path, rtt_ms: float, megabytes: int) -> float:
+    """Seconds of `fullpipe cp`, as its user gives it."""
+    source, to = folder / "data", folder / "to"
+    with source.open("wb") as file:
+        file.truncate(0)
+        for _ in range(megabytes):
+            file.write(b"\x01" * (1 << 20))
+    to.mkdir(exist_ok=True)
+    path = f"lab:rtt={rtt_ms:g}ms,rate=10gbit,queue={int(RATE * rtt_ms / 8e3)}B:{to}/"
+    command = [FULLPIPE, "cp", "--json", "--no-encrypt", str(source), path]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    (to / "data").unlink()
+    return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+
+
+def main() -> int:
+    """Prints the table; 1 if ours is below any."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=2000, help="size of the file, MiB")
+    parser.add_argument("--rtt", type=float, action="append", help="this RTT in ms, and those given likewise")
+    args = parser.parse_args()
+    good = True
+    print("| RTT | | seconds | of capacity | |\n|---|---|---|---|---|", flush=True)
+
+    def row(rtt_ms: float, name: str, seconds: float, word: str) -> None:
+        share = args.megabytes * 2**20 * 8 / seconds / (RATE * PAYLOAD)
+        print(f"| {rtt_ms:g} ms | {name} | {seconds:.2f} | {share:.1%} | {word} |", flush=True)
+
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as base:
+        for rtt_ms in args.rtt or RTTS:
+            mine = ours(Path(base), rtt_ms, args.megabytes)
+            row(rtt_ms, "fullpipe cp", mine, "")
+            for name, (serve, copy) in PEERS.items():
+                theirs = peer(Path(base), rtt_ms, args.megabytes, serve, copy)
+                row(rtt_ms, name, theirs, verdict(mine <= theirs))
+                good &= mine <= theirs
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
