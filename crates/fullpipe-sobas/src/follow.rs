@@ -65,8 +65,10 @@ const MOST_TARGET_S: f64 = 1e-3;
 const LEAST_TARGET_S: f64 = 3e-4;
 /// Received above this part of it: started up.
 const STARTED: f64 = 0.95;
-/// TCP's largest burst per stream: `GSO_LEGACY_MAX_SIZE`, bytes.
-const BURST: f64 = 65_536.0;
+/// Most that a paced sender may hand to the line at once, bytes per stream: a quarter of a queue of 64 KB.
+pub const BURST: u32 = 16_384;
+/// What TCP does without being asked for less: `GSO_LEGACY_MAX_SIZE`, bytes.
+const TCP_BURST: f64 = 65_536.0;
 /// And in time (`tcp_tso_autosize`: `sk_pacing_shift` is 10), seconds.
 const BURST_S: f64 = 1e-3;
 
@@ -204,7 +206,7 @@ impl Follow {
             State::Hold if !s.config.pacing => rate / BELOW / 8.0 * t,
             _ if !s.config.pacing => rate / 8.0 * (t + self.target) + pulse,
             // Pacing limits; the window stops what would come if the path suddenly gave less.
-            _ => rate / BELOW / 8.0 * (t + HIGH * self.target) + pulse + BURST * f64::from(s.config.streams),
+            _ => rate / BELOW / 8.0 * (t + HIGH * self.target) + pulse + TCP_BURST * f64::from(s.config.streams),
         })
     }
 
@@ -280,13 +282,14 @@ impl Follow {
     }
 
     /// How long one of TCP's own bursts takes, seconds.
-    fn burst(&self) -> f64 {
-        self.capacity.map_or(0.0, |c| (BURST * 8.0 / c.max(1.0)).min(BURST_S))
+    fn burst(&self, s: &Senses) -> f64 {
+        let bytes = if s.config.pacing { f64::from(BURST) } else { TCP_BURST };
+        self.capacity.map_or(0.0, |c| (bytes * 8.0 / c.max(1.0)).min(BURST_S))
     }
 
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
-    fn high(&self) -> f64 {
-        (HIGH * self.target).max(self.burst() + VISIBLE_S)
+    fn high(&self, s: &Senses) -> f64 {
+        (HIGH * self.target).max(self.burst(s) + VISIBLE_S)
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
@@ -300,7 +303,7 @@ impl Follow {
     fn queue(&self, s: &Senses, now: u64, over: u64) -> Option<f64> {
         let standing = s.probes.standing_ns(now.saturating_sub(over))? as f64 * 1e-9;
         // TCP's own times are means over its bursts, each of which waits for itself.
-        let own = if s.config.trains { 0.0 } else { self.burst() / 2.0 };
+        let own = if s.config.trains { 0.0 } else { self.burst(s) / 2.0 };
         Some((standing - own).max(0.0))
     }
 
@@ -309,7 +312,7 @@ impl Follow {
             return Some(why);
         }
         let queue = self.queue(s, now, STANDING_START_NS)?;
-        if queue > self.target.max(self.burst() + VISIBLE_S)
+        if queue > self.target.max(self.burst(s) + VISIBLE_S)
             && let Some(seen) = self.seen(now, s)
         {
             // TCP may have begun only, and the queue be that of the trains: they know more of what is left.
@@ -327,7 +330,7 @@ impl Follow {
 
     fn hold(&mut self, now: u64, s: &Senses) -> Option<Why> {
         let queue = self.queue(s, now, STANDING_START_NS)?;
-        if queue <= self.high() {
+        if queue <= self.high(s) {
             return None;
         }
         let seen = self.seen(now, s)?;
@@ -351,7 +354,7 @@ impl Follow {
             return None;
         }
         let capacity = self.capacity.unwrap_or(rate).max(1.0);
-        if queue > self.high() {
+        if queue > self.high(s) {
             if self.stuck.drains >= STUCK && queue >= SHRUNK * self.stuck.queue {
                 return self.rebase(now, s);
             }

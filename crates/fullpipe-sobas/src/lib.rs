@@ -36,7 +36,7 @@ mod rate;
 mod trains;
 mod words;
 
-pub use follow::SMOOTH_BPS;
+pub use follow::{BURST, SMOOTH_BPS};
 pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
 pub use trains::{Dispersion, MOST_PACKETS, Train};
 pub use words::{Action, Config, Event, Mode, Observation, State, Why};
@@ -90,6 +90,12 @@ impl Senses {
     }
 
     /// Payload rate received over at least 50 ms and an RTT, bit/s.
+    /// The transfer's packets per second over the last round trip.
+    fn own_pps(&self, now: u64) -> f64 {
+        let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_EVERY_NS));
+        self.bytes.between(lately, now).unwrap_or(0.0) / (f64::from(self.config.mss) * 8.0)
+    }
+
     fn recent_bps(&self, now: u64) -> Option<f64> {
         self.bytes.between(now.saturating_sub(self.probes.base_ns().max(NOTED_NS)), now)
     }
@@ -150,8 +156,7 @@ impl Sobas {
             Observation::Probe { rtt_ns } => s.probes.back(self.now, rtt_ns.min(LONGEST_RTT_NS)),
             Observation::ProbeLost => s.probes.lost(),
             Observation::Train(train) => {
-                let lately = self.now.saturating_sub(s.probes.base_ns().max(PROBE_EVERY_NS));
-                let own = s.bytes.between(lately, self.now).unwrap_or(0.0) / (f64::from(s.config.mss) * 8.0);
+                let own = trains::DOUBLING * s.own_pps(self.now);
                 s.trains.add(&train, own);
             }
             Observation::Bytes(total) => s.bytes.add(at_ns, total),
@@ -205,6 +210,7 @@ impl Sobas {
             self.next_probe = now.saturating_add(PROBE_EVERY_NS);
         }
         let apart = self.senses.probes.base_ns() / trains::TRAINS as u64;
+        let own = self.senses.own_pps(now);
         if self.training() && now >= self.next_train {
             if let Some(packets) = self.senses.trains.next() {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
@@ -212,7 +218,7 @@ impl Sobas {
             self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
         } else if let Some(pps) = self.spread_pps()
             && now >= self.next_train
-            && let Some((packets, over_ns)) = self.senses.trains.next_spread(pps)
+            && let Some((packets, over_ns)) = self.senses.trains.next_spread(pps, own)
         {
             actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
             // They are half of what the path carries meanwhile.

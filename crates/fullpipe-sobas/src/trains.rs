@@ -18,6 +18,10 @@ pub const SPREAD_PACKETS: u16 = 64;
 const SPREAD_S: f64 = 4e-3;
 /// but no fewer than this.
 const LEAST_SPREAD: f64 = 16.0;
+/// Of a train beside the transfer's own packets so many may have to queue: a quarter of a queue of 64 KB.
+const QUEUED_PACKETS: f64 = 11.0;
+/// TCP that doubles its rate each RTT is so much faster at the end of one than in its mean: 2 ln 2.
+pub const DOUBLING: f64 = 1.386;
 /// Trains sent before giving up.
 pub const MOST_TRAINS: usize = 12;
 /// A gap below this part of the mean one is within a batch. Cross traffic alone stretches gaps by at most
@@ -104,13 +108,15 @@ impl Trains {
         self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS
     }
 
-    /// The next train at the rate of the path, if one is wanted: packets, and how long they take.
-    pub fn next_spread(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
+    /// The next train at the rate of the path, if one is wanted: packets, and how long they take. `own` packets per
+    /// second of the transfer come now, and twice as many once the train is on its way.
+    pub fn next_spread(&mut self, packets_per_second: f64, own: f64) -> Option<(u16, u64)> {
         if self.spread_asked >= TRAINS {
             return None;
         }
         self.spread_asked += 1;
-        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, f64::from(SPREAD_PACKETS)) as u16;
+        let most = (QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
+        let packets = (SPREAD_S * packets_per_second).min(most).max(LEAST_SPREAD) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
@@ -313,7 +319,7 @@ mod tests {
     fn trains_at_the_rate_of_the_path_show_others() {
         let mut trains = Trains::default();
         let capacity = 80_000.0;
-        while let Some((packets, over_ns)) = trains.next_spread(capacity) {
+        while let Some((packets, over_ns)) = trains.next_spread(capacity, 0.0) {
             // Others take 30,000 packets per second.
             let came = train(packets, 1e9 / (capacity * capacity / (capacity + 30_000.0)), 0);
             let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);

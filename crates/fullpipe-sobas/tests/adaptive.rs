@@ -177,8 +177,7 @@ fn a_longer_route_is_no_queue() {
     for (from, to) in [(20.0, 60.0), (60.0, 80.0)] {
         for cc in [Cc::Reno, Cc::Cubic] {
             for cross in [0.0, 0.4e9] {
-                let mut path = Path::new(0.97, from, 5e6).cross(Cross::Udp { bps: cross, from: 0.0, to: 1e9 });
-                path.burst = 32_768.0;
+                let path = Path::new(0.97, from, 5e6).cross(Cross::Udp { bps: cross, from: 0.0, to: 1e9 });
                 let mut s = Sim::new(path, cc, adaptive()).run(3.0);
                 s.path.rtt = to * 1e-3;
                 let s = s.run(7.0);

@@ -65,10 +65,10 @@ pub(crate) fn run(
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
-    let Met { role, options, offer, streams, aside } = met;
+    let Met { role, options, offer, mut streams, aside } = met;
     let stall = Duration::from_nanos(options.stall_ns);
     let sends = matches!(role, Role::Send(_));
-    sobas::start(session, aside, &streams, sends, &counters)?;
+    sobas::start(session, aside, &mut streams, sends, &counters)?;
     let ((summary, left, left_total), (trace, told)) = match role {
         Role::Send(places) => {
             let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;

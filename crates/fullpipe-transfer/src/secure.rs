@@ -1,11 +1,13 @@
 //! Who may talk to whom. The far end makes a certificate, the client pins it: over ssh it comes with the
 //! first words, for a standing server its fingerprint is part of the token. TLS 1.3 only (RFC 8446).
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 
+use nix::sys::socket::{MsgFlags, sendmsg};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -158,7 +160,7 @@ impl Guard {
     /// The connection's; `InvalidData` when the other end is not who it should be.
     pub fn wrap(&self, mut socket: TcpStream) -> io::Result<Stream> {
         let mut connection: Connection = match self {
-            Guard::None => return Ok(Stream::Plain(socket)),
+            Guard::None => return Ok(Stream::Plain(Socket::new(socket))),
             Guard::Client(config) => {
                 let name = ServerName::try_from("fullpipe").map_err(io::Error::other)?;
                 ClientConnection::new(config.clone(), name).map_err(io::Error::other)?.into()
@@ -168,6 +170,7 @@ impl Guard {
         while connection.is_handshaking() {
             connection.complete_io(&mut socket)?;
         }
+        let socket = Socket::new(socket);
         Ok(Stream::Tls(Box::new(Tls { connection, socket, raw: vec![0; RAW], unread: 0..0 })))
     }
 }
@@ -175,9 +178,58 @@ impl Guard {
 /// A connection, plain or encrypted.
 pub enum Stream {
     /// Plain.
-    Plain(TcpStream),
+    Plain(Socket),
     /// Encrypted.
     Tls(Box<Tls>),
+}
+
+/// A socket that may send in small parts.
+///
+/// TCP hands up to 64 KB at once to the line (`tcp_tso_autosize`), paced or not: more than a shallow queue holds.
+/// Data that ends a record (`MSG_EOR`) is never joined to what follows it (`tcp_skb_can_collapse_to`), so each part
+/// goes by itself, and waits for its own pacing.
+pub struct Socket {
+    tcp: TcpStream,
+    part: Option<usize>,
+}
+
+impl Socket {
+    fn new(tcp: TcpStream) -> Socket {
+        Socket { tcp, part: None }
+    }
+
+    /// The whole of it, where it may send as it likes.
+    pub fn whole(&self) -> Option<&TcpStream> {
+        self.part.is_none().then_some(&self.tcp)
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.tcp.read(to)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(from)])
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let Some(mut room) = self.part else { return self.tcp.write_vectored(from) };
+        let mut parts = Vec::with_capacity(from.len());
+        for slice in from {
+            let part = &slice[..slice.len().min(room)];
+            room -= part.len();
+            parts.push(IoSlice::new(part));
+        }
+        let flags = MsgFlags::MSG_EOR | MsgFlags::MSG_NOSIGNAL;
+        Ok(sendmsg::<()>(self.tcp.as_raw_fd(), &parts, &[], flags, None)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
 }
 
 /// Bytes that are taken from a socket at a time.
@@ -186,7 +238,7 @@ const RAW: usize = 128 << 10;
 /// An encrypted connection.
 pub struct Tls {
     connection: Connection,
-    socket: TcpStream,
+    socket: Socket,
     raw: Vec<u8>,
     /// Of `raw`, what rustls has not taken yet.
     unread: Range<usize>,
@@ -233,9 +285,18 @@ impl Stream {
     /// The socket.
     pub fn socket(&self) -> &TcpStream {
         match self {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => &stream.socket,
+            Stream::Plain(socket) => &socket.tcp,
+            Stream::Tls(stream) => &stream.socket.tcp,
         }
+    }
+
+    /// From now on TCP sends no more than so many bytes at once.
+    pub fn in_parts(&mut self, bytes: usize) {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => &mut stream.socket,
+        };
+        socket.part = Some(bytes.max(1));
     }
 
     /// Says that nothing more is written, as the protection wants it said.
@@ -256,10 +317,10 @@ impl Stream {
     /// The descriptor cannot be doubled.
     pub fn split(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
         match self {
-            Stream::Plain(socket) => Ok((Box::new(socket.try_clone()?), Box::new(socket))),
+            Stream::Plain(socket) => Ok((Box::new(socket.tcp.try_clone()?), Box::new(socket))),
             Stream::Tls(stream) => {
                 // The other end has said nothing yet that would be lost here: it waits to be asked.
-                let Tls { connection, socket: sock, .. } = *stream;
+                let Tls { connection, socket: Socket { tcp: sock, .. }, .. } = *stream;
                 let conn = Arc::new(Mutex::new(connection));
                 let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()? };
                 Ok((Box::new(reader), Box::new(TlsWriter { conn, sock })))

@@ -38,7 +38,7 @@ impl Follow {
             }
             State::Yield => {
                 let queue = self.queue(s, now, STANDING_NS).unwrap_or(0.0);
-                let own = queue > self.high() && now < self.judge + YIELD_ROUNDS * Self::round(s);
+                let own = queue > self.high(s) && now < self.judge + YIELD_ROUNDS * Self::round(s);
                 if now < self.judge || own {
                     // Those that were on their way, or that our own queue still drops.
                     s.probes.forget_losses();

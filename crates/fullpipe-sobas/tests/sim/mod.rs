@@ -65,7 +65,7 @@ impl Path {
             queue,
             cross: vec![],
             loss: 0.0,
-            burst: 65_536.0,
+            burst: f64::from(fullpipe_sobas::BURST),
             jitter: 2e-5,
             seed: 1,
         }

@@ -193,10 +193,11 @@ impl Sender {
                     timed(&self.counters.hash_ns, || hasher.update(piece));
                 }
                 let len = piece.len();
-                match (&*stream, file) {
+                let whole = if let Stream::Plain(socket) = &*stream { socket.whole() } else { None };
+                match (whole, file) {
                     // The page cache's own pages go out, without another copy. Should they change between
                     // these two reads, the digest tells.
-                    (Stream::Plain(socket), Some(file)) if good => {
+                    (Some(socket), Some(file)) if good => {
                         let sent = timed(&self.counters.net_ns, || send_range(socket, file, at, len));
                         let sent = sent.map_err(|e| self.session.lost("sending", e))?;
                         self.session.moved(sent as u64);

@@ -42,6 +42,9 @@ pub enum Law {
     Both,
 }
 
+/// What TCP sends at once, where it is paced, bytes: a quarter of the shallowest queue that is thought of.
+const PART: usize = fullpipe_sobas::BURST as usize;
+
 /// What the sending end has seen of its streams, all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Seen {
@@ -157,7 +160,7 @@ pub(crate) fn call(token: &[u8; 32], to: SocketAddr) -> Option<Udp> {
 pub(crate) fn start(
     session: &Arc<Session>,
     aside: Option<Aside>,
-    streams: &[Stream],
+    streams: &mut [Stream],
     sends: bool,
     counters: &Arc<Counters>,
 ) -> Result<(), TransferError> {
@@ -166,6 +169,12 @@ pub(crate) fn start(
     let sockets = Arc::new(sockets.map_err(system("doubling a descriptor"))?);
     let session = session.clone();
     if sends {
+        if matches!(aside.law, Law::Pacing | Law::Both) {
+            for stream in streams {
+                let (segment, _) = segment(stream.socket());
+                stream.in_parts(PART / segment.max(1) as usize * segment as usize);
+            }
+        }
         let answer = answer::Answer::new(&session, aside, sockets, counters.clone());
         thread("sobas", move || answer.run())
     } else {
