@@ -23,6 +23,8 @@ pub(super) struct Tcp {
     /// CUBIC's: when the window was last cut, and what it was before.
     pub epoch: f64,
     pub top: f64,
+    /// CUBIC's K, seconds: none after HyStart, which has cut nothing (`bictcp_update`).
+    pub k: f64,
     pub lost: f64,
     pub burst: f64,
     /// HyStart's: acknowledgments of this round, and the least delay among the first eight.
@@ -49,6 +51,7 @@ impl Tcp {
             round: 0.0,
             epoch: 0.0,
             top: 0.0,
+            k: 0.0,
             lost: 0.0,
             burst,
             acks_of_round: 0,
@@ -73,6 +76,7 @@ impl Tcp {
             self.recover = self.sent;
             let beta = if self.cc == Cc::Reno { 0.5 } else { 0.7 };
             self.top = self.cwnd;
+            self.k = (self.top / MSS * 0.3 / 0.4).cbrt();
             self.ssthresh = (self.cwnd * beta).max(2.0 * MSS);
             (self.cwnd, self.epoch) = (self.ssthresh, now);
             return;
@@ -86,7 +90,7 @@ impl Tcp {
             }
             if self.cc == Cc::Cubic && self.acks_of_round == 8 && self.least > rise {
                 self.ssthresh = self.cwnd;
-                (self.top, self.epoch) = (self.cwnd, now);
+                (self.top, self.epoch, self.k) = (self.cwnd, now, 0.0);
             } else if self.cwnd < 2.0 * most {
                 self.cwnd += ack.own;
             }
@@ -96,8 +100,7 @@ impl Tcp {
                 Cc::Reno => reno,
                 Cc::Cubic => {
                     let (top, w) = (self.top / MSS, self.cwnd / MSS);
-                    let k = (top * 0.3 / 0.4).cbrt();
-                    let aim = 0.4 * (now + rtt - self.epoch - k).powi(3) + top;
+                    let aim = 0.4 * (now + rtt - self.epoch - self.k).powi(3) + top;
                     (((aim - w) / w).min(0.5) * ack.own).max(reno * 0.53)
                 }
             };
