@@ -80,6 +80,7 @@ papers: kernel
 sobas: kernel
 	@$(MAKE) --no-print-directory python-test
 	@.venv/bin/python3 -m lab.sobas --write docs/sobas.md
+	@.venv/bin/python3 -m lab.sobas.clean
 
 clean:
 	rm -rf target .venv demo runs

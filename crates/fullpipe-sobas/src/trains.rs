@@ -133,9 +133,19 @@ impl Trains {
         if self.spread.len() * 2 < TRAINS {
             return None;
         }
-        // The transfer's own bursts meet some of them, others' traffic all.
-        let taken = |&(sent, came, own): &(f64, f64, f64)| (sent * (capacity / came - 1.0) - own).max(0.0);
-        let others = self.spread.iter().map(taken);
+        // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from
+        // nothing to twice what comes of the transfer. What others take is what all trains allow.
+        let taken = |&(sent, came, _): &(f64, f64, f64)| (sent * (capacity / came - 1.0)).max(0.0);
+        let (mut least, mut most) = (0.0f64, f64::INFINITY);
+        for train in &self.spread {
+            least = least.max(taken(train) - 2.0 * train.2);
+            most = most.min(taken(train));
+        }
+        if least <= most {
+            return Some((least + most) / 2.0);
+        }
+        // Others come in bursts too.
+        let others = self.spread.iter().map(|train| (taken(train) - train.2).max(0.0));
         Some(median(&mut others.collect::<Vec<_>>()))
     }
 

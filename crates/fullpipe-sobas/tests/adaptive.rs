@@ -187,7 +187,8 @@ fn a_longer_route_is_no_queue() {
                 assert!((rebased.rtt_ns as f64 * 1e-6 / to - 1.0).abs() < 0.01, "{what}: {}", rebased.rtt_ns);
                 let share = s.share(5.5, 7.0) / (1.0 - cross / 0.97e9);
                 // HyStart takes the longer route for a queue too, and CUBIC's window hardly grows in the seconds after.
-                assert!(share >= 0.87, "{what}: {share}");
+                let least = if cc == Cc::Cubic { 0.8 } else { 0.9 };
+                assert!(share >= least, "{what}: {share}");
             }
         }
     }

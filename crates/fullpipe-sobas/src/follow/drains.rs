@@ -12,6 +12,8 @@ const CORRECTS: f64 = 0.97;
 pub(super) const STUCK: u32 = 4;
 /// Below this part of what it was, a queue has shrunk.
 pub(super) const SHRUNK: f64 = 0.7;
+/// Part of what was seen before that is aimed at after each drain that has changed nothing.
+const SHY: f64 = 0.97;
 /// Rounds that a drain lasts at most, whatever the queue.
 const DRAIN_ROUNDS: u64 = 4;
 
@@ -51,7 +53,8 @@ impl Follow {
         }
         self.stuck.drains += 1;
         // What has come since is what the drains let through, not what the path has to give.
-        let seen = seen.max(self.stuck.seen);
+        // But it was a little much, if a drain that aimed at it has not helped.
+        let seen = seen.max(self.stuck.seen * SHY.powi(self.stuck.drains.saturating_sub(1) as i32));
         match self.capacity {
             // The trains were a little high, and what is left of it is no cross traffic.
             Some(capacity) if self.sure && seen >= CORRECTS * self.trained => self.capacity = Some(capacity.min(seen)),

@@ -1,0 +1,92 @@
+"""`python3 -m lab.sobas.clean [--rates 1gbit,...] [--rtts 10,...] [--queues 64KB,...] [--ccs reno,...]`.
+
+SOBAS on paths without cross traffic: how long one stream takes to start up, beside 1.5 times what doubling
+per round trip from ten segments would, and what part of the capacity it has from then on. 1,500-byte packets;
+the sizes are such that each transfer lasts some seconds beyond its start-up.
+"""
+
+import argparse
+import itertools
+import json
+import math
+import sys
+import tempfile
+from pathlib import Path
+
+from ..validate.tool import Line, ToolError, call
+from .run import MEMORY, source
+
+#: Payload of a packet, its bytes on the line, and TCP's first window.
+SEGMENT, FRAME, FIRST = 1448, 1514, 10
+RATES = {"1gbit": 1e9, "10gbit": 1e10}
+#: Seconds of sustained transfer beside twelve round trips.
+LASTS_S = 2.0
+FULL = 0.95
+
+
+def copy(rate: str, rtt_ms: float, queue: str, cc: str) -> tuple[int, list[Line], int]:
+    """Bytes, the receiver's samples, and the segments that were sent again."""
+    size = int(RATES[rate] / 8 * (LASTS_S + 12e-3 * rtt_ms)) // 1_000_000 * 1_000_000
+    file = source(size)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        record = Path(folder) / "record.ndjson"
+        path = f"lab:rtt={rtt_ms:g}ms,rate={rate},queue={queue},mtu=1500:{folder}/"
+        flags = ["--no-encrypt", "--buffer", "sobas", "--cc", cc, "--streams", "1", "--sample", "10ms"]
+        out = call("cp", "--json", *flags, "--record", str(record), str(file), path)
+        done = json.loads(out.splitlines()[-1])
+        with record.open() as lines:
+            all_lines = [json.loads(line) for line in lines]
+    file.unlink()
+    samples = [line for line in all_lines if line["kind"] == "sample" and line["end"] == "receiver"]
+    return size, samples, int(done["retransmits"])
+
+
+def started(samples: list[Line], rate_bps: float, rtt_s: float) -> tuple[float, float]:
+    """When a round trip (or 50 ms) first had 95% of the capacity, seconds; the part from then to the end."""
+    points = [(float(line["t"]), int(line["bytes"])) for line in samples]
+    over = max(rtt_s, 0.05)
+    ends = iter(points)
+    end = next(ends, None)
+    for begin in points:
+        while end is not None and end[0] < begin[0] + over:
+            end = next(ends, None)
+        if end is None:
+            break
+        if (end[1] - begin[1]) * 8 / (end[0] - begin[0]) >= FULL * rate_bps:
+            rest = next(point for point in reversed(points) if point[1] < points[-1][1])
+            return begin[0], (rest[1] - begin[1]) * 8 / (rest[0] - begin[0]) / rate_bps
+    return math.inf, 0.0
+
+
+def main() -> int:
+    """Prints the table; 1 if a row misses."""
+    parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.clean", description=__doc__)
+    parser.add_argument("--rates", default="1gbit,10gbit")
+    parser.add_argument("--rtts", default="10,50,183", help="milliseconds")
+    parser.add_argument("--queues", default="64KB,256KB,1MB")
+    parser.add_argument("--ccs", default="reno,cubic,htcp,scalable")
+    args = parser.parse_args()
+    good = True
+    print(
+        "| rate | RTT | queue | cc | started after | allowed | then of capacity | sent again | |", flush=True
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    lists = (args.rates.split(","), args.rtts.split(","), args.queues.split(","), args.ccs.split(","))
+    for rate, rtt, queue, cc in itertools.product(*lists):
+        capacity, rtt_s = RATES[rate] * SEGMENT / FRAME, float(rtt) / 1e3
+        _, samples, again = copy(rate, float(rtt), queue, cc)
+        begin, share = started(samples, capacity, rtt_s)
+        allowed = 1.5 * rtt_s * math.log2(max(capacity * rtt_s / 8 / SEGMENT / FIRST, 2))
+        ok = share >= FULL and begin <= allowed
+        good &= ok
+        figures = f"{begin:.2f} s | {allowed:.2f} s | {share:.1%} | {again}"
+        print(f"| {rate} | {rtt} ms | {queue} | {cc} | {figures} | {'yes' if ok else 'NO'} |", flush=True)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.code)
