@@ -172,7 +172,8 @@ pub(crate) fn start(
         if matches!(aside.law, Law::Pacing | Law::Both) {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
-                stream.in_parts(PART / segment.max(1) as usize * segment as usize);
+                // A segment at least: loopback's are larger.
+                stream.in_parts((PART / segment.max(1) as usize).max(1) * segment as usize);
             }
         }
         let answer = answer::Answer::new(&session, aside, sockets, counters.clone());
