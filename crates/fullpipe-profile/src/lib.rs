@@ -7,5 +7,5 @@ mod profile;
 mod select;
 
 pub use estimate::Estimate;
-pub use profile::{Conditions, Entry, Listed, Point, Profile, ProfileError, read};
+pub use profile::{Conditions, Entry, Listed, Point, Profile, ProfileError, read_text};
 pub use select::{Choice, Needed, Query, Selection, select};

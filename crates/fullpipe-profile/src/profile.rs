@@ -192,7 +192,7 @@ struct File<'a> {
 ///
 /// # Errors
 /// Unreadable, or no text.
-pub fn read(path: &Path) -> Result<String, ProfileError> {
+pub fn read_text(path: &Path) -> Result<String, ProfileError> {
     let text = std::fs::read(path).map_err(|source| ProfileError::Unreadable { path: path.to_owned(), source })?;
     String::from_utf8(text).map_err(|error| ProfileError::Malformed { path: path.to_owned(), why: error.to_string() })
 }

@@ -89,13 +89,13 @@ impl Senses {
         window.max((LEAST_SEGMENTS * self.segments()).min(largest)).min(largest)
     }
 
-    /// Payload rate received over at least 50 ms and an RTT, bit/s.
     /// The transfer's packets per second over the last round trip.
     fn own_pps(&self, now: u64) -> f64 {
         let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_EVERY_NS));
         self.bytes.between(lately, now).unwrap_or(0.0) / (f64::from(self.config.mss) * 8.0)
     }
 
+    /// Payload rate received over at least 50 ms and an RTT, bit/s.
     fn recent_bps(&self, now: u64) -> Option<f64> {
         self.bytes.between(now.saturating_sub(self.probes.base_ns().max(NOTED_NS)), now)
     }

@@ -105,6 +105,15 @@ pub struct TraceOfBoth {
     pub receiver: Seen,
 }
 
+/// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte; TLS
+/// takes one more, and so do streams that wait to be told where to go. ssh's own are not counted.
+#[must_use]
+pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
+    let tls = if options.encrypt { 1.0 } else { 0.0 };
+    let told = if rtt_s < join::FAR_S { 1.0 } else { 0.0 };
+    2.5 + tls + told
+}
+
 /// What a look at the far end tells.
 pub struct Looked {
     /// Round-trip time, seconds.
@@ -260,21 +269,22 @@ fn introduce(
         Role::Receive(to) => (false, to.has_past()),
     };
     let ours = join::hello().limits;
-    let port = rand::rng().random_range(join::WISHES);
+    // The round-trip time is known where the connection is TCP's own.
+    let known_s = line.socket.as_ref().and_then(tcp_round_trip);
+    let port = match (known_s, &line.addresses[..]) {
+        (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
+        _ => 0,
+    };
     let choose = |rtt_s: f64, theirs: &Limits| {
         let (sender, receiver) = if sends { (&ours, theirs) } else { (theirs, &ours) };
         let transport = (order.choose)(rtt_s, sender, receiver)?;
         Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past, port })
     };
-    // Most hosts allow what this one does, and the round-trip time is known where the connection is TCP's own.
-    let known_s = line.socket.as_ref().and_then(tcp_round_trip);
+    // Most hosts allow what this one does.
     let probably = known_s.map(|rtt_s| choose(rtt_s, &ours)).transpose()?;
     // The streams set out while the far end still reads where to wait for them.
-    let knock = |connect: &Connect| match line.addresses[..] {
-        [address] => join::Early::knock(address, connect, sends),
-        _ => None,
-    };
-    let knocked = probably.as_ref().and_then(knock);
+    let to = line.addresses.first();
+    let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
     let theirs = greet(order.endpoint, order.options, task, probably.clone(), session, line)?;
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;

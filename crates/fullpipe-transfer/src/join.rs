@@ -63,25 +63,28 @@ pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAdd
 
 /// Ports that a client may wish for: those that no service has by right (RFC 6335, section 6).
 pub(crate) const WISHES: std::ops::RangeInclusive<u16> = 49152..=65535;
-/// From this round-trip time on it is worth knocking before the far end has said where.
-const FAR: Duration = Duration::from_millis(20);
+/// From this round-trip time on it is worth knocking before the far end has said where, seconds.
+pub(crate) const FAR_S: f64 = 0.02;
 /// What the far end is given to open a port, beside a part of the round-trip time.
 const OPENING: Duration = Duration::from_millis(5);
+
+/// A connection that may come to be.
+type Knock = JoinHandle<Result<TcpStream, NetError>>;
 
 /// Connections to a port that the far end was asked for, and may have opened: it says so a round trip later,
 /// in which they could be made. Where it has not, they are refused, or nobody answers, and they are forgotten.
 pub(crate) struct Early {
     to: SocketAddr,
-    knocks: Vec<JoinHandle<Result<TcpStream, NetError>>>,
+    knocks: Vec<Knock>,
 }
 
 impl Early {
-    /// Knocks a little later; none where that is not worth it.
+    /// Knocks a little later, if a port is wished for.
     pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool) -> Option<Early> {
-        let rtt = Duration::from_nanos(connect.rtt_ns);
-        if connect.port == 0 || rtt < FAR {
+        if connect.port == 0 {
             return None;
         }
+        let rtt = Duration::from_nanos(connect.rtt_ns);
         let to = SocketAddr::new(address.ip(), connect.port);
         let one = |_| {
             let transport = connect.transport.clone();
@@ -96,7 +99,7 @@ impl Early {
     }
 
     /// Those that lead there.
-    fn leading(self, to: SocketAddr) -> Vec<JoinHandle<Result<TcpStream, NetError>>> {
+    fn leading(self, to: SocketAddr) -> Vec<Knock> {
         if self.to == to { self.knocks } else { Vec::new() }
     }
 }
@@ -111,7 +114,6 @@ pub(crate) fn connect(
     token: &[u8; 32],
     early: Option<Early>,
 ) -> Result<Vec<Stream>, TransferError> {
-    type Knock = JoinHandle<Result<TcpStream, NetError>>;
     let one = |i: u16, knock: Option<Knock>| -> Result<Stream, TransferError> {
         let knocked = knock.and_then(|knock| knock.join().ok()).and_then(Result::ok);
         let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, transport, sends, JOIN), Ok);

@@ -290,13 +290,14 @@ impl Stream {
         }
     }
 
-    /// From now on TCP sends no more than so many bytes at once.
-    pub fn in_parts(&mut self, bytes: usize) {
+    /// From now on TCP sends no more than so many bytes at once, in whole segments: at least one.
+    pub fn in_parts(&mut self, most: usize, segment: u32) {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(stream) => &mut stream.socket,
         };
-        socket.part = Some(bytes.max(1));
+        let segment = (segment as usize).max(1);
+        socket.part = Some((most / segment).max(1) * segment);
     }
 
     /// Says that nothing more is written, as the protection wants it said.

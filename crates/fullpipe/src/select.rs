@@ -87,7 +87,7 @@ pub fn run(args: Args) -> Result {
 /// It cannot be read.
 pub fn text_of(file: Option<&FilePath>) -> Result<(Cow<'static, str>, &FilePath)> {
     Ok(match file {
-        Some(file) => (Cow::Owned(fullpipe_profile::read(file)?), file),
+        Some(file) => (Cow::Owned(fullpipe_profile::read_text(file)?), file),
         None => (Cow::Borrowed(SHIPPED), FilePath::new("the shipped profile")),
     })
 }

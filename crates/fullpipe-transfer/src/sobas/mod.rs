@@ -172,8 +172,7 @@ pub(crate) fn start(
         if matches!(aside.law, Law::Pacing | Law::Both) {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
-                // A segment at least: loopback's are larger.
-                stream.in_parts((PART / segment.max(1) as usize).max(1) * segment as usize);
+                stream.in_parts(PART, segment);
             }
         }
         let answer = answer::Answer::new(&session, aside, sockets, counters.clone());

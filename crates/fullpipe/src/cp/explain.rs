@@ -13,9 +13,6 @@ use super::transport::Chosen;
 use crate::output::{errln, outln};
 use crate::{Result, words};
 
-/// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte.
-const START_RTTS: f64 = 2.5;
-
 /// How it will be sent, and why if that is wanted.
 pub fn print(chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", words::seconds(rtt_s));
@@ -63,7 +60,7 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
     }
     print(&chosen, looked.rtt_s, args.explain);
     if let (Some((_, bytes)), Some(expected)) = (files, chosen.expected_bps) {
-        let seconds = bytes as f64 * 8.0 / expected.max(1.0) + START_RTTS * looked.rtt_s;
+        let seconds = bytes as f64 * 8.0 / expected.max(1.0) + client::start_rtts(options, looked.rtt_s) * looked.rtt_s;
         outln!("takes about {}", words::seconds(seconds));
     }
     Ok(())
