@@ -19,14 +19,14 @@ from .run import MEMORY, source
 #: Payload of a packet, its bytes on the line, and TCP's first window.
 SEGMENT, FRAME, FIRST = 1448, 1514, 10
 RATES = {"1gbit": 1e9, "10gbit": 1e10}
-#: Seconds of sustained transfer beside twelve round trips.
+#: Seconds at the full rate, beside as much as four round trips carry: starting up takes half of that.
 LASTS_S = 2.0
 FULL = 0.95
 
 
 def size_of(rate: str, rtt_ms: float) -> int:
     """Bytes that last some seconds beyond the start-up."""
-    return int(RATES[rate] / 8 * (LASTS_S + 12e-3 * rtt_ms)) // 1_000_000 * 1_000_000
+    return int(RATES[rate] / 8 * (LASTS_S + 4e-3 * rtt_ms)) // 1_000_000 * 1_000_000
 
 
 def copy(rate: str, rtt_ms: float, queue: str, cc: str) -> tuple[list[Line], int]:

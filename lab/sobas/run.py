@@ -72,24 +72,10 @@ def percentile(values: Sequence[float], share: float) -> float:
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
-def transfer(
-    keys: Keys,
-    rate_bps: float,
-    cc: str,
-    way: Way,
-    size: int,
-    *,
-    seed: int = 1,
-) -> Done:
-    """Copies a file over a path."""
-    file = source(size)
-    serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", "1"]
-    copy += [*way.flags, "--", str(file), "fullpipe://10.0.2.1/space/"]
-    programs: list[Mapping[str, object]] = [
-        {"end": "b", "run": serve},
-        {"end": "a", "start": START, "run": copy},
-    ]
+def programs_over(
+    keys: Keys, programs: Sequence[Mapping[str, object]], size: int, seed: int = 1
+) -> list[Line]:
+    """What a scenario tells of programs over a path, with room for a copy and the sources at a's end."""
     # JSON's strings, numbers and booleans are TOML's.
     lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
     lines.append("[path]")
@@ -101,9 +87,36 @@ def transfer(
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as scene:
         scene.write("\n".join(lines))
         scene.flush()
-        found = [
-            json.loads(line) for line in call("lab", "run", scene.name, "--json", "--quiet").splitlines()
-        ]
+        found = call("lab", "run", scene.name, "--json", "--quiet")
+    return [json.loads(line) for line in found.splitlines()]
+
+
+#: The receiving end.
+SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
+TO = "fullpipe://10.0.2.1/space/"
+
+
+def sending(cc: str, way: Way) -> list[str]:
+    """The sending end's program and flags."""
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", "1"]
+    return [*copy, *way.flags]
+
+
+def transfer(
+    keys: Keys,
+    rate_bps: float,
+    cc: str,
+    way: Way,
+    size: int,
+    *,
+    seed: int = 1,
+) -> Done:
+    """Copies a file over a path."""
+    programs: list[Mapping[str, object]] = [
+        {"end": "b", "run": SERVE},
+        {"end": "a", "start": START, "run": [*sending(cc, way), "--", str(source(size)), TO]},
+    ]
+    found = programs_over(keys, programs, size, seed)
     said = [json.loads(line) for line in found[1]["stdout"].splitlines()]
     done = said[-1]
     queue = [line for line in found if line["kind"] == "queue"]

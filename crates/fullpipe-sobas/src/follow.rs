@@ -8,6 +8,8 @@
 //! - `Follow`: less than C' is to be had. A short queue is kept standing: while it stands, nothing is left
 //!   free. Once it has gone, a *pulse* of the same size is added to the rate. If the queue comes back, the
 //!   pulse has refilled it; if not, others have left and the rate grows by the pulse's.
+//! - `Start`, once more: losses have left TCP's window far below the rate, nothing more is lost and no queue
+//!   stands. TCP alone would make up half a segment per round trip.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
@@ -17,9 +19,11 @@
 mod drains;
 mod losses;
 mod pulses;
+mod restarts;
 
 use drains::{SHRUNK, STUCK, Stuck};
 use pulses::{DEEPER, FIRST_BUDGET, Pulse};
+use restarts::Restart;
 
 use crate::Senses;
 use crate::paper::{START_FACTOR, give_up_at};
@@ -65,6 +69,8 @@ const MOST_TARGET_S: f64 = 1e-3;
 const LEAST_TARGET_S: f64 = 3e-4;
 /// Received above this part of it: started up.
 const STARTED: f64 = 0.95;
+/// A rate of this part of the most that is ever tried is as good.
+const FILLED: f64 = 0.97;
 /// Most that a paced sender may hand to the line at once, bytes per stream: a quarter of a queue of 64 KB.
 pub const BURST: u32 = 16_384;
 /// What TCP does without being asked for less: `GSO_LEGACY_MAX_SIZE`, bytes.
@@ -118,6 +124,8 @@ pub(crate) struct Follow {
     start_losses: u32,
     /// Longest delay of the queue that was seen without loss, seconds.
     depth: f64,
+    /// TCP's slow start, once more.
+    pub restart: Restart,
 }
 
 impl Follow {
@@ -146,6 +154,7 @@ impl Follow {
             shared: false,
             start_losses: 0,
             depth: 0.0,
+            restart: Restart::default(),
         }
     }
 
@@ -237,7 +246,10 @@ impl Follow {
         {
             pulse.on = false;
         }
-        if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)) {
+        if s.retransmits > self.retransmits {
+            self.restart.lost(now);
+        }
+        if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)).or_else(|| self.start_again(now, s)) {
             return Some(why);
         }
         self.depth = self.depth.max(s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9);
@@ -320,9 +332,10 @@ impl Follow {
             return self.reduce(now, s, seen.max(left), queue, Why::Queue);
         }
         let measured = s.windows.step(now, s.probes.base_ns(), &mut s.bytes)?;
-        if measured.bps >= STARTED * self.rate? {
+        let rate = self.rate?;
+        if measured.bps >= STARTED * rate {
             self.judge = now + Self::round(s);
-            let state = if self.sure && !self.shared { State::Hold } else { State::Follow };
+            let state = if rate >= FILLED * self.cap() && !self.shared { State::Hold } else { State::Follow };
             return self.enter(state, Why::Flat);
         }
         None

@@ -12,13 +12,14 @@
 //! ```
 //! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       trains: true, mode: Mode::Adaptive };
+//! #                       restart: true, trains: true, mode: Mode::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));
 //! for action in sobas.tick(5_000_000) {
 //!     match action {
 //!         Action::Window(bytes) => { /* each stream's share: bytes / streams */ }
 //!         Action::Pacing(bps) => { /* SO_MAX_PACING_RATE, bytes per second, each stream's share */ }
+//!         Action::SlowStart => { /* the sender's TCP, from where it is */ }
 //!         Action::SendProbe | Action::SendTrain { .. } => { /* UDP, to the other end */ }
 //!         Action::Note(event) => { /* the record */ }
 //!     }
@@ -185,6 +186,12 @@ impl Sobas {
             Law::Follow(follow) => follow.step(now, &mut self.senses),
         };
         self.act(&mut actions);
+        // Once the pacing rate is in force.
+        if let Law::Follow(follow) = &mut self.law
+            && std::mem::take(&mut follow.restart.wanted)
+        {
+            actions.push(Action::SlowStart);
+        }
         if let Some(why) = why {
             actions.push(Action::Note(self.event(now, why)));
         }
@@ -216,9 +223,10 @@ impl Sobas {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
             }
             self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
-        } else if let Some(pps) = self.spread_pps()
+        } else if let Some((pps, asks)) = self.spread_pps()
             && now >= self.next_train
-            && let Some((packets, over_ns)) = self.senses.trains.next_spread(pps, own)
+            && let Some((packets, over_ns)) =
+                if asks { self.senses.trains.next_asking(pps) } else { self.senses.trains.next_spread(pps, own) }
         {
             actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
             // They are half of what the path carries meanwhile.
@@ -226,11 +234,19 @@ impl Sobas {
         }
     }
 
-    /// The rate for trains that look for others' traffic, packets per second, while such are wanted.
-    fn spread_pps(&self) -> Option<f64> {
+    /// The rate for trains that look for others' traffic, packets per second, while such are wanted; and whether they ask
+    /// for room beside the transfer.
+    fn spread_pps(&self) -> Option<(f64, bool)> {
         let Law::Follow(follow) = &self.law else { return None };
-        let wanted = self.senses.config.trains && self.senses.trains.spreading() && follow.state == State::Start;
-        wanted.then(|| follow.trained_pps(&self.senses)).flatten()
+        if !self.senses.config.trains || !self.senses.trains.spreading() {
+            return None;
+        }
+        let packet = f64::from(self.senses.config.mss) * 8.0;
+        match follow.restart.asks_bps() {
+            Some(bps) => Some((bps / packet, true)),
+            None if follow.state == State::Start => follow.trained_pps(&self.senses).map(|pps| (pps, false)),
+            None => None,
+        }
     }
 
     /// Actuators, where they are on and have moved.

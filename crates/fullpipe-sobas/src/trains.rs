@@ -14,6 +14,11 @@ pub const MOST_PACKETS: u16 = 1024;
 /// Packets of a train at the rate of the path: beside others who take half of it, half of them queue, 48 KB of
 /// 1,500-byte packets.
 pub const SPREAD_PACKETS: u16 = 64;
+/// Packets of a train that asks whether so much more fits beside the transfer. Where half of the capacity is asked for
+/// and nothing of it is free, all of them queue: 48 KB.
+const ASKING_PACKETS: f64 = 32.0;
+/// Slower by this factor than it was sent, such a train did not fit: the transfer's own bursts make less.
+const DID_NOT_FIT: f64 = 1.08;
 /// On slow paths fewer, that they take no longer than this, seconds,
 const SPREAD_S: f64 = 4e-3;
 /// but no fewer than this.
@@ -130,6 +135,37 @@ impl Trains {
     /// Whether trains at the rate of the path have still to be sent.
     pub fn spreading(&self) -> bool {
         self.spread_asked < TRAINS
+    }
+
+    /// From now on trains ask whether there is room beside the transfer.
+    pub fn ask(&mut self) {
+        self.spread.clear();
+        self.spread_asked = 0;
+    }
+
+    /// The next of those, if one is wanted, at so many packets per second: packets, and how long they take.
+    pub fn next_asking(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
+        if self.spread_asked >= TRAINS {
+            return None;
+        }
+        self.spread_asked += 1;
+        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, ASKING_PACKETS) as u16;
+        Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
+    }
+
+    /// What they say: packets per second that others leave of the capacity, all that was asked for and more if they came
+    /// as they were sent. `own`: the transfer's. None where most are missing.
+    pub fn left(&self, capacity: f64, own: f64) -> Option<f64> {
+        if self.spread.len() * 2 < TRAINS {
+            return None;
+        }
+        let mut slower: Vec<f64> = self.spread.iter().map(|train| train.0 / train.1).collect();
+        if median(&mut slower) <= DID_NOT_FIT {
+            return Some(capacity);
+        }
+        // As in `others`, with the transfer among them.
+        let mut taken: Vec<f64> = self.spread.iter().map(|train| train.0 * (capacity / train.1 - 1.0)).collect();
+        Some((capacity - (median(&mut taken) - own).max(0.0)).max(0.0))
     }
 
     /// What others take of a path of so many packets per second, once enough trains have been sent at its rate.

@@ -32,6 +32,8 @@ pub struct Config {
     pub window: bool,
     /// Whether the sender's pacing rate may be set. The paper's law never does.
     pub pacing: bool,
+    /// Whether the sender's TCP may be told to begin slow start once more. Beneath a pacing rate only.
+    pub restart: bool,
     /// Whether UDP passes, so that packet trains can be sent.
     pub trains: bool,
     /// Which law decides.
@@ -71,6 +73,9 @@ pub enum Action {
     /// likes. TCP's own pacing counts payload (`tcp_update_skb_after_send`), and since Linux 4.20 the fq
     /// qdisc keeps to the instants that TCP has computed so.
     Pacing(Option<u64>),
+    /// The sender's TCP is to begin slow start once more, all streams: losses have left its windows far below the
+    /// pacing rate, and congestion avoidance would take minutes to come back.
+    SlowStart,
     /// Send one probe of [`PROBE_BYTES`](crate::PROBE_BYTES).
     SendProbe,
     /// Send, from the data's sender to its receiver, a train of so many packets back to back.
@@ -146,6 +151,8 @@ pub enum Why {
     Congested,
     /// Probes are no longer lost.
     Clean,
+    /// No more is lost, no queue stands, and yet far less arrives than would be free: slow start begins once more.
+    Restart,
     /// The queue does not shrink whatever is sent: the path's own delay has changed.
     Rebased,
     /// The pacing rate has been the capacity for a while: nothing limits but the path.
@@ -169,6 +176,7 @@ impl fmt::Display for Why {
             Why::Loss => "segments were lost",
             Why::Congested => "probes are lost",
             Why::Clean => "probes are no longer lost",
+            Why::Restart => "TCP has not come back from its losses: it starts up again",
             Why::Rebased => "the path's own delay has changed",
             Why::Capacity => "the capacity is reached again",
         })

@@ -88,6 +88,43 @@ fn cross_traffic_is_followed() {
 }
 
 #[test]
+fn what_losses_took_comes_back() {
+    // Shallow queues, which a start of others in mid-transfer overflows.
+    for (gbps, rtt) in [(0.97, 20.0), (1.0, 60.0), (10.0, 50.0)] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            let mut path = Path::new(gbps, rtt, 0.0);
+            path.queue = (0.2 * path.bdp()).max(300e3);
+            let bar = 20.0 * path.rtt + 2.0;
+            let (come, gone) = (4.0, 4.0 + bar + 1.0);
+            let path = path.cross(Cross::Udp { bps: 0.41e9 * gbps, from: come, to: gone });
+            let of = |restart| {
+                let c = Config { restart, ..config(Mode::Adaptive) };
+                Sim::new(path.clone(), cc, Some(c)).run(gone + bar + 1.0)
+            };
+            let (with, without) = (of(true), of(false));
+            let what = format!("{gbps} Gb/s, {rtt} ms, {cc:?}");
+            assert!(with.dropped(come, gone) > 0.0, "{what}: nothing to come back from");
+            let shares = [&with, &without].map(|s| (s.share(come + bar, gone) / 0.59, s.share(gone + bar, s.now)));
+            assert!(shares[0].0 >= 0.94 && shares[0].1 >= 0.95, "{what}: {shares:?}");
+            assert!(with.events.iter().any(|e| e.why == Why::Restart), "{what}");
+            assert!(without.events.iter().all(|e| e.why != Why::Restart), "{what}");
+            // What comes after the others is no new loss.
+            assert_eq!(with.dropped(gone, with.now), 0.0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_sender_with_nothing_to_send_is_asked_ever_less() {
+    let mut s = Sim::new(Path::new(1.0, 20.0, 1e6), Cc::Reno, adaptive());
+    s.limit = Some(0.3e9);
+    let s = s.run(40.0);
+    let asked = s.events.iter().filter(|e| e.why == Why::Restart).count();
+    assert!((1..=8).contains(&asked), "{asked}");
+    assert_eq!(s.dropped(0.0, 40.0), 0.0);
+}
+
+#[test]
 fn a_change_is_in_the_record() {
     let mut path = Path::new(0.97, 20.0, 0.0).cross(Cross::Udp { bps: 0.4e9, from: 2.0, to: 5.0 });
     path.queue = 2.0 * path.bdp();

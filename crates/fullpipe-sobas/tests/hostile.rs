@@ -33,6 +33,7 @@ fn one(seed: u64) {
         largest: any(random, 1 << 32),
         window: random.random(),
         pacing: random.random(),
+        restart: random.random(),
         trains: random.random(),
         mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
     };
@@ -61,7 +62,7 @@ fn one(seed: u64) {
                 Action::Window(bytes) => assert!(bytes >= 1 && bytes <= config.largest.max(1), "{seed}: {bytes}"),
                 Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
                 Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
-                Action::SendProbe | Action::Note(_) => {}
+                Action::SlowStart | Action::SendProbe | Action::Note(_) => {}
             }
         }
         let _ = sobas.next_wake();
@@ -84,6 +85,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         largest: 1 << 30,
         window: true,
         pacing: true,
+        restart: true,
         trains: true,
         mode: Mode::Adaptive,
     };

@@ -16,7 +16,7 @@ use crate::sobas::{Law, Note, Seen};
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -148,6 +148,8 @@ pub enum Message {
         /// None: as fast as it likes.
         bps: Option<u64>,
     },
+    /// Receiver: slow start is to begin once more, in all streams.
+    SlowStart,
     /// Sender: what its streams say, where no probe asks for it.
     Seen(Seen),
     /// Receiver: what its controller has decided.

@@ -243,7 +243,9 @@ impl Session {
                         again,
                         class: error::class(class),
                     }),
-                    Ok(message @ (Message::Pace { .. } | Message::Seen(_) | Message::Sized(_))) => {
+                    Ok(
+                        message @ (Message::Pace { .. } | Message::SlowStart | Message::Seen(_) | Message::Sized(_)),
+                    ) => {
                         if let Some(take) = &*lock(&session.aside) {
                             take(message);
                         }

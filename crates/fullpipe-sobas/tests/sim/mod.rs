@@ -111,6 +111,7 @@ pub fn config(mode: Mode) -> Config {
         largest: 1 << 32,
         window: true,
         pacing: true,
+        restart: true,
         trains: true,
         mode,
     }
@@ -140,6 +141,7 @@ enum Later {
     Probe { sent: f64 },
     Train { packets: u16, over_ns: u64 },
     Pacing(Option<u64>),
+    SlowStart,
     Seen(Observation),
 }
 
@@ -167,6 +169,10 @@ pub struct Sim {
     /// Whether probes and trains get through; else what the sender tells of its TCP stands in for probes.
     udp: bool,
     full: bool,
+    /// What the transfer sent over the last 10 ms or so, bit/s.
+    own: f64,
+    /// What the sender's disk gives, bit/s.
+    pub limit: Option<f64>,
     random: Pcg64Mcg,
 }
 
@@ -196,6 +202,8 @@ impl Sim {
             told: 0.0,
             udp: config.is_none_or(|c| c.trains),
             full: false,
+            own: 0.0,
+            limit: None,
             random,
         }
     }
@@ -215,7 +223,9 @@ impl Sim {
             let Some(ack) = self.acks.pop_front() else { break };
             self.tcp.ack(now, self.path.rtt + ack.queued, ack);
         }
-        let mut arriving = Parcel { own: self.tcp.send(self.path.rtt), entered: now, ..Parcel::default() };
+        let there = self.limit.map_or(f64::INFINITY, |bps| bps / 8.0 * now);
+        let mut arriving = Parcel { own: self.tcp.send(self.path.rtt, there), entered: now, ..Parcel::default() };
+        self.own += (arriving.own * 8.0 / STEP - self.own) * STEP / 0.01;
         for other in &mut self.others {
             other.send(now, &mut arriving, &mut self.random);
         }
@@ -293,6 +303,7 @@ impl Sim {
         for later in due {
             match later {
                 Later::Pacing(bps) => self.tcp.pacing = bps.map(|b| b as f64),
+                Later::SlowStart => self.tcp.ssthresh = f64::INFINITY,
                 Later::Seen(observation) => sobas.observe(ns, observation),
                 Later::Probe { sent } => self.echo(now, half, sent),
                 Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
@@ -313,6 +324,7 @@ impl Sim {
                 match action {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
+                    Action::SlowStart => self.later.push((now + half, Later::SlowStart)),
                     Action::SendProbe if !self.udp => {}
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
                     Action::SendTrain { packets, over_ns, .. } => {
@@ -339,7 +351,9 @@ impl Sim {
         let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
         let line = (self.path.bps * LINE).min(asked);
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
-        let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + others / line));
+        // What the transfer itself sends meanwhile is among what a train meets, if the train is at its pace.
+        let beside = others + if over_ns > 0 { self.own } else { 0.0 };
+        let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + beside / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
         let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / LINE)) as usize;
         let count = usize::from(packets).min(room);

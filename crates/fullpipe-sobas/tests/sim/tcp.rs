@@ -107,8 +107,9 @@ impl Tcp {
         }
     }
 
-    pub fn send(&mut self, rtt: f64) -> f64 {
-        let room = (self.cwnd - (self.sent - self.gone)).min(self.edge - self.sent).max(0.0);
+    /// Of so many bytes that there are to send by now.
+    pub fn send(&mut self, rtt: f64, there: f64) -> f64 {
+        let room = (self.cwnd - (self.sent - self.gone)).min(self.edge.min(there) - self.sent).max(0.0);
         let Some(most) = self.pacing else {
             self.sent += room;
             return room;

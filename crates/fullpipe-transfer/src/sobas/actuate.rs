@@ -1,4 +1,4 @@
-//! What the controller moves: the receiver's window and the sender's pacing rate.
+//! What the controller moves: the receiver's window, the sender's pacing rate, and its slow start.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -45,6 +45,20 @@ pub(super) fn pace(sockets: &[TcpStream], bps: Option<u64>) {
     let each = bps.map_or(u64::MAX, |bps| (bps / 8 / sockets.len().max(1) as u64).max(1));
     for socket in sockets {
         let _ = sys::set_max_pacing_rate(socket.as_fd(), each);
+    }
+}
+
+/// Lets a stream's slow start begin once more, from the window that it has. Linux has no call for that, but BBR forgets
+/// the threshold where slow start ends when it takes a connection over (`bbr_init` in `tcp_bbr.c`), and hands the
+/// connection back as it is. Where BBR is not to be had, or is what the stream uses, nothing changes.
+pub(super) fn slow_start(socket: &TcpStream) {
+    const BBR: &[u8] = b"bbr";
+    let socket = socket2::SockRef::from(socket);
+    let Ok(name) = socket.tcp_congestion() else { return };
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    if name != BBR && socket.set_tcp_congestion(BBR).is_ok() {
+        // It was in use, so it is there.
+        let _ = socket.set_tcp_congestion(name);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Answer {
 
 impl Answer {
     pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
-        let paced = matches!(aside.law, Law::Pacing | Law::Both);
+        let (paced, restarts) = (aside.law.paces(), aside.law == Law::All);
         if paced {
             // From the first byte on.
             actuate::pace(&sockets, Some(SMOOTH_BPS));
@@ -45,6 +45,7 @@ impl Answer {
         let all = sockets.clone();
         session.aside(move |message| match message {
             Message::Pace { bps } if paced => actuate::pace(&all, bps),
+            Message::SlowStart if restarts => all.iter().for_each(actuate::slow_start),
             Message::Sized(note) => keep(&counters, note),
             _ => {}
         });
@@ -160,7 +161,7 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let aside = Aside { law: Law::Both, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto };
+            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
             let mut answer = Answer::new(&session, aside, sockets, Arc::default());
             bytes[0] = kind;

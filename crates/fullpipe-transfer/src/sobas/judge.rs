@@ -165,7 +165,8 @@ impl Judge {
             streams: u16::try_from(self.sockets.len()).unwrap_or(u16::MAX),
             largest,
             window: law != Law::Pacing,
-            pacing: matches!(law, Law::Pacing | Law::Both),
+            pacing: law.paces(),
+            restart: law == Law::All,
             trains: met.is_some(),
             mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
         };
@@ -301,6 +302,9 @@ impl Judge {
             Action::Pacing(bps) => {
                 // Should the connection have ended, others say so.
                 let _ = self.session.send(&Message::Pace { bps });
+            }
+            Action::SlowStart => {
+                let _ = self.session.send(&Message::SlowStart);
             }
             Action::SendProbe => {
                 if self.aside.udp.is_some() {

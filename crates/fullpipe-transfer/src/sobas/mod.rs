@@ -40,6 +40,15 @@ pub enum Law {
     Pacing,
     /// Adaptive, both.
     Both,
+    /// Adaptive, both, and slow start once more where losses have left TCP far below the pacing rate.
+    All,
+}
+
+impl Law {
+    /// Whether the sender is paced.
+    fn paces(self) -> bool {
+        matches!(self, Law::Pacing | Law::Both | Law::All)
+    }
 }
 
 /// What TCP sends at once, where it is paced, bytes: a quarter of the shallowest queue that is thought of.
@@ -169,7 +178,7 @@ pub(crate) fn start(
     let sockets = Arc::new(sockets.map_err(system("doubling a descriptor"))?);
     let session = session.clone();
     if sends {
-        if matches!(aside.law, Law::Pacing | Law::Both) {
+        if aside.law.paces() {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
                 stream.in_parts(PART, segment);

@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE|auto|sobas")]
     buffer: Option<Sizing>,
     /// With --buffer sobas: the paper's law, or which means may be used
-    #[arg(long, hide = true, value_name = "both|window|pacing|paper", default_value = "both", value_parser = law)]
+    #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
     sobas: Law,
     /// Pacing rate of all streams together
     #[arg(long, value_name = "RATE")]
@@ -69,12 +69,12 @@ impl std::fmt::Display for Sizing {
     }
 }
 
-const LAWS: [(&str, Law); 4] =
-    [("both", Law::Both), ("window", Law::Window), ("pacing", Law::Pacing), ("paper", Law::Paper)];
+const LAWS: [(&str, Law); 5] =
+    [("all", Law::All), ("both", Law::Both), ("window", Law::Window), ("pacing", Law::Pacing), ("paper", Law::Paper)];
 
 fn law(text: &str) -> std::result::Result<Law, String> {
     let found = LAWS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, law)| *law).ok_or_else(|| "give both, window, pacing or paper".into())
+    found.map(|(_, law)| *law).ok_or_else(|| "give all, both, window, pacing or paper".into())
 }
 
 /// What was chosen, and why.
