@@ -168,6 +168,28 @@ fn into_the_testbed() {
     assert_eq!(code, 2, "{text}");
 }
 
+/// Others' bursts hit the start on a shallow queue; Reno alone would grow by a segment per round trip.
+#[test]
+fn slow_start_begins_again_after_losses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
+    write(&source, 60_000_000);
+    fs::create_dir(&to).unwrap();
+    let path = format!("lab:rtt=20ms,rate=970mbit,queue=100KB,mtu=1500,cross=tcp:19x64KB:{}/", to.display());
+    let run = |law: &str| {
+        let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1", "--buffer", "sobas", "--sobas", law];
+        let done = common::fullpipe_args(&[&flags[..], &[source.to_str().unwrap(), &path]].concat());
+        let text = String::from_utf8(done.stdout).unwrap();
+        fs::remove_file(to.join("file")).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let restarts = lines.iter().filter(|line| line["why"] == "restart").count();
+        (restarts, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
+    };
+    let (with, without) = (run("all"), run("both"));
+    assert!(with.0 > 0 && without.0 == 0, "{with:?}, {without:?}");
+    assert!(with.1 > 1.2 * without.1, "{with:?}, {without:?}");
+}
+
 /// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
 /// there: virtual time has no other that counts.
 #[test]

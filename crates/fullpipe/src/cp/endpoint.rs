@@ -51,14 +51,16 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
         return Ok(Place::Server(host.name, host.port, path));
     }
     if text.starts_with("lab:") {
-        let at = bytes[4..].iter().position(|b| *b == b':').map(|at| at + 4);
-        let Some(at) = at else {
+        // The keys' own values may have colons (cross=udp:400mbit): the folder begins at the first that leaves a path.
+        let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
+        let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
+        let Some(first) = paths.next() else {
             return Err(usage(format!("{text}: name the folder too, such as {text}:/tmp/")));
         };
-        let spec = String::from_utf8_lossy(&bytes[..at]).into_owned();
-        return match spec.parse()? {
+        let (at, path) = if first.1.is_ok() { first } else { paths.find(|(_, path)| path.is_ok()).unwrap_or(first) };
+        return match path? {
             Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
-            Path::Host(_) => Err(usage(format!("{spec} is no emulated path"))),
+            Path::Host(_) => Err(usage(format!("{text} is no emulated path"))),
         };
     }
     // An address of IPv6 has colons of its own, and stands in brackets.
@@ -182,7 +184,11 @@ mod tests {
             Some(Place::Server("h".into(), fullpipe_path::path::DEFAULT_PORT, b"/".to_vec()))
         );
         assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
-        for bad in ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "fullpipe://h:99999/x"] {
+        let crossed = parse("lab:rtt=1ms,rate=1gbit,cross=tcp:4x64KB:/out:1/");
+        assert!(matches!(&crossed, Ok(Place::Lab(lab, p)) if p == b"/out:1/" && lab.cross.is_some()));
+        for bad in
+            ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "lab:rtt=1ms,cross=udp:/x", "fullpipe://h:99999/x"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -13,7 +13,7 @@ fn what_the_controller_decides_is_told() {
     let host = Host::start();
     let (file, copy) = (host.file("data"), host.file("copy"));
     write(&file, bytes(SIZE, 1));
-    for law in ["both", "paper"] {
+    for law in ["all", "paper"] {
         let ways: [(std::ffi::OsString, _); 2] =
             [(file.clone().into(), host.far("copy")), (host.far("data"), copy.clone().into())];
         for (from, to) in ways {
