@@ -62,7 +62,9 @@ def main() -> int:
     print("| RTT | queue | cc | alone | beside others | alone again | sent again | |", flush=True)
     print("|---|---|---|---|---|---|---|---|")
     payload = SEGMENT / FRAME
-    for rtt, queue, cc in itertools.product(args.rtts.split(","), args.queues.split(","), args.ccs.split(",")):
+    for rtt, queue, cc in itertools.product(
+        args.rtts.split(","), args.queues.split(","), args.ccs.split(",")
+    ):
         points, again = samples(float(rtt), queue, cc)
         settled = 20e-3 * float(rtt) + 2
         # A record's time begins some round trips after the scenario's.
