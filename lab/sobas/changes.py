@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from ..validate.tool import Line, ToolError
+from ..validate.tool import Keys, Line, ToolError
 from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
 
 #: Payload of a packet, what UDP has in one, and its bytes on the line.
@@ -37,7 +37,7 @@ def samples(rtt_ms: float, queue: str, cc: str) -> tuple[list[tuple[float, int]]
         {"end": "a", "start": START, "run": ["sh", "-c", f"{shlex.join(copy)} && cat {record}"]},
         {"end": "a", "start": f"{FROM_S:g}s", "run": others},
     ]
-    keys = {"rtt": f"{rtt_ms:g}ms", "rate": f"{RATE_BPS:.0f}bit", "queue": queue, "mtu": 1500}
+    keys: Keys = {"rtt": f"{rtt_ms:g}ms", "rate": f"{RATE_BPS:.0f}bit", "queue": queue, "mtu": 1500}
     found = programs_over(keys, programs, size)
     said: list[Line] = [json.loads(line) for line in found[2]["stdout"].splitlines()]
     again = next(int(line["retransmits"]) for line in said if line["kind"] == "done")

@@ -3,9 +3,9 @@
 What the paper says of its paths is their capacity, RTT and what was available; 'live' traffic is emulated
 as an unresponsive flow that leaves as much. Rates of the testbed count Ethernet frames.
 
-It does not say how long the bottlenecks' queues were. `Paper.queue` is the one with which Reno and the largest
-buffer have here, over as many bytes, what the paper measured for them, as near as steps of a quarter come to it.
-NYU's two are one path, at two times: the queue is that of the later.
+It does not say how long the bottlenecks' queues were. `Paper.queue` is the one with which Reno and the
+largest buffer have here, over as many bytes, what the paper measured for them, as near as steps of a quarter
+come to it. NYU's two are one path, at two times: the queue is that of the later.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Paper:
     queue: str
 
     def size(self, queue: str) -> int:
-        """Bytes to send: with its own queue as many as the paper, 1 GB on the first five and 200 MB on the others."""
+        """Bytes to send: with its own queue as many as the paper, 1 GB on the first five, 200 MB on the others."""
         if queue == OWN:
             return (1000 if self.mbps > 100 else 200) * 1_000_000
         return self.megabytes * 1_000_000
