@@ -32,7 +32,7 @@ class Paper:
     queue: str
 
     def size(self, queue: str) -> int:
-        """Bytes to send: with its own queue as many as the paper, 1 GB on the first five, 200 MB on the others."""
+        """Bytes to send: with its own queue the paper's, 1 GB on the first five and 200 MB on the others."""
         if queue == OWN:
             return (1000 if self.mbps > 100 else 200) * 1_000_000
         return self.megabytes * 1_000_000
