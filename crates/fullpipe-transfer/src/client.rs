@@ -269,6 +269,10 @@ fn introduce(
         Role::Receive(to) => (false, to.has_past()),
     };
     let ours = join::hello().limits;
+    let mut options = order.options;
+    if sends {
+        options.sobas = options.sobas.map(|law| law.with(&ours));
+    }
     // The round-trip time is known where the connection is TCP's own.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let port = match (known_s, &line.addresses[..]) {
@@ -285,7 +289,7 @@ fn introduce(
     // The streams set out while the far end still reads where to wait for them.
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
-    let theirs = greet(order.endpoint, order.options, task, probably.clone(), session, line)?;
+    let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
     let connect = choose(rtt_s, &theirs)?;
@@ -297,7 +301,7 @@ fn introduce(
     };
     let Door { port, token, certificate, offer, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
-    let guard = match (order.options.encrypt, certificate.is_empty()) {
+    let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Guard::Client(secure::client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Guard::None,
         (true, true) => {
@@ -309,8 +313,9 @@ fn introduce(
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let about = |law| About { law, rtt_ns, buffer: transport.buffer };
-    let aside = order.options.sobas.map(|law| Aside::new(about(law), sobas::call(&token, to)));
-    let met = Met { role, options: order.options, offer, streams, aside };
+    let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
+    let aside = law.map(|law| Aside::new(about(law), sobas::call(&token, to)));
+    let met = Met { role, options, offer, streams, aside };
     Ok(Introduced { met, transport, rtt_s })
 }
 

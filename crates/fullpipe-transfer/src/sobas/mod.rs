@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
 use crate::error::{TransferError, system};
+use crate::proto::Limits;
 use crate::secure::Stream;
 use crate::session::{Session, lock, thread};
 pub(crate) use udp::Udp;
@@ -45,6 +46,11 @@ pub enum Law {
 }
 
 impl Law {
+    /// As far as the sender's kernel allows: it is through BBR that slow start begins once more.
+    pub(crate) fn with(self, sender: &Limits) -> Law {
+        if self == Law::All && !sender.ccs.iter().any(|cc| cc == "bbr") { Law::Both } else { self }
+    }
+
     /// Whether the sender is paced.
     fn paces(self) -> bool {
         matches!(self, Law::Pacing | Law::Both | Law::All)

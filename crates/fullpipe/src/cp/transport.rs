@@ -203,6 +203,9 @@ impl Args {
         };
         if self.sobas().is_some() {
             why.push("window and pacing will follow the path (--buffer sobas), up to that buffer".into());
+            if self.sobas == Law::All && !has("bbr") {
+                why.push("the sender's kernel has no BBR: slow start does not begin again after losses".into());
+            }
         }
         transport.pacing = self.pacing.or(transport.pacing);
         if self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some() {
