@@ -38,8 +38,9 @@ pub(crate) struct Restart {
     after: u64,
     /// Between tries.
     wait: u64,
-    /// What was received at the last one, bit/s.
+    /// What was received at the last one, and at most since, bit/s.
     from: f64,
+    most: f64,
 }
 
 /// Trains are on their way.
@@ -84,6 +85,7 @@ impl Follow {
         let over = (CALM_RTTS * t).max(2 * STANDING_NS);
         let received = s.bytes.between(now.saturating_sub(over), now)?;
         let queue = self.queue(s, now, STANDING_START_NS)?;
+        self.restart.most = self.restart.most.max(received);
         if received >= STARTED * rate || queue > LOW * self.target {
             self.restart.below = None;
             return None;
@@ -143,8 +145,8 @@ impl Follow {
     /// When to try next.
     fn patience(&mut self, now: u64, s: &Senses, received: f64) {
         let short = AGAIN_RTTS * s.probes.base_ns() + PATIENCE_NS;
-        let helped = received >= HELPED * self.restart.from;
+        let helped = self.restart.most >= HELPED * self.restart.from;
         let wait = if helped { short } else { (2 * self.restart.wait).clamp(short, LONGEST_NS.max(short)) };
-        self.restart = Restart { below: None, after: now + wait, wait, from: received, ..self.restart };
+        self.restart = Restart { below: None, after: now + wait, wait, from: received, most: received, ..self.restart };
     }
 }
