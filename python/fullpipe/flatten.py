@@ -55,6 +55,9 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
 }
 """Columns of `runs`. Conditions of an emulated path are null for a real host."""
 
+SOBAS = "sobas"
+"""The `buffer` of a transfer whose buffers sized themselves; its `buffer_bytes` is null."""
+
 
 def _ms(text: Any) -> float | None:
     return None if text is None else parse_time(text) / 1e6
@@ -102,6 +105,9 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
     """
     transport, workload = header["transport"], header["workload"]
     buffer, pacing = transport["buffer"], transport.get("pacing")
+    if header.get("sobas") is not None:
+        # What the transport says is only the most that it might have.
+        buffer = SOBAS
     row = {
         "id": header["id"],
         "file": file,
@@ -109,7 +115,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "cc": transport["cc"],
         "streams": transport["streams"],
         "buffer": buffer,
-        "buffer_bytes": None if buffer == "auto" else parse_size(buffer),
+        "buffer_bytes": None if buffer in ("auto", SOBAS) else parse_size(buffer),
         "pacing_bps": None if pacing is None else parse_rate(pacing),
         "size_bytes": parse_size(workload["size"]) if "size" in workload else None,
         "duration_s": parse_time(workload["duration"]) / 1e9 if "duration" in workload else None,

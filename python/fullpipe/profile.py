@@ -16,6 +16,7 @@ from scipy.special import stdtrit
 
 from fullpipe import __version__
 from fullpipe.files import write_whole
+from fullpipe.flatten import SOBAS
 from fullpipe.queues import Queue, label_queues
 from fullpipe.units import format_rate, format_size, format_time
 
@@ -92,7 +93,7 @@ def _entry(key: dict[str, Any], queue: Queue, points: list[dict[str, Any]]) -> d
         "transport": {
             "cc": key["cc"],
             "streams": key["streams"],
-            "buffer": "auto" if buffer is None else format_size(buffer),
+            "buffer": "auto" if buffer is None else format_size(buffer) if buffer else SOBAS,
             "pacing": None if pacing is None else format_rate(pacing),
         },
         "workload": {"size": format_size(size)}
@@ -122,6 +123,9 @@ def groups(runs: pl.DataFrame) -> list[Group]:
     Args:
         runs: As :func:`fullpipe.read_runs` gives them.
     """
+    # Autotuning is null too.
+    sized = pl.when(pl.col("buffer") == SOBAS).then(pl.lit(0, pl.UInt64)).otherwise(pl.col("buffer_bytes"))
+    runs = runs.with_columns(sized.alias("buffer_bytes"))
     found: list[tuple[tuple[Any, ...], Group]] = []
     for values, rows in _observations(runs).group_by(_KEYS, maintain_order=True):
         key = dict(zip(_KEYS, values, strict=True))
@@ -151,7 +155,8 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
         named as a multiple of the BDP where that is constant over RTTs, else in bytes where those are,
         else not at all. Rare conditions (jitter, reordering and so on) are there only where they are set.
     """
-    entries = [group.entry for group in groups(runs)]
+    # What sized itself is no transport that could be chosen from a profile.
+    entries = [group.entry for group in groups(runs.filter(pl.col("buffer") != SOBAS))]
     return {
         "kind": "profile",
         "version": VERSION,

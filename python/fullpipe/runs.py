@@ -38,6 +38,7 @@ SAMPLES_SCHEMA: dict[str, pl.DataType] = {
 }
 """First columns of `samples`; after them tcp_info's fields under the kernel's names, all unsigned."""
 
+_DECIDED = b'{"kind":"sobas",'
 _NAME = re.compile(rb'"(\w+)":')
 _GROUP_ROWS = 250_000
 
@@ -85,6 +86,10 @@ class _Parsed:
 
 
 def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    whole = body
+    if _DECIDED in body:
+        # What a controller decided is for a reader, and has words among its numbers.
+        body = b"\n".join(line for line in body.splitlines() if not line.startswith(_DECIDED))
     names = sorted({name.decode() for name in set(_NAME.findall(body))} - {"kind", "id"})
     schema: dict[str, Any] = dict.fromkeys(names, pl.UInt64())
     schema |= {**QUEUE_SCHEMA, **SAMPLES_SCHEMA, "kind": pl.String()}
@@ -95,7 +100,7 @@ def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFram
         try:
             lines = pl.read_ndjson(io.BytesIO(body), schema=schema)
         except pl.exceptions.PolarsError as error:
-            number = first_damaged_line(body)
+            number = first_damaged_line(whole)
             where = f"line {number}" if number else f"a sample ({str(error).splitlines()[0]})"
             raise RecordError(f"{path}: {where} is not part of a record; the file is damaged") from error
     lines = lines.with_columns(pl.lit(id_).alias("id"))

@@ -13,6 +13,7 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
+from fullpipe.profile import groups, profile
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -33,6 +34,23 @@ def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
     assert found.samples["rtt"].dtype == pl.UInt64
     assert found.queue.height == 3
     assert found.queue.columns == ["id", "t", "backlog_bytes", "drops"]
+
+
+def test_what_sized_itself_is_read_but_no_choice(tmp_path: Path, small: list[RunSpec]) -> None:
+    fixed, sized = (synthetic.write(tmp_path / "r", run, samples=2) for run in small[:2])
+    header, *rest = sized.read_text().splitlines()
+    decided = '{"kind":"sobas","t":0.05,"what":"decided","state":"hold","why":"flat","window":2477250}'
+    sized.write_text("\n".join([json.dumps(json.loads(header) | {"sobas": "all"}), decided, *rest]) + "\n")
+    found = read_runs(tmp_path / "r")
+    buffers = dict(found.runs.select("file", "buffer").iter_rows())
+    assert buffers[sized.name] == "sobas" != buffers[fixed.name]
+    assert found.samples.filter(pl.col("id") == small[1].name).height > 0
+    assert "why" not in found.samples.columns
+    assert [entry["transport"]["buffer"] for entry in profile(found.runs)["entries"]] == [buffers[fixed.name]]
+    assert "sobas" in {group.entry["transport"]["buffer"] for group in groups(found.runs)}
+    sized.write_text(sized.read_text().replace('"kind":"sample"', '"kind":', 1))
+    with pytest.warns(UserWarning, match="line 3 "):
+        read_runs(tmp_path / "r")
 
 
 def test_fields_of_two_kernels_are_united(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -57,8 +57,10 @@ fn pair((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 
-/// The `t` of a sample line. Every sample starts alike, so there is no need to parse it all.
+/// The `t` of a line. Those of a kind start alike, so there is no need to parse it all.
 fn time(line: &str) -> Option<f64> {
-    let rest = line.strip_prefix(r#"{"kind":"sample","t":"#)?;
+    let rest = ["sample", "sobas"]
+        .iter()
+        .find_map(|kind| line.strip_prefix(r#"{"kind":""#)?.strip_prefix(kind)?.strip_prefix(r#"","t":"#))?;
     rest.split(',').next()?.parse().ok()
 }

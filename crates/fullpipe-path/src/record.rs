@@ -103,6 +103,9 @@ pub struct Header {
     pub sender: EndInfo,
     /// The receiving end.
     pub receiver: EndInfo,
+    /// The law that sized window and pacing while it ran, where one did; `transport.buffer` is the most it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sobas: Option<String>,
     /// Real time and host; nothing else may differ between two records of one description.
     pub real: BTreeMap<String, serde_json::Value>,
 }

@@ -249,7 +249,10 @@ pub fn run(args: Args) -> Result {
     };
     watch.clear();
     let took = began.elapsed();
-    let recorded = args.record.as_ref().map_or(Ok(()), |to| record::write(&args, to, &endpoint, &way, &finished, took));
+    let recorded = args
+        .record
+        .as_ref()
+        .map_or(Ok(()), |to| record::write(&args, to, &endpoint, &way, &finished, took, &watch.noted()));
     report(&args, &finished, took).and(recorded)
 }
 

@@ -93,10 +93,10 @@ pub fn run(args: Args) -> Result {
             if args.json && target.is_none() {
                 // Straight out: a long record, held whole, is much for a guest.
                 let mut stdout = BufWriter::new(output::Stdout);
-                return render(&described, &measured, &mut stdout);
+                return render(&described, &measured, None, &mut stdout);
             }
             let mut text = Vec::new();
-            render(&described, &measured, &mut text)?;
+            render(&described, &measured, None, &mut text)?;
             (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
         }
         Path::Lab(lab) => in_lab(lab, &run, &args)?,
@@ -195,8 +195,14 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
     }
 }
 
+/// What a controller of window and pacing did: its law, and lines for the record, each with its instant on the run's clock, nanoseconds.
+pub(crate) struct Sized {
+    pub law: String,
+    pub lines: Vec<(u64, serde_json::Value)>,
+}
+
 /// Writes the record.
-pub(crate) fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Result {
+pub(crate) fn render(run: &Run, measured: &Measured, sized: Option<&Sized>, to: &mut impl Write) -> Result {
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(started.as_secs()));
@@ -207,12 +213,14 @@ pub(crate) fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Res
     let header = Header {
         kind: "run".into(),
         version: record::VERSION,
-        id: run.id(),
+        // The transport is the same without, the run is not.
+        id: run.id() + sized.map_or("", |_| "-sobas"),
         program: env!("CARGO_PKG_VERSION").into(),
         run: run.clone(),
         rtt_s: measured.rtt_s,
         sender: measured.sender.clone(),
         receiver: measured.receiver.clone(),
+        sobas: sized.map(|s| s.law.clone()),
         real,
     };
     let mut line = |value: &dyn Fn(&mut dyn Write) -> serde_json::Result<()>| {
@@ -220,8 +228,25 @@ pub(crate) fn render(run: &Run, measured: &Measured, to: &mut impl Write) -> Res
         written.map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
     };
     line(&|to| serde_json::to_writer(to, &header))?;
+    #[derive(serde::Serialize)]
+    struct Decided<'a> {
+        kind: &'static str,
+        t: f64,
+        #[serde(flatten)]
+        what: &'a serde_json::Value,
+    }
+    let mut decided = sized.map_or(&[][..], |s| &s.lines[..]).iter().peekable();
+    let decided_line = |(t_ns, what): &(u64, serde_json::Value), to: &mut dyn Write| {
+        serde_json::to_writer(to, &Decided { kind: "sobas", t: *t_ns as f64 / 1e9, what })
+    };
     for sample in &measured.samples {
+        while let Some(next) = decided.next_if(|(t_ns, _)| *t_ns <= sample.t_ns) {
+            line(&|to| decided_line(next, to))?;
+        }
         line(&|to| serde_json::to_writer(to, sample))?;
+    }
+    for next in decided {
+        line(&|to| decided_line(next, to))?;
     }
     line(&|to| serde_json::to_writer(to, &measured.outcome))?;
     to.flush().map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))

@@ -177,9 +177,19 @@ fn slow_start_begins_again_after_losses() {
     fs::create_dir(&to).unwrap();
     let path = format!("lab:rtt=20ms,rate=970mbit,queue=100KB,mtu=1500,cross=tcp:19x64KB:{}/", to.display());
     let run = |law: &str| {
+        let record = dir.path().join("r.ndjson");
         let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1", "--buffer", "sobas", "--sobas", law];
-        let done = common::fullpipe_args(&[&flags[..], &[source.to_str().unwrap(), &path]].concat());
+        let files = ["--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+        let done = common::fullpipe_args(&[&flags[..], &files].concat());
         let text = String::from_utf8(done.stdout).unwrap();
+        let record = fs::read_to_string(record).unwrap();
+        let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(record[0]["sobas"], law);
+        let told = record.iter().filter(|line| line["kind"] == "sobas");
+        assert!(
+            told.clone().count() > 2
+                && record.iter().all(|line| line["kind"] == "run" || line["kind"] == "result" || line["t"].is_f64())
+        );
         fs::remove_file(to.join("file")).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let restarts = lines.iter().filter(|line| line["why"] == "restart").count();

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullpipe.campaign.state import DESCRIPTION
+from fullpipe.flatten import SOBAS
 
 
 def campaign_of(folder: Path) -> dict[str, Any]:
@@ -42,6 +43,9 @@ def measure(header: dict[str, Any]) -> str:
     path, transport, workload = header["path"], header["transport"], header["workload"]
     if not isinstance(path, str):
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
+    if header.get("sobas"):
+        words = ["fullpipe", "cp", "--cc", transport["cc"], "--streams", str(transport["streams"])]
+        return shlex.join([*words, "--buffer", SOBAS, "FILE", f"{path}:/FOLDER/"])
     words = ["fullpipe", "measure", path, "--cc", transport["cc"], "--streams", str(transport["streams"])]
     words += ["--buffer", transport["buffer"]]
     words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from fullpipe.analyze import rtts, transport_name
 from fullpipe.dynamics import Traces
+from fullpipe.flatten import SOBAS
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.units import counted, parse_size
 
@@ -20,9 +21,11 @@ MOST_STREAM_COUNTS = 3
 
 
 def buffers(entries: Sequence[Entry]) -> list[str]:
-    """The buffers of some entries, smallest first, the kernel's autotuning last."""
+    """The buffers of some entries: those that sized themselves, then by size, the kernel's tuning last."""
     found = {entry["transport"]["buffer"] for entry in entries}
-    return sorted(found, key=lambda text: (text == "auto", 0 if text == "auto" else parse_size(text)))
+    return sorted(
+        found, key=lambda text: (text == "auto", 0 if text in ("auto", SOBAS) else parse_size(text))
+    )
 
 
 def stream_counts(entries: Sequence[Entry]) -> list[int]:
@@ -42,7 +45,8 @@ def _ccs(entries: Sequence[Entry]) -> list[str]:
 
 
 def _buffer_title(buffer: str) -> str:
-    return "Buffer chosen by the kernel" if buffer == "auto" else f"Buffer {buffer}"
+    named = {"auto": "Buffer chosen by the kernel", SOBAS: "Buffer that sized itself"}
+    return named.get(buffer, f"Buffer {buffer}")
 
 
 def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:

@@ -7,8 +7,11 @@ use fullpipe_net::wire::Request;
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
 use fullpipe_transfer::client::{Endpoint, Finished, Way};
 
+use fullpipe_transfer::sobas::Note;
+
+use crate::Result;
 use crate::failure::Failure;
-use crate::{Result, measure};
+use crate::measure::{self, Sized};
 
 /// Checks that a record can be written there.
 pub fn check(to: &FilePath) -> Result {
@@ -29,6 +32,7 @@ pub fn write(
     way: &Way,
     finished: &Finished,
     took: Duration,
+    notes: &[Note],
 ) -> Result {
     let Some(trace) = &finished.trace else {
         return Err(Failure::new(ExitClass::Record, "the far end told nothing for the record"));
@@ -54,18 +58,27 @@ pub fn write(
     let clock = (trace.zero_ns, (finished.rtt_s * 1e9) as u64);
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
+    let law = notes.iter().find_map(|note| note.to_json().ok()?["law"].as_str().map(str::to_owned));
+    let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
     let mut text = Vec::new();
-    measure::render(&run, &measured, &mut text)?;
-    Ok(record::write_atomically(&target(to, &run.id()), &text)?)
+    measure::render(&run, &measured, sized.as_ref(), &mut text)?;
+    write_text(to, &String::from_utf8_lossy(&text))
 }
 
-/// Writes one that the testbed has made.
+/// A note with its instant. The controller's clock and the run's begin within a round trip of each other.
+fn line(note: &Note) -> Option<(u64, serde_json::Value)> {
+    let mut fields = note.to_json().ok()?;
+    let at_ns = fields.as_object_mut()?.remove("at_ns").and_then(|at| at.as_u64()).unwrap_or(0);
+    Some((at_ns, fields))
+}
+
+/// Writes one that is there as text.
 pub fn write_text(to: &FilePath, text: &str) -> Result {
     #[derive(serde::Deserialize)]
     struct Head {
         id: String,
     }
     let head: Head = serde_json::from_str(text.lines().next().unwrap_or_default())
-        .map_err(|e| Failure::new(ExitClass::Lab, format!("the guest's record: {e}")))?;
+        .map_err(|e| Failure::new(ExitClass::Record, format!("the record: {e}")))?;
     Ok(record::write_atomically(&target(to, &head.id), text.as_bytes())?)
 }

@@ -23,6 +23,8 @@ pub struct Watch {
     moved: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     said: Cell<bool>,
+    /// For the record, where one is wanted.
+    notes: Option<RefCell<Vec<Note>>>,
 }
 
 impl Watch {
@@ -36,7 +38,13 @@ impl Watch {
             moved: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
+            notes: args.record.as_ref().map(|_| RefCell::default()),
         }
+    }
+
+    /// What the controller of window and pacing did, as far as a record wants it.
+    pub fn noted(&self) -> Vec<Note> {
+        self.notes.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
     /// Bytes written so far, whoever asks.
@@ -85,6 +93,13 @@ impl Watch {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
             self.sized(&note);
+            if let Some(notes) = &self.notes {
+                if matches!(note, Note::Began { .. }) {
+                    // Of an attempt that failed nothing else is in the record either.
+                    notes.borrow_mut().clear();
+                }
+                notes.borrow_mut().push(note);
+            }
         }
         let done = read(&counters.done_bytes);
         self.moved.set(self.moved.get().max(done.max(read(&counters.wire_bytes))));
