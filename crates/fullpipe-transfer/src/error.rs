@@ -43,6 +43,14 @@ pub enum TransferError {
         /// What was being written.
         what: String,
     },
+    /// What should connect the ends is not there.
+    #[error("cannot run {tool}: {source}; install it, or name it with --ssh")]
+    NoTool {
+        /// Its name.
+        tool: String,
+        /// Why not.
+        source: io::Error,
+    },
     /// Another transfer writes there.
     #[error("another fullpipe is writing to {0}; wait for its end")]
     Busy(String),
@@ -163,7 +171,7 @@ impl Classified for TransferError {
         match self {
             TransferError::Usage(_) => ExitClass::Usage,
             TransferError::Local { .. } | TransferError::Full { .. } => ExitClass::Record,
-            TransferError::Busy(_) | TransferError::System { .. } => ExitClass::Missing,
+            TransferError::Busy(_) | TransferError::NoTool { .. } | TransferError::System { .. } => ExitClass::Missing,
             TransferError::Stalled { .. } => ExitClass::Failed,
             TransferError::Interrupted => ExitClass::Interrupted,
             TransferError::Net(error) => error.class(),

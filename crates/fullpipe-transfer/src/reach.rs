@@ -141,9 +141,7 @@ fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Resu
         command.args(["--data-ports", ports]);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|e| TransferError::Unreachable(format!("cannot run {ssh}: {e}; install it, or name it with --ssh")))?;
+    let mut child = command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.into(), source })?;
     let (Some(input), Some(output), Some(errors)) = (child.stdout.take(), child.stdin.take(), child.stderr.take())
     else {
         return Err(TransferError::Unreachable("ssh has no pipes".into()));

@@ -87,7 +87,7 @@ impl Follow {
         let passes = longest < PASSED * expected && median < PASSED * expected;
         let room = if passes {
             // Others' lulls are shorter than pulses are apart.
-            [0.1, 0.5, 1.0][self.passed.min(2)] * pulse.extra
+            [0.1, 0.1, 0.5, 1.0][self.passed.min(3)] * pulse.extra
         } else {
             // What is missing of it has drained since.
             let drained = (PULSE_NS + STANDING_NS / 2) as f64 * 1e-9;

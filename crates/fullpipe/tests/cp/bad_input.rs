@@ -204,7 +204,7 @@ fn far_ends_that_cannot_be_reached() {
         set(&mut cp);
         cp.arg(&a).arg(format!("{to}:/tmp/fullpipe-never")).fails_at_once(code, part);
     };
-    fails(&|cp| cp.ssh("/nonexistent/ssh"), "far", 4, "cannot run /nonexistent/ssh");
+    fails(&|cp| cp.ssh("/nonexistent/ssh"), "far", 3, "cannot run /nonexistent/ssh");
     // As with the other verbs: a name that nobody knows is a wrong word.
     fails(&|cp| cp, "no-such-host.invalid", 2, "cannot resolve host 'no-such-host.invalid'");
     fails(&|cp| cp, "closed", 4, "Connection refused");
