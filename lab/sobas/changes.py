@@ -1,7 +1,7 @@
 """`python3 -m lab.sobas.changes [--rtts 20,...] [--queues 100KB,...] [--ccs reno,...]`.
 
 SOBAS beside traffic that starts in mid-transfer and ends again: 400 Mb/s of unresponsive packets (iperf3) on
-970 Mb/s. What the transfer has of what is free, from 20 round trips and 2 s after each change on.
+970 Mb/s. What the transfer has of what is free, over a second from 20 round trips and 2 s after each change.
 """
 
 import argparse
@@ -17,20 +17,32 @@ from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
 #: Payload of a packet, what UDP has in one, and its bytes on the line.
 SEGMENT, DATAGRAM, FRAME = 1448, 1472, 1514
 RATE_BPS, OTHERS_BPS = 970e6, 400e6
-#: Others are there from and until, seconds; the transfer goes on for as long again.
-FROM_S, UNTIL_S = 3.0, 7.0
+#: When others begin, seconds.
+FROM_S = 3.0
 #: Over which a rate is taken, seconds, and what of the free rate it must be.
 OVER_S, FULL = 1.0, 0.95
+#: The transfer's clock begins some round trips after the scenario's.
+LATE_S = 0.5
+
+
+def settled_s(rtt_ms: float) -> float:
+    """How long a change may take."""
+    return 20e-3 * rtt_ms + 2
+
+
+def until_s(rtt_ms: float) -> float:
+    """When others end; the transfer goes on for as long again."""
+    return FROM_S + settled_s(rtt_ms) + OVER_S + LATE_S
 
 
 def samples(rtt_ms: float, queue: str, cc: str) -> tuple[list[tuple[float, int]], int]:
     """Seconds and bytes, as the receiver has them, and the segments that were sent again."""
-    seconds = 2 * UNTIL_S - FROM_S + 40e-3 * rtt_ms
-    size = int((RATE_BPS * seconds - OTHERS_BPS * (UNTIL_S - FROM_S)) / 8e6) * 1_000_000
+    beside = until_s(rtt_ms) - FROM_S
+    size = int((RATE_BPS * (FROM_S + 2 * beside) - OTHERS_BPS * beside) / 8e6) * 1_000_000
     record = "/tmp/record.ndjson"
     copy = [*sending(cc, SOBAS), "--sample", "10ms", "--record", record, "--", str(source(size)), TO]
     others = ["iperf3", "--client", "b", "--udp", "--length", str(DATAGRAM), "--pacing-timer", "30"]
-    others += ["--bitrate", str(round(OTHERS_BPS * DATAGRAM / FRAME)), "--time", f"{UNTIL_S - FROM_S:g}"]
+    others += ["--bitrate", str(round(OTHERS_BPS * DATAGRAM / FRAME)), "--time", f"{beside:g}"]
     programs: list[Mapping[str, object]] = [
         {"end": "b", "run": SERVE},
         {"end": "b", "run": ["iperf3", "--server", "--one-off"]},
@@ -66,14 +78,13 @@ def main() -> int:
         args.rtts.split(","), args.queues.split(","), args.ccs.split(",")
     ):
         points, again = samples(float(rtt), queue, cc)
-        settled = 20e-3 * float(rtt) + 2
-        # A record's time begins some round trips after the scenario's.
+        settled, until = settled_s(float(rtt)), until_s(float(rtt))
         shares = [
             rate_bps(points, begin) / (free * payload)
             for begin, free in (
-                (FROM_S - OVER_S - 0.2, RATE_BPS),
+                (FROM_S - OVER_S - LATE_S, RATE_BPS),
                 (FROM_S + settled, RATE_BPS - OTHERS_BPS),
-                (UNTIL_S + settled, RATE_BPS),
+                (until + settled, RATE_BPS),
             )
         ]
         ok = min(shares[1:]) >= FULL

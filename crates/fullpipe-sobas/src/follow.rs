@@ -55,6 +55,8 @@ const TARGET_RTT: f64 = 0.02;
 const HIGH: f64 = 2.0;
 /// below this one it has gone.
 const LOW: f64 = 0.4;
+/// or this one where TCP's own bursts are as long.
+const LOW_BURSTS: f64 = 0.6;
 /// Share of the growth of the queue that is taken back at once.
 const DAMP: f64 = 0.7;
 /// Share of the distance to the target that is made up per round.
@@ -304,6 +306,11 @@ impl Follow {
         (HIGH * self.target).max(self.burst(s) + VISIBLE_S)
     }
 
+    /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.
+    fn low(&self, s: &Senses) -> f64 {
+        (LOW * self.target).max((1.2 * self.burst(s)).min(LOW_BURSTS * self.target))
+    }
+
     /// Rate that the path gave while its queue stood, bit/s.
     fn seen(&self, now: u64, s: &Senses) -> Option<f64> {
         let longest = s.probes.base_ns().max(2 * STANDING_NS);
@@ -376,7 +383,7 @@ impl Follow {
         }
         self.stuck = Stuck::default();
         self.judge = now + Self::round(s);
-        if queue > LOW * self.target {
+        if queue > self.low(s) {
             let grown = self.last_queue.map_or(0.0, |(at, was)| {
                 (queue - was) * capacity / ((now.saturating_sub(at)).max(PROBE_EVERY_NS) as f64 * 1e-9)
             });

@@ -244,7 +244,9 @@ impl Sobas {
         let packet = f64::from(self.senses.config.mss) * 8.0;
         match follow.restart.asks_bps() {
             Some(bps) => Some((bps / packet, true)),
-            None if follow.state == State::Start => follow.trained_pps(&self.senses).map(|pps| (pps, false)),
+            None if follow.state == State::Start && !self.senses.trains.start_is_over() => {
+                follow.trained_pps(&self.senses).map(|pps| (pps, false))
+            }
             None => None,
         }
     }

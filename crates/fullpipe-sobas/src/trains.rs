@@ -17,6 +17,8 @@ pub const SPREAD_PACKETS: u16 = 64;
 /// Packets of a train that asks whether so much more fits beside the transfer. Where half of the capacity is asked for
 /// and nothing of it is free, all of them queue: 48 KB.
 const ASKING_PACKETS: f64 = 32.0;
+/// And no slower than this, packets per second: a train takes 4 ms at most. Beyond the capacity it says as much.
+pub const ASKING_PPS: f64 = LEAST_SPREAD / SPREAD_S;
 /// Slower by this factor than it was sent, such a train did not fit: the transfer's own bursts make less.
 const DID_NOT_FIT: f64 = 1.08;
 /// On slow paths fewer, that they take no longer than this, seconds,
@@ -103,6 +105,8 @@ pub(crate) struct Trains {
     /// Of those at the rate of the path: what others took meanwhile, at a capacity of c: `.0 * (c / .1 - 1.0) - .2`.
     spread: Vec<(f64, f64, f64)>,
     spread_asked: usize,
+    /// Whether those ask for room beside the transfer: the start's are over.
+    asking: bool,
 }
 
 impl Trains {
@@ -140,7 +144,7 @@ impl Trains {
     /// From now on trains ask whether there is room beside the transfer.
     pub fn ask(&mut self) {
         self.spread.clear();
-        self.spread_asked = 0;
+        (self.spread_asked, self.asking) = (0, true);
     }
 
     /// The next of those, if one is wanted, at so many packets per second: packets, and how long they take.
@@ -153,7 +157,12 @@ impl Trains {
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
-    /// What they say: packets per second that others leave of the capacity, all that was asked for and more if they came
+    /// Whether trains at the rate of the path, which the start sends, are over.
+    pub fn start_is_over(&self) -> bool {
+        self.asking
+    }
+
+    /// What those that ask say: packets per second that others leave of the capacity, all that was asked for and more if they came
     /// as they were sent. `own`: the transfer's. None where most are missing.
     pub fn left(&self, capacity: f64, own: f64) -> Option<f64> {
         if self.spread.len() * 2 < TRAINS {

@@ -115,6 +115,32 @@ fn what_losses_took_comes_back() {
 }
 
 #[test]
+fn a_sender_that_paused_has_its_rate_back() {
+    // On slow paths trains take long; and they may not come at all.
+    for (gbps, rtt, deaf) in [(0.01, 20.0, false), (0.1, 20.0, false), (1.0, 50.0, false), (1.0, 50.0, true)] {
+        let mut s = Sim::new(Path::new(gbps, rtt, 1e6), Cc::Reno, adaptive()).run(5.0);
+        (s.deaf, s.limit) = (deaf, Some(0.4e9 * gbps));
+        let mut s = s.run(9.0);
+        s.limit = None;
+        let s = s.run(15.0);
+        let what = format!("{gbps} Gb/s, {rtt} ms, {deaf}: {}", s.share(13.0, 15.0));
+        assert!(s.share(6.0, 9.0) < 0.45 && s.share(13.0, 15.0) >= 0.95, "{what}");
+    }
+}
+
+#[test]
+fn who_has_gone_leaves_no_limit_behind() {
+    // In `Hold` a queue of 100 KB overflows before anybody sees it stand; those trains that follow say what is free.
+    for cc in [Cc::Reno, Cc::Cubic] {
+        for taken in [0.2, 0.3, 0.41, 0.5] {
+            let cross = Cross::Udp { bps: taken * 0.97e9, from: 4.0, to: 10.0 };
+            let s = Sim::new(Path::new(0.97, 20.0, 100e3).cross(cross), cc, adaptive()).run(14.0);
+            assert!(s.share(12.4, 14.0) >= 0.95, "{cc:?}, {taken}: {}", s.share(12.4, 14.0));
+        }
+    }
+}
+
+#[test]
 fn a_sender_with_nothing_to_send_is_asked_ever_less() {
     let mut s = Sim::new(Path::new(1.0, 20.0, 1e6), Cc::Reno, adaptive());
     s.limit = Some(0.3e9);

@@ -20,7 +20,7 @@ use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Targ
 use crate::reach::{self, Line};
 use crate::secure::{self, Guard};
 use crate::session::{Session, lock};
-use crate::sobas::{self, About, Aside};
+use crate::sobas::{self, Aside};
 
 /// How the far end is reached.
 #[derive(Debug, Clone)]
@@ -312,9 +312,8 @@ fn introduce(
     let mut to = join::answering(&line.addresses, port)?;
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
-    let about = |law| About { law, rtt_ns, buffer: transport.buffer };
     let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
-    let aside = law.map(|law| Aside::new(about(law), sobas::call(&token, to)));
+    let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, sobas::call(&token, to)));
     let met = Met { role, options, offer, streams, aside };
     Ok(Introduced { met, transport, rtt_s })
 }

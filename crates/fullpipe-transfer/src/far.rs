@@ -16,7 +16,7 @@ use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Message, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
-use crate::sobas::{self, About, Aside, Udp};
+use crate::sobas::{self, Aside, Udp};
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
 /// comes before it.
@@ -172,8 +172,7 @@ fn prepare(
     for stream in streams.iter().filter(|_| sends) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
-    let about = |law| About { law, rtt_ns: connect.rtt_ns, buffer: transport.buffer };
-    let aside = setup.options.sobas.map(|law| Aside::new(about(law), udp));
+    let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
     Ok(Some(Met { role, offer, options: setup.options, streams, aside }))
 }
 

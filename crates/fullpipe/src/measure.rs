@@ -214,7 +214,7 @@ pub(crate) fn render(run: &Run, measured: &Measured, sized: Option<&Sized>, to: 
         kind: "run".into(),
         version: record::VERSION,
         // The transport is the same without, the run is not.
-        id: run.id() + sized.map_or("", |_| "-sobas"),
+        id: run.id() + &sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law)),
         program: env!("CARGO_PKG_VERSION").into(),
         run: run.clone(),
         rtt_s: measured.rtt_s,

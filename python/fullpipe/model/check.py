@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fullpipe.errors import FullpipeError, UsageError
+from fullpipe.flatten import SOBAS
 from fullpipe.model.predict import CONGESTION_CONTROLS, predict_runs
 from fullpipe.runs import read_runs
 from fullpipe.units import format_size, format_time
@@ -30,8 +31,8 @@ def _workload(size: int | None, duration: float | None) -> str:
 def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
     """Measured means and predictions, a row for each cell.
 
-    Leaves out what the model does not know: real hosts, other congestion controls, the reverse direction, and
-    paths with anything but an RTT, a rate, a queue, an MTU and loss.
+    Leaves out what the model does not know: real hosts, other congestion controls, buffers that sized
+    themselves, the reverse direction, and paths with anything but an RTT, a rate, a queue, an MTU and loss.
 
     Args:
         runs: As :func:`fullpipe.read_runs` gives them.
@@ -41,7 +42,7 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
         The cell's description, `workload`, `runs`, `measured_bps`, `predicted_bps` and `error` (signed).
     """
     known = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS)
-    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0)
+    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0) & (pl.col("buffer") != SOBAS)
     for name in _PLAIN:
         known &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
     kept = runs.filter(known & (pl.col("loss_back").fill_null(0) == 0))

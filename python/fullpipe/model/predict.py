@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from fullpipe.buffers import granted_window
 from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
+from fullpipe.flatten import SOBAS
 from fullpipe.model.congestion import CUBIC_BETA, HTCP_BETA_LOW, RENO_BETA, SCALABLE_BETA
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
@@ -300,7 +301,8 @@ def predict_spec(spec: RunSpec) -> float:
 def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """Goodput of each run of a frame, bit/s; NaN where there is no model.
 
-    That is for real hosts, for other congestion controls, and for a path without a round-trip time.
+    That is for real hosts, other congestion controls, buffers that sized themselves, and where there is no
+    round-trip time.
 
     Jitter, reordering, cross traffic and whatever else a path may have are left out of account.
 
@@ -310,6 +312,7 @@ def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """
     out = np.full(len(runs), np.nan)
     known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)
+    known &= runs["buffer"] != SOBAS
     known = known.fill_null(value=False)
     which = known.to_numpy()
     lab = runs.filter(known)

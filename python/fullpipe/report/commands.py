@@ -45,7 +45,8 @@ def measure(header: dict[str, Any]) -> str:
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
     if header.get("sobas"):
         words = ["fullpipe", "cp", "--cc", transport["cc"], "--streams", str(transport["streams"])]
-        return shlex.join([*words, "--buffer", SOBAS, "FILE", f"{path}:/FOLDER/"])
+        words += ["--buffer", SOBAS, "--sobas", header["sobas"]]
+        return shlex.join([*words, "FILE", f"{path}:/FOLDER/"])
     words = ["fullpipe", "measure", path, "--cc", transport["cc"], "--streams", str(transport["streams"])]
     words += ["--buffer", transport["buffer"]]
     words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []

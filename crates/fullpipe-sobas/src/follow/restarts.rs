@@ -2,10 +2,11 @@
 //!
 //! Congestion avoidance makes up a segment per round trip (RFC 5681, 3.1): seconds for half of a window at 20 ms,
 //! minutes at 200. Where packet trains show that what is missing is free, slow start up to there does no harm: the
-//! pacing rate is where it ends.
+//! pacing rate is where it ends. Without trains it is tried, ever less often where it does not help.
 
-use super::{BELOW_SHARED, Follow, LOW, STANDING_NS, STANDING_START_NS, STARTED};
+use super::{BELOW_SHARED, Follow, STANDING_NS, STANDING_START_NS, STARTED};
 use crate::Senses;
+use crate::trains::ASKING_PPS;
 use crate::words::{State, Why};
 
 /// Without a loss for so many round trips.
@@ -86,7 +87,7 @@ impl Follow {
         let received = s.bytes.between(now.saturating_sub(over), now)?;
         let queue = self.queue(s, now, STANDING_START_NS)?;
         self.restart.most = self.restart.most.max(received);
-        if received >= STARTED * rate || queue > LOW * self.target {
+        if received >= STARTED * rate || queue > self.low(s) {
             self.restart.below = None;
             return None;
         }
@@ -100,8 +101,10 @@ impl Follow {
             return self.again(now, s, received, rate);
         }
         s.trains.ask();
+        self.asked_others = true;
+        let least = ASKING_PPS * f64::from(s.config.mss) * 8.0;
         let until = now + 3 * t + 2 * STANDING_NS;
-        self.restart.asks = Some(Asks { until, more: rate - received, has: received });
+        self.restart.asks = Some(Asks { until, more: (rate - received).max(least), has: received });
         None
     }
 
@@ -117,18 +120,19 @@ impl Follow {
         let packet = f64::from(s.config.mss) * 8.0;
         let capacity = self.capacity.unwrap_or(rate).max(rate);
         let left = s.trains.left(capacity / packet, has / packet).map(|pps| pps * packet);
-        // Where they were lost, there is no room.
-        let free = match left {
-            Some(left) if left < capacity => rate.min(BELOW_SHARED * left),
-            Some(_) => rate,
-            None => has,
+        let Some(left) = left else {
+            // Lost, or not sent: they say nothing.
+            self.patience(now, s, has);
+            return None;
         };
+        let free = if left < rate { rate.min(BELOW_SHARED * left) } else { rate };
         if free < WORTH * has {
             self.rate = Some(rate.min(has.max(free)));
             self.calm();
             self.judge = now + Self::round(s);
             self.patience(now, s, has);
-            return Some(Why::Shared);
+            // From where it rises again when others have left.
+            return self.enter(State::Follow, Why::Shared);
         }
         self.again(now, s, has, free)
     }

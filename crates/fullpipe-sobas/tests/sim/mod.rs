@@ -173,6 +173,10 @@ pub struct Sim {
     own: f64,
     /// What the sender's disk gives, bit/s.
     pub limit: Option<f64>,
+    /// What there is to send by now, bytes.
+    there: f64,
+    /// Whether no train comes back any more.
+    pub deaf: bool,
     random: Pcg64Mcg,
 }
 
@@ -204,6 +208,8 @@ impl Sim {
             full: false,
             own: 0.0,
             limit: None,
+            there: 0.0,
+            deaf: false,
             random,
         }
     }
@@ -223,8 +229,11 @@ impl Sim {
             let Some(ack) = self.acks.pop_front() else { break };
             self.tcp.ack(now, self.path.rtt + ack.queued, ack);
         }
-        let there = self.limit.map_or(f64::INFINITY, |bps| bps / 8.0 * now);
-        let mut arriving = Parcel { own: self.tcp.send(self.path.rtt, there), entered: now, ..Parcel::default() };
+        self.there = match self.limit {
+            None => f64::INFINITY,
+            Some(bps) => self.there.min(self.tcp.sent + 65_536.0) + bps / 8.0 * STEP,
+        };
+        let mut arriving = Parcel { own: self.tcp.send(self.path.rtt, self.there), entered: now, ..Parcel::default() };
         self.own += (arriving.own * 8.0 / STEP - self.own) * STEP / 0.01;
         for other in &mut self.others {
             other.send(now, &mut arriving, &mut self.random);
@@ -306,6 +315,7 @@ impl Sim {
                 Later::SlowStart => self.tcp.ssthresh = f64::INFINITY,
                 Later::Seen(observation) => sobas.observe(ns, observation),
                 Later::Probe { sent } => self.echo(now, half, sent),
+                Later::Train { .. } if self.deaf => {}
                 Later::Train { packets, over_ns } => self.train(now, half, packets, over_ns),
             }
         }

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 
 use fullpipe_net::sys;
 
+use super::BBR;
+
 /// The receiver's windows, set by `TCP_WINDOW_CLAMP`. Where the kernel tunes the buffer itself it moves the
 /// clamp with it (`tcp_rcv_space_adjust`), so it is looked at now and then.
 #[derive(Default)]
@@ -52,11 +54,10 @@ pub(super) fn pace(sockets: &[TcpStream], bps: Option<u64>) {
 /// the threshold where slow start ends when it takes a connection over (`bbr_init` in `tcp_bbr.c`), and hands the
 /// connection back as it is. Where BBR is not to be had, or is what the stream uses, nothing changes.
 pub(super) fn slow_start(socket: &TcpStream) {
-    const BBR: &[u8] = b"bbr";
     let socket = socket2::SockRef::from(socket);
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    if name != BBR && socket.set_tcp_congestion(BBR).is_ok() {
+    if name != BBR.as_bytes() && socket.set_tcp_congestion(BBR.as_bytes()).is_ok() {
         // It was in use, so it is there.
         let _ = socket.set_tcp_congestion(name);
     }

@@ -2,6 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_net::sys;
 use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
@@ -13,10 +14,17 @@ use crate::counters::Counters;
 use crate::proto::Message;
 use crate::session::Session;
 
-/// Trains that a session may ask for: the controller asks for no more than twelve at a time.
-const MOST_TRAINS: u32 = 256;
+/// Trains that a session may ask for at first: the controller begins with no more than seventeen;
+const MOST_TRAINS: u64 = 256;
+/// and so many more each second: it asks for five each 300 ms at most, and seldom.
+const MORE_TRAINS: u64 = 20;
+/// Slow start begins again no more often than this, nanoseconds, besides round trips: the controller takes longer.
+const SLOW_START_NS: u64 = 250_000_000;
+const SLOW_START_RTTS: u64 = 4;
 /// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
 const LONGEST_SPREAD_NS: u64 = 800_000_000;
+/// RTTs beyond this are not the network's, nanoseconds.
+const LONGEST_RTT_NS: u64 = 10_000_000_000;
 /// What the streams say is read no more often than this, nanoseconds.
 const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
@@ -32,7 +40,9 @@ pub(super) struct Answer {
     /// When its last probe came, nanoseconds.
     probed: u64,
     /// Trains sent so far.
-    trains: u32,
+    trains: u64,
+    /// Since when, nanoseconds.
+    began: u64,
 }
 
 impl Answer {
@@ -43,14 +53,24 @@ impl Answer {
             actuate::pace(&sockets, Some(SMOOTH_BPS));
         }
         let all = sockets.clone();
+        let restarted = AtomicU64::new(0);
+        let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns.min(LONGEST_RTT_NS);
         session.aside(move |message| match message {
             Message::Pace { bps } if paced => actuate::pace(&all, bps),
-            Message::SlowStart if restarts => all.iter().for_each(actuate::slow_start),
+            Message::SlowStart if restarts => {
+                // Whoever asks for it after each loss would take all of the path.
+                let (now, last) = (sys::now_ns(), restarted.load(Ordering::Relaxed));
+                if now.saturating_sub(last) >= apart {
+                    restarted.store(now, Ordering::Relaxed);
+                    all.iter().for_each(actuate::slow_start);
+                }
+            }
             Message::Sized(note) => keep(&counters, note),
             _ => {}
         });
         let seen = (0, Seen::default());
-        Answer { session: session.clone(), aside, sockets, seen, met: false, probed: sys::now_ns(), trains: 0 }
+        let began = sys::now_ns();
+        Answer { session: session.clone(), aside, sockets, seen, met: false, probed: began, trains: 0, began }
     }
 
     fn seen(&mut self, now: u64) -> Seen {
@@ -119,7 +139,7 @@ impl Answer {
                 let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
                 self.say(&Word::Echo { n, sent_ns, held_ns, seen });
             }
-            Word::Train { id, packets, bytes, over_ns } if self.trains < MOST_TRAINS => {
+            Word::Train { id, packets, bytes, over_ns } if self.trains < self.allowed() => {
                 self.trains += 1;
                 let Some(udp) = &self.aside.udp else { return };
                 let bytes = bytes.min(packet);
@@ -133,6 +153,11 @@ impl Answer {
             }
             _ => {}
         }
+    }
+
+    /// Trains that may have been asked for by now.
+    fn allowed(&self) -> u64 {
+        MOST_TRAINS + MORE_TRAINS * (sys::now_ns().saturating_sub(self.began) / 1_000_000_000)
     }
 
     fn say(&self, word: &Word) {

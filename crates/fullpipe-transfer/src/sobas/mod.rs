@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_net::tcp_info::TcpInfo;
-use fullpipe_path::{Buffer, Size};
+use fullpipe_path::{Buffer, Size, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
@@ -48,7 +48,7 @@ pub enum Law {
 impl Law {
     /// As far as the sender's kernel allows: it is through BBR that slow start begins once more.
     pub(crate) fn with(self, sender: &Limits) -> Law {
-        if self == Law::All && !sender.ccs.iter().any(|cc| cc == "bbr") { Law::Both } else { self }
+        if self == Law::All && !sender.ccs.iter().any(|cc| cc == BBR) { Law::Both } else { self }
     }
 
     /// Whether the sender is paced.
@@ -57,6 +57,8 @@ impl Law {
     }
 }
 
+/// Slow start begins once more through it.
+const BBR: &str = "bbr";
 /// What TCP sends at once, where it is paced, bytes: a quarter of the shallowest queue that is thought of.
 const PART: usize = fullpipe_sobas::BURST as usize;
 
@@ -136,20 +138,11 @@ pub(crate) struct Aside {
     buffer: Buffer,
 }
 
-/// What [`start`] is told of a session.
-#[derive(Clone, Copy)]
-pub(crate) struct About {
-    /// Which law.
-    pub law: Law,
-    /// Round-trip time as measured on connecting, nanoseconds.
-    pub rtt_ns: u64,
-    /// Of each stream.
-    pub buffer: Buffer,
-}
-
 impl Aside {
-    pub(crate) fn new(about: About, udp: Option<Udp>) -> Aside {
-        Aside { law: about.law, udp, rtt_ns: about.rtt_ns, buffer: about.buffer }
+    pub(crate) fn new(law: Law, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> Aside {
+        // BBR has no slow start that could begin again.
+        let law = if law == Law::All && transport.cc == BBR { Law::Both } else { law };
+        Aside { law, udp, rtt_ns, buffer: transport.buffer }
     }
 }
 

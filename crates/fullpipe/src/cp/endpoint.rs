@@ -54,10 +54,17 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
         // The keys' own values may have colons (cross=udp:400mbit): the folder begins at the first that leaves a path.
         let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
         let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
-        let Some(first) = paths.next() else {
+        let Some(mut found) = paths.next().filter(|_| text.parse::<Path>().is_err()) else {
             return Err(usage(format!("{text}: name the folder too, such as {text}:/tmp/")));
         };
-        let (at, path) = if first.1.is_ok() { first } else { paths.find(|(_, path)| path.is_ok()).unwrap_or(first) };
+        // Where none does, the last that is followed by a folder says best why not.
+        for next in paths.filter(|(at, _)| bytes[at + 1..].starts_with(b"/")) {
+            if found.1.is_ok() {
+                break;
+            }
+            found = next;
+        }
+        let (at, path) = found;
         return match path? {
             Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
             Path::Host(_) => Err(usage(format!("{text} is no emulated path"))),
@@ -186,10 +193,17 @@ mod tests {
         assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
         let crossed = parse("lab:rtt=1ms,rate=1gbit,cross=tcp:4x64KB:/out:1/");
         assert!(matches!(&crossed, Ok(Place::Lab(lab, p)) if p == b"/out:1/" && lab.cross.is_some()));
-        for bad in
-            ["", ":x", "lab:rtt=1ms,rate=1gbit", "lab:rtt=1ms:/x", "lab:rtt=1ms,cross=udp:/x", "fullpipe://h:99999/x"]
-        {
+        for bad in [
+            "",
+            ":x",
+            "lab:rtt=1ms,rate=1gbit",
+            "lab:rtt=1ms:/x",
+            "lab:rtt=1ms,rate=1gbit,cross=udp:1mbit",
+            "fullpipe://h:99999/x",
+        ] {
             assert!(parse(bad).is_err(), "{bad}");
         }
+        let why = parse("lab:rtt=1ms,cross=udp:1mbit:/x").unwrap_err();
+        assert!(why.to_string().contains("rate"), "{why}");
     }
 }

@@ -58,7 +58,9 @@ pub fn write(
     let clock = (trace.zero_ns, (finished.rtt_s * 1e9) as u64);
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
-    let law = notes.iter().find_map(|note| note.to_json().ok()?["law"].as_str().map(str::to_owned));
+    // A short transfer may be over before its controller has begun.
+    let began = notes.iter().find_map(|note| note.to_json().ok()?["law"].as_str().map(str::to_owned));
+    let law = began.or_else(|| args.how.law().map(str::to_owned));
     let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
     let mut text = Vec::new();
     measure::render(&run, &measured, sized.as_ref(), &mut text)?;

@@ -103,8 +103,7 @@ impl Args {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
-        let law = LAWS.iter().find(|(_, law)| *law == self.sobas).map(|(name, _)| (*name).to_owned());
-        add("--sobas", law.filter(|_| self.sobas().is_some()));
+        add("--sobas", self.law().map(str::to_owned));
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
         add("--loss", self.loss.map(|loss| loss.to_string()));
@@ -135,7 +134,12 @@ impl Args {
         Ok(())
     }
 
-    /// The law that sizes buffers, if one is to.
+    /// The name of the law that sizes buffers, if one is to.
+    pub fn law(&self) -> Option<&'static str> {
+        LAWS.iter().find(|(_, law)| Some(*law) == self.sobas()).map(|(name, _)| *name)
+    }
+
+    /// It.
     pub fn sobas(&self) -> Option<Law> {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
@@ -204,7 +208,7 @@ impl Args {
         if self.sobas().is_some() {
             why.push("window and pacing will follow the path (--buffer sobas), up to that buffer".into());
             if self.sobas == Law::All && !has("bbr") {
-                why.push("the sender's kernel has no BBR: slow start does not begin again after losses".into());
+                why.push("the sender's kernel has no BBR: slow start will not begin again after losses".into());
             }
         }
         transport.pacing = self.pacing.or(transport.pacing);

@@ -15,6 +15,9 @@ use super::transport::Chosen;
 use crate::output::{errln, outln};
 use crate::{progress, words};
 
+/// Of the controller's decisions a record keeps so many: it decides some ten a second, the other end may say any number.
+const MOST_NOTES: usize = 1 << 17;
+
 /// Progress of all attempts together.
 pub struct Watch {
     bar: ProgressBar,
@@ -98,7 +101,9 @@ impl Watch {
                     // Of an attempt that failed nothing else is in the record either.
                     notes.borrow_mut().clear();
                 }
-                notes.borrow_mut().push(note);
+                if notes.borrow().len() < MOST_NOTES {
+                    notes.borrow_mut().push(note);
+                }
             }
         }
         let done = read(&counters.done_bytes);
