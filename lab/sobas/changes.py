@@ -7,6 +7,7 @@ SOBAS beside traffic that starts in mid-transfer and ends again: 400 Mb/s of unr
 import argparse
 import itertools
 import json
+import math
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,8 +32,8 @@ def settled_s(rtt_ms: float) -> float:
 
 
 def until_s(rtt_ms: float) -> float:
-    """When others end; the transfer goes on for as long again."""
-    return FROM_S + settled_s(rtt_ms) + OVER_S + LATE_S
+    """When others end; the transfer goes on for as long again. iperf3 knows whole seconds only."""
+    return FROM_S + math.ceil(settled_s(rtt_ms) + OVER_S + LATE_S)
 
 
 def samples(rtt_ms: float, queue: str, cc: str) -> tuple[list[tuple[float, int]], int]:
@@ -42,7 +43,7 @@ def samples(rtt_ms: float, queue: str, cc: str) -> tuple[list[tuple[float, int]]
     record = "/tmp/record.ndjson"
     copy = [*sending(cc, SOBAS), "--sample", "10ms", "--record", record, "--", str(source(size)), TO]
     others = ["iperf3", "--client", "b", "--udp", "--length", str(DATAGRAM), "--pacing-timer", "30"]
-    others += ["--bitrate", str(round(OTHERS_BPS * DATAGRAM / FRAME)), "--time", f"{beside:g}"]
+    others += ["--bitrate", str(round(OTHERS_BPS * DATAGRAM / FRAME)), "--time", f"{beside:.0f}"]
     programs: list[Mapping[str, object]] = [
         {"end": "b", "run": SERVE},
         {"end": "b", "run": ["iperf3", "--server", "--one-off"]},

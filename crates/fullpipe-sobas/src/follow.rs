@@ -162,7 +162,7 @@ impl Follow {
 
     /// What the trains said the capacity is, packets per second.
     pub fn trained_pps(&self, s: &Senses) -> Option<f64> {
-        (self.trained > 0.0).then(|| self.trained / (f64::from(s.config.mss) * 8.0))
+        (self.trained > 0.0).then(|| self.trained / s.packet_bits())
     }
 
     /// Takes what trains at the path's own rate say of others.

@@ -58,6 +58,10 @@ const LAST_NS: u64 = u64::MAX / 4;
 const LEAST_TICK_NS: u64 = 1_000_000;
 /// All trains leave within one RTT, but not closer than this, nanoseconds: 32 packets take 4 ms at 97 Mb/s.
 const TRAIN_APART_NS: u64 = 4_000_000;
+/// Largest packet of a train, IP bytes: 32 of them fit a queue of 64 KB.
+const TRAIN_BYTES: u32 = 1500;
+/// Bytes of a frame beside its IP packet: Ethernet's header.
+const FRAMING: f64 = 14.0;
 /// Rate is told over at least this in the record, nanoseconds.
 const NOTED_NS: u64 = 50_000_000;
 
@@ -74,9 +78,20 @@ pub(crate) struct Senses {
 }
 
 impl Senses {
-    /// Payload rate of full segments at so many packets per second, bit/s.
+    /// IP bytes of a train's packets: a train of larger ones would fill a shallow queue.
+    fn train_packet(&self) -> u32 {
+        self.config.packet.min(TRAIN_BYTES)
+    }
+
+    /// TCP payload, in full segments, that takes the path as long as one packet of a train, bits.
+    fn packet_bits(&self) -> f64 {
+        let line = |packet: u32| f64::from(packet) + FRAMING;
+        f64::from(self.config.mss) * 8.0 * line(self.train_packet()) / line(self.config.packet)
+    }
+
+    /// Payload rate of full segments where so many packets per second of a train pass, bit/s.
     fn payload_bps(&self, packets_per_second: f64) -> f64 {
-        packets_per_second * f64::from(self.config.mss) * 8.0
+        packets_per_second * self.packet_bits()
     }
 
     /// One segment per stream, bytes.
@@ -90,10 +105,10 @@ impl Senses {
         window.max((LEAST_SEGMENTS * self.segments()).min(largest)).min(largest)
     }
 
-    /// The transfer's packets per second over the last round trip.
+    /// What comes of the transfer, over the last round trip, in packets of a train per second.
     fn own_pps(&self, now: u64) -> f64 {
         let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_EVERY_NS));
-        self.bytes.between(lately, now).unwrap_or(0.0) / (f64::from(self.config.mss) * 8.0)
+        self.bytes.between(lately, now).unwrap_or(0.0) / self.packet_bits()
     }
 
     /// Payload rate received over at least 50 ms and an RTT, bit/s.
@@ -220,7 +235,7 @@ impl Sobas {
         let own = self.senses.own_pps(now);
         if self.training() && now >= self.next_train {
             if let Some(packets) = self.senses.trains.next() {
-                actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns: 0 });
+                actions.push(Action::SendTrain { packets, bytes: self.senses.train_packet(), over_ns: 0 });
             }
             self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
         } else if let Some((pps, asks)) = self.spread_pps()
@@ -228,7 +243,7 @@ impl Sobas {
             && let Some((packets, over_ns)) =
                 if asks { self.senses.trains.next_asking(pps) } else { self.senses.trains.next_spread(pps, own) }
         {
-            actions.push(Action::SendTrain { packets, bytes: self.senses.config.packet, over_ns });
+            actions.push(Action::SendTrain { packets, bytes: self.senses.train_packet(), over_ns });
             // They are half of what the path carries meanwhile.
             self.next_train = now.saturating_add(apart.max(2 * over_ns));
         }
@@ -241,7 +256,7 @@ impl Sobas {
         if !self.senses.config.trains || !self.senses.trains.spreading() {
             return None;
         }
-        let packet = f64::from(self.senses.config.mss) * 8.0;
+        let packet = self.senses.packet_bits();
         match follow.restart.asks_bps() {
             Some(bps) => Some((bps / packet, true)),
             None if follow.state == State::Start && !self.senses.trains.start_is_over() => {

@@ -21,8 +21,7 @@ pub enum Mode {
 pub struct Config {
     /// TCP payload of a full segment, bytes: `TCP_INFO`'s `tcpi_snd_mss` (1448 for 1,500-byte packets with timestamps).
     pub mss: u32,
-    /// IP packet of a full segment, bytes. Trains are of this size, so that packets per second times
-    /// `mss` is a payload rate.
+    /// IP packet of a full segment, bytes. Trains are of packets of this size, but of no larger than 1,500 bytes.
     pub packet: u32,
     /// Streams that share the controller.
     pub streams: u16,

@@ -34,7 +34,7 @@ const SHOWN: usize = 20;
 pub struct Args {
     /// SRC... DST, of which one may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a standing
     /// server); DST also lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed)
-    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]
     paths: Vec<OsString>,
     /// Folders too
     #[arg(long, short)]
@@ -172,8 +172,8 @@ pub fn run(args: Args) -> Result {
         sobas: args.how.sobas(),
     };
     args.how.check()?;
-    let Some((to, from)) = args.paths.split_last() else {
-        return Err(Failure::new(ExitClass::Usage, "give SRC... DST"));
+    let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
+        return Err(Failure::new(ExitClass::Usage, "give what to copy, and where to: SRC... DST"));
     };
     let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
     let to = endpoint::parse(to)?;

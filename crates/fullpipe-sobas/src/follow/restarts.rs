@@ -102,7 +102,7 @@ impl Follow {
         }
         s.trains.ask();
         self.asked_others = true;
-        let least = ASKING_PPS * f64::from(s.config.mss) * 8.0;
+        let least = ASKING_PPS * s.packet_bits();
         let until = now + 3 * t + 2 * STANDING_NS;
         self.restart.asks = Some(Asks { until, more: (rate - received).max(least), has: received });
         None
@@ -117,7 +117,7 @@ impl Follow {
         if has >= STARTED * rate {
             return None;
         }
-        let packet = f64::from(s.config.mss) * 8.0;
+        let packet = s.packet_bits();
         let capacity = self.capacity.unwrap_or(rate).max(rate);
         let left = s.trains.left(capacity / packet, has / packet).map(|pps| pps * packet);
         let Some(left) = left else {

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fullpipe_net::sys;
 use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
 
+use super::actuate::{self, Pacing};
 use super::udp::{Came, Udp};
 use super::wire::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, actuate, keep, read, segment};
+use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, keep, read, segment};
 use crate::counters::Counters;
 use crate::proto::Message;
 use crate::session::Session;
@@ -43,20 +44,23 @@ pub(super) struct Answer {
     trains: u64,
     /// Since when, nanoseconds.
     began: u64,
+    /// Where this end may pace.
+    pacing: Option<Arc<Pacing>>,
 }
 
 impl Answer {
     pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
         let (paced, restarts) = (aside.law.paces(), aside.law == Law::All);
+        let pacing = Arc::new(Pacing::default());
         if paced {
             // From the first byte on.
-            actuate::pace(&sockets, Some(SMOOTH_BPS));
+            pacing.set(&sockets, Some(SMOOTH_BPS));
         }
-        let all = sockets.clone();
+        let (all, of_all) = (sockets.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
         let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns.min(LONGEST_RTT_NS);
         session.aside(move |message| match message {
-            Message::Pace { bps } if paced => actuate::pace(&all, bps),
+            Message::Pace { bps } if paced => of_all.set(&all, bps),
             Message::SlowStart if restarts => {
                 // Whoever asks for it after each loss would take all of the path.
                 let (now, last) = (sys::now_ns(), restarted.load(Ordering::Relaxed));
@@ -70,17 +74,33 @@ impl Answer {
         });
         let seen = (0, Seen::default());
         let began = sys::now_ns();
-        Answer { session: session.clone(), aside, sockets, seen, met: false, probed: began, trains: 0, began }
+        Answer {
+            session: session.clone(),
+            aside,
+            sockets,
+            seen,
+            met: false,
+            probed: began,
+            trains: 0,
+            began,
+            pacing: paced.then_some(pacing),
+        }
     }
 
     fn seen(&mut self, now: u64) -> Seen {
         if self.seen.0 == 0 || now.saturating_sub(self.seen.0) >= SEEN_EVERY_NS {
             let mut seen = Seen { rtt_us: u32::MAX, ..Seen::default() };
+            let mut busy = 0;
             for info in self.sockets.iter().filter_map(read) {
                 seen.retransmits += info.get("total_retrans").unwrap_or(0);
                 seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
                 let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
                 seen.rtt_us = seen.rtt_us.min(rtt.unwrap_or(u32::MAX));
+                let has = |name| info.get(name).is_some_and(|n| n > 0);
+                busy += usize::from(has("unacked") || has("notsent_bytes"));
+            }
+            if let Some(pacing) = &self.pacing {
+                pacing.busy(&self.sockets, busy);
             }
             self.seen = (now, seen);
         }

@@ -26,6 +26,8 @@ const KEEP_NS: u64 = 100_000_000;
 const MOSTLY: f64 = 0.5;
 /// And over at least this, nanoseconds.
 const LIMITED_OVER_NS: u64 = 20_000_000;
+/// A stream of which nothing has come for so long, besides a round trip, has nothing to move, nanoseconds.
+const BUSY_NS: u64 = 30_000_000;
 
 #[derive(Default)]
 struct Coming {
@@ -61,17 +63,28 @@ pub(super) struct Judge {
 struct Arrived {
     /// Segments as last read, of 32 bits, and all of them.
     segments: Vec<(u32, u64)>,
+    /// When each stream's last came, nanoseconds.
+    when: Vec<u64>,
     /// Payload of a segment: the most that it has been on average.
     payload: f64,
 }
 
 impl Arrived {
-    fn look(&mut self, sockets: &[TcpStream]) -> u64 {
+    /// Streams whose segments have come since an instant.
+    fn busy(&self, since: u64) -> usize {
+        self.when.iter().filter(|at| **at >= since).count()
+    }
+
+    fn look(&mut self, sockets: &[TcpStream], at: u64) -> u64 {
         self.segments.resize(sockets.len(), (0, 0));
+        self.when.resize(sockets.len(), 0);
         let (mut bytes, mut all) = (0, 0);
-        for (socket, (last, total)) in sockets.iter().zip(&mut self.segments) {
+        for ((socket, (last, total)), when) in sockets.iter().zip(&mut self.segments).zip(&mut self.when) {
             let Some(info) = read(socket) else { continue };
             let now = info.get("data_segs_in").unwrap_or(0) as u32;
+            if now != *last {
+                *when = at;
+            }
             *total += u64::from(now.wrapping_sub(*last));
             *last = now;
             all += *total;
@@ -270,7 +283,8 @@ impl Judge {
 
     /// What this end sees for itself, and what has not come.
     fn look(&mut self, sobas: &mut Sobas, now: u64) {
-        let bytes = self.arrived.look(&self.sockets);
+        let bytes = self.arrived.look(&self.sockets, now);
+        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(BUSY_NS + self.aside.rtt_ns)));
         sobas.observe(now, Observation::Bytes(bytes));
         let late = LOST_NS + 2 * self.aside.rtt_ns;
         while let Some((&first, &sent)) = self.out.first_key_value()

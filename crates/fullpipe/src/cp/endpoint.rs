@@ -157,9 +157,9 @@ fn token(args: &super::Args) -> Result<Option<Token>> {
             let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {from}: {e}")))?;
             (text, from)
         }
+        None if args.insecure => return Ok(None),
         None => match std::env::var("FULLPIPE_TOKEN") {
             Ok(text) => (text, "FULLPIPE_TOKEN".to_owned()),
-            Err(_) if args.insecure => return Ok(None),
             Err(_) => {
                 return Err(usage(
                     "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment \

@@ -15,8 +15,20 @@ use crate::{Result, progress};
 /// Copies, and prints what the near end in the guest prints.
 pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
+    let mut sources = Vec::new();
+    let mut keep = |whole: &Path| {
+        let folder = if whole.is_dir() { whole } else { whole.parent().unwrap_or(Path::new("/")) };
+        if !sources.iter().any(|kept| kept == folder) {
+            sources.push(folder.to_owned());
+        }
+    };
+    let mut how = args.how.over(path);
+    if let Some(profile) = &mut how.profile {
+        *profile = current()?.join(&*profile);
+        keep(profile);
+    }
     // Its own words, but for those that name places and those that are for this end.
-    words.extend(args.passed_on(&args.how.over(path)));
+    words.extend(args.passed_on(&how));
     if let Some(to) = &args.record {
         super::record::check(to)?;
         words.extend(["--record", RECORD, "--guest"].map(str::to_owned));
@@ -24,14 +36,12 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         words.extend(["--sample".to_owned(), args.sample.to_string()]);
     }
     words.push("--".into());
-    let mut sources = Vec::new();
     for place in from {
         let Place::Local(source) = place else {
             return Err(Failure::new(ExitClass::Usage, "what goes into the testbed must be on this host"));
         };
         let whole = absolute(source)?;
-        let kept = if whole.is_dir() { whole.clone() } else { whole.parent().unwrap_or(Path::new("/")).to_owned() };
-        sources.push(kept);
+        keep(&whole);
         words.push(text(&whole, source)?);
     }
     let folder = target(to)?;

@@ -34,7 +34,7 @@ pub struct Args {
     pacing: Option<Rate>,
     /// The profile to choose from; the one that comes with the program by default
     #[arg(long, value_name = "FILE")]
-    profile: Option<PathBuf>,
+    pub profile: Option<PathBuf>,
     /// Capacity of the path, if it is known
     #[arg(long)]
     rate: Option<Rate>,
@@ -198,6 +198,10 @@ impl Args {
         };
         if let Some(cc) = &self.cc {
             transport.cc.clone_from(cc);
+        }
+        if self.sobas().is_some() && rtt_s >= LOCAL_S {
+            // One fills the path; of several, those that have nothing left leave their share unused.
+            transport.streams = 1;
         }
         transport.streams = self.streams.unwrap_or(transport.streams);
         transport.buffer = match self.buffer {
