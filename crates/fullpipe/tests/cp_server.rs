@@ -185,7 +185,7 @@ fn slow_start_begins_again_after_losses() {
         let record = fs::read_to_string(record).unwrap();
         let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(record[0]["sobas"], law);
-        assert!(record.iter().filter(|line| line["kind"] == "sobas").count() > 2);
+        assert!(record.iter().filter(|line| line["kind"] == "sobas").count() >= 2);
         let middle = &record[1..record.len() - 1];
         assert!(middle.iter().all(|line| line["t"].is_number()), "{middle:?}");
         fs::remove_file(to.join("file")).unwrap();
@@ -203,7 +203,7 @@ fn slow_start_begins_again_after_losses() {
 fn a_congested_path_is_left_to_tcp() {
     let dir = tempfile::tempdir().unwrap();
     let (source, to) = (dir.path().join("file"), dir.path().join("to"));
-    write(&source, 1_000_000);
+    write(&source, 4_000_000);
     fs::create_dir(&to).unwrap();
     let path = format!("lab:rtt=20ms,rate=97mbit,queue=100KB,mtu=1500,loss=0.03:{}/", to.display());
     let flags = ["cp", "--json", "--no-encrypt", "--cc", "cubic", "-n", "1", "--buffer", "sobas"];
@@ -212,7 +212,7 @@ fn a_congested_path_is_left_to_tcp() {
     let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let disabled = lines.iter().find(|line| line["state"] == "disabled").expect("still limited");
     assert_eq!((&disabled["why"], &disabled["pacing_bps"]), (&"congested".into(), &serde_json::Value::Null));
-    assert_eq!(lines.last().unwrap()["bytes"], 1_000_000);
+    assert_eq!(lines.last().unwrap()["bytes"], 4_000_000);
 }
 
 /// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
