@@ -92,12 +92,23 @@ pub enum NetError {
         seconds: f64,
     },
     /// This kernel lacks the congestion control.
-    #[error("this kernel has no congestion control '{name}' for this user; it has: {available}{}", advice(.name))]
+    #[error("this kernel has no congestion control '{name}'; it has: {available}{}", advice(.name))]
     NoSuchCc {
         /// As asked for.
         name: String,
         /// `tcp_available_congestion_control`.
         available: String,
+    },
+    /// This kernel has the congestion control, but not for this user.
+    #[error(
+        "this user may not use congestion control '{name}', only: {allowed}. As root: \
+         sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{allowed} {name}\""
+    )]
+    NotAllowedCc {
+        /// As asked for.
+        name: String,
+        /// `tcp_allowed_congestion_control`.
+        allowed: String,
     },
     /// A buffer that this machine cannot hold.
     #[error("a buffer of {buffer} is beyond this machine's memory ({memory}); choose a smaller --buffer")]
@@ -124,7 +135,10 @@ impl Classified for NetError {
     fn class(&self) -> ExitClass {
         match self {
             NetError::Resolve { .. } | NetError::Memory { .. } => ExitClass::Usage,
-            NetError::Listen { .. } | NetError::NoSuchCc { .. } | NetError::System { .. } => ExitClass::Missing,
+            NetError::Listen { .. }
+            | NetError::NoSuchCc { .. }
+            | NetError::NotAllowedCc { .. }
+            | NetError::System { .. } => ExitClass::Missing,
             NetError::Stalled { .. } => ExitClass::Failed,
             NetError::Connect { .. }
             | NetError::Stranger { .. }

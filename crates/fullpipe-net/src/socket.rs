@@ -25,11 +25,12 @@ const UNSENT: u32 = 32 << 20;
 pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), NetError> {
     let set = if sends { socket.set_tcp_congestion(transport.cc.as_bytes()) } else { Ok(()) };
     set.map_err(|source| {
-        // ENOENT: unknown; EPERM: known, but kept for root.
-        if matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
-            NetError::NoSuchCc { name: transport.cc.clone(), available: available() }
-        } else {
-            NetError::System { what: "setting TCP_CONGESTION", source }
+        let name = transport.cc.clone();
+        // Unprivileged, the kernel says EPERM of what it knows and keeps for root, ENOENT of what it does not know.
+        match source.kind() {
+            io::ErrorKind::NotFound => NetError::NoSuchCc { name, available: available() },
+            io::ErrorKind::PermissionDenied => NetError::NotAllowedCc { name, allowed: allowed() },
+            _ => NetError::System { what: "setting TCP_CONGESTION", source },
         }
     })?;
     if let Buffer::Bytes(Size(bytes)) = transport.buffer {
@@ -67,6 +68,11 @@ pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
 fn available() -> String {
     std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .map_or_else(|_| "(unreadable)".into(), |text| text.trim().replace(' ', ", "))
+}
+
+fn allowed() -> String {
+    std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+        .map_or_else(|_| "(unreadable)".into(), |text| text.trim().to_owned())
 }
 
 /// Refuses a buffer that the machine could never hold.

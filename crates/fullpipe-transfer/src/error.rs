@@ -187,9 +187,14 @@ impl Classified for TransferError {
     }
 }
 
+/// Of a far end that is silent.
+pub(crate) const LATE: &str = "it did not answer in time";
+
 /// An error as a person reads it, without the number.
 pub(crate) fn why(error: &std::io::Error) -> String {
     match error.raw_os_error() {
+        // What a socket with a timeout says when it is over.
+        _ if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => LATE.into(),
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
         None => error.to_string(),

@@ -110,7 +110,8 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
             let why = format!("its certificate is not the token's ({e}); is the token of this server?");
             return TransferError::Trust { peer: peer.clone(), why };
         }
-        TransferError::Unreachable(format!("{peer} does not answer as 'fullpipe serve --root' does ({e})"))
+        let why = error::why(&e);
+        TransferError::Unreachable(format!("{peer} does not answer as 'fullpipe serve --root' does ({why})"))
     })?;
     if token.is_none() {
         // A server that also measures tells by this what is wanted.

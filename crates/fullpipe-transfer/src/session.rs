@@ -146,6 +146,10 @@ impl Session {
                 let source = io::Error::new(source.kind(), "it closed the connection");
                 TransferError::Lost { peer, doing, source }
             }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                let source = io::Error::new(io::ErrorKind::TimedOut, error::LATE);
+                TransferError::Lost { peer, doing, source }
+            }
             io::ErrorKind::InvalidData => TransferError::Damaged { peer, what: source.to_string() },
             _ => TransferError::Lost { peer, doing, source },
         }
