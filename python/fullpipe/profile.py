@@ -156,7 +156,7 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
         else not at all. Rare conditions (jitter, reordering and so on) are there only where they are set.
     """
     # What sized itself is no transport that could be chosen from a profile.
-    entries = [group.entry for group in groups(runs.filter(pl.col("buffer") != SOBAS))]
+    entries = [group.entry for group in groups(runs.filter(pl.col("buffer").ne_missing(SOBAS)))]
     return {
         "kind": "profile",
         "version": VERSION,

@@ -42,7 +42,7 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
         The cell's description, `workload`, `runs`, `measured_bps`, `predicted_bps` and `error` (signed).
     """
     known = pl.col("host").is_null() & pl.col("cc").is_in(CONGESTION_CONTROLS)
-    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0) & (pl.col("buffer") != SOBAS)
+    known &= (pl.col("direction") == "send") & (pl.col("rtt_ms") > 0) & pl.col("buffer").ne_missing(SOBAS)
     for name in _PLAIN:
         known &= pl.col(name).is_null() | pl.col(name).cast(pl.String).is_in(["0", "0.0"])
     kept = runs.filter(known & (pl.col("loss_back").fill_null(0) == 0))

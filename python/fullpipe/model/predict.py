@@ -312,7 +312,7 @@ def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
     """
     out = np.full(len(runs), np.nan)
     known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)
-    known &= runs["buffer"] != SOBAS
+    known &= runs["buffer"].ne_missing(SOBAS)
     known = known.fill_null(value=False)
     which = known.to_numpy()
     lab = runs.filter(known)
