@@ -9,14 +9,13 @@ import itertools
 import json
 import math
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 
-from ..validate.tool import Keys, Line, ToolError
-from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
+from ..validate.tool import Keys, Line, end
+from .run import FRAME, SEGMENT, SERVE, SOBAS, START, TO, programs_over, sending, source
 
-#: Payload of a packet, what UDP has in one, and its bytes on the line.
-SEGMENT, DATAGRAM, FRAME = 1448, 1472, 1514
+#: Payload of a UDP packet of 1,500 bytes.
+DATAGRAM = 1472
 RATE_BPS, OTHERS_BPS = 970e6, 400e6
 #: When others begin, seconds.
 FROM_S = 3.0
@@ -96,8 +95,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.code)
+    end(main)

@@ -9,15 +9,14 @@ import argparse
 import itertools
 import json
 import math
-import sys
 import tempfile
 from pathlib import Path
 
-from ..validate.tool import Line, ToolError, call
-from .run import MEMORY, source
+from ..validate.tool import Line, call, end
+from .run import FRAME, MEMORY, SEGMENT, source
 
-#: Payload of a packet, its bytes on the line, and TCP's first window.
-SEGMENT, FRAME, FIRST = 1448, 1514, 10
+#: TCP's first window, packets (RFC 6928).
+FIRST = 10
 RATES = {"1gbit": 1e9, "10gbit": 1e10}
 #: Seconds at the full rate, beside as much as four round trips carry: starting up takes half of that.
 LASTS_S = 2.0
@@ -90,8 +89,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except ToolError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.code)
+    end(main)

@@ -11,6 +11,8 @@ from ..validate.tool import Keys, Line, call
 
 #: Where source files and copies live: in memory, so that no disk is the limit.
 MEMORY = Path(os.environ.get("FULLPIPE_MEMORY", "/dev/shm"))
+#: TCP's payload of a packet of 1,500 bytes, and the packet's on the line.
+SEGMENT, FRAME = 1448, 1514
 #: Between looks at the queue.
 SAMPLE = "10ms"
 #: The server listens before anyone calls.

@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,6 +25,15 @@ class ToolError(Exception):
         """With both."""
         super().__init__(words)
         self.code = code
+
+
+def end(main: Callable[[], int]) -> NoReturn:
+    """Ends a command: with what it returns, or with what fullpipe said and its exit code."""
+    try:
+        sys.exit(main())
+    except ToolError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.code)
 
 
 def binary() -> str:

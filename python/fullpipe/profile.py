@@ -120,10 +120,12 @@ class Group:
 def groups(runs: pl.DataFrame) -> list[Group]:
     """A profile's entries, each with the runs that made it, in the order of `profile.json`.
 
+    Those of buffers that sized themselves (`sobas`), which are in no profile, are among them.
+
     Args:
         runs: As :func:`fullpipe.read_runs` gives them.
     """
-    # Autotuning is null too.
+    # Null is autotuning's already; no socket has a buffer of nothing.
     sized = pl.when(pl.col("buffer") == SOBAS).then(pl.lit(0, pl.UInt64)).otherwise(pl.col("buffer_bytes"))
     runs = runs.with_columns(sized.alias("buffer_bytes"))
     found: list[tuple[tuple[Any, ...], Group]] = []

@@ -9,7 +9,7 @@
 //!   free. Once it has gone, a *pulse* of the same size is added to the rate. If the queue comes back, the
 //!   pulse has refilled it; if not, others have left and the rate grows by the pulse's.
 //! - `Start`, once more: losses have left TCP's window far below the rate, nothing more is lost and no queue
-//!   stands. TCP alone would make up half a segment per round trip.
+//!   stands. TCP alone would make up a segment per round trip.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
@@ -55,8 +55,9 @@ const TARGET_RTT: f64 = 0.02;
 const HIGH: f64 = 2.0;
 /// below this one it has gone.
 const LOW: f64 = 0.4;
-/// or this one where TCP's own bursts are as long.
+/// or this one, where so many of TCP's own bursts are as long.
 const LOW_BURSTS: f64 = 0.6;
+const BURSTS: f64 = 1.2;
 /// Share of the growth of the queue that is taken back at once.
 const DAMP: f64 = 0.7;
 /// Share of the distance to the target that is made up per round.
@@ -308,7 +309,7 @@ impl Follow {
 
     /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.
     fn low(&self, s: &Senses) -> f64 {
-        (LOW * self.target).max((1.2 * self.burst(s)).min(LOW_BURSTS * self.target))
+        (LOW * self.target).max((BURSTS * self.burst(s)).min(LOW_BURSTS * self.target))
     }
 
     /// Rate that the path gave while its queue stood, bit/s.

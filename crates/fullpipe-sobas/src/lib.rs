@@ -4,7 +4,8 @@
 //! (J. Grid Computing 2003); "section" and "Figure" are its own. The window of a TCP transfer is limited to what fills the
 //! path, so that the transfer does not overflow the bottleneck's queue. [`Mode::Paper`] is that
 //! algorithm; [`Mode::Adaptive`] adds the sender's pacing rate, which a queue shallower than TCP's bursts
-//! needs, and goes on watching for as long as the transfer runs.
+//! needs, and its slow start, once more, where losses have left TCP below that; and goes on watching for as long as
+//! the transfer runs.
 //!
 //! A shell owns the sockets. It opens the streams with the largest buffers (the window scale is fixed at the
 //! handshake), then turns what it sees into [`Observation`]s and what comes back into system calls:
@@ -51,7 +52,7 @@ use trains::Trains;
 /// Least window per stream, segments: TCP's initial window (RFC 6928).
 const LEAST_SEGMENTS: f64 = 10.0;
 /// RTTs beyond this are not the network's, nanoseconds.
-const LONGEST_RTT_NS: u64 = 10_000_000_000;
+pub const LONGEST_RTT_NS: u64 = 10_000_000_000;
 /// Instants beyond this (146 years) stand still, nanoseconds: sums of them stay within 64 bits.
 const LAST_NS: u64 = u64::MAX / 4;
 /// Ticks are no closer than this, nanoseconds.

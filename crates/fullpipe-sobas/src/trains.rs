@@ -249,10 +249,11 @@ impl Trains {
     }
 }
 
-/// Of one train: packets between the ends of its second-first and second-last batch, over that time.
+/// Of one train: packets between the ends of its first and its second-last batch, over that time.
 ///
 /// The first batch began at an unknown moment before its packets were stamped, the last may have been
-/// cut short by the train's end; both ends fall on the end of a batch. Without coalescing every packet is a batch.
+/// cut short by the train's end; both ends fall on the end of a batch. Without coalescing every packet is a batch, and
+/// the first eighth of them is left out (`WAKING`).
 fn rate(train: &Train) -> Option<Rated> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
@@ -276,7 +277,7 @@ fn rate(train: &Train) -> Option<Rated> {
     let whole = packets as f64 / span;
     // Between packets of one batch there is no time to measure.
     let fastest = if single {
-        let runs = (from..=to.saturating_sub(RUN)).map(|i| RUN as f64 / seconds(at[i], at[i + RUN]));
+        let runs = at[from..=to].windows(RUN + 1).map(|run| RUN as f64 / seconds(run[0], run[RUN]));
         runs.filter(|r| r.is_finite()).fold(whole, f64::max)
     } else {
         whole
@@ -369,6 +370,17 @@ mod tests {
             let (Dispersion::Known { capacity, .. }, asked) = run(gap, timer) else { panic!("{gap} {timer}") };
             assert!((capacity * gap * 1e-9 - 1.0).abs() < 0.07, "{gap} {timer}: {}", capacity * gap * 1e-9);
             assert!(asked <= 8);
+        }
+    }
+
+    #[test]
+    fn trains_of_any_length_are_read() {
+        for packets in 0..50 {
+            let mut trains = Trains::default();
+            for _ in 0..3 {
+                trains.add(&train(packets, 1_200.0, 0), 0.0);
+            }
+            assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < FEWEST_PACKETS, "{packets}");
         }
     }
 

@@ -31,10 +31,11 @@ const SHOWN: usize = 20;
 
 /// Command line.
 #[derive(clap::Args)]
+#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>")]
 pub struct Args {
     /// SRC... DST, of which one may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a standing
     /// server); DST also lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed)
-    #[arg(required = true, num_args = 1.., value_name = "SRC... DST")]
+    #[arg(required = true, num_args = 1.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Folders too
     #[arg(long, short)]

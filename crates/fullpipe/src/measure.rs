@@ -195,10 +195,17 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
     }
 }
 
-/// What a controller of window and pacing did: its law, and lines for the record, each with its instant on the run's clock, nanoseconds.
+/// What a controller of window and pacing did.
 pub(crate) struct Sized {
-    pub law: String,
+    /// Its law.
+    pub law: &'static str,
+    /// Lines for the record, each with its instant on the run's clock, nanoseconds.
     pub lines: Vec<(u64, serde_json::Value)>,
+}
+
+/// A record's name. The transport is the same without a controller, the run is not.
+pub(crate) fn id(run: &Run, sized: Option<&Sized>) -> String {
+    run.id() + &sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law))
 }
 
 /// Writes the record.
@@ -213,14 +220,13 @@ pub(crate) fn render(run: &Run, measured: &Measured, sized: Option<&Sized>, to: 
     let header = Header {
         kind: "run".into(),
         version: record::VERSION,
-        // The transport is the same without, the run is not.
-        id: run.id() + &sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law)),
+        id: id(run, sized),
         program: env!("CARGO_PKG_VERSION").into(),
         run: run.clone(),
         rtt_s: measured.rtt_s,
         sender: measured.sender.clone(),
         receiver: measured.receiver.clone(),
-        sobas: sized.map(|s| s.law.clone()),
+        sobas: sized.map(|s| s.law.to_owned()),
         real,
     };
     let mut line = |value: &dyn Fn(&mut dyn Write) -> serde_json::Result<()>| {

@@ -146,12 +146,17 @@ fn a_server_started_wrongly_says_so() {
     }
 }
 
-#[test]
-fn into_the_testbed() {
+fn a_file_and_a_folder(bytes: usize) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (source, to) = (dir.path().join("file"), dir.path().join("to"));
-    write(&source, 3_000_000);
+    write(&source, bytes);
     fs::create_dir(&to).unwrap();
+    (dir, source, to)
+}
+
+#[test]
+fn into_the_testbed() {
+    let (dir, source, to) = a_file_and_a_folder(3_000_000);
     let path = format!("lab:rtt=20ms,rate=1gbit:{}/", to.display());
     let record = dir.path().join("r.ndjson");
     let words = ["cp", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
@@ -171,17 +176,14 @@ fn into_the_testbed() {
 /// Others' bursts hit the start on a shallow queue; Reno alone would grow by a segment per round trip.
 #[test]
 fn slow_start_begins_again_after_losses() {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
-    write(&source, 60_000_000);
-    fs::create_dir(&to).unwrap();
+    let (dir, source, to) = a_file_and_a_folder(60_000_000);
     let path = format!("lab:rtt=20ms,rate=970mbit,queue=100KB,mtu=1500,cross=tcp:19x64KB:{}/", to.display());
     let run = |law: &str| {
         let record = dir.path().join("r.ndjson");
         let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1", "--buffer", "sobas", "--sobas", law];
         let files = ["--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
         let done = common::fullpipe_args(&[&flags[..], &files].concat());
-        let text = String::from_utf8(done.stdout).unwrap();
+        let lines = common::json_lines(&done);
         let record = fs::read_to_string(record).unwrap();
         let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(record[0]["sobas"], law);
@@ -189,7 +191,6 @@ fn slow_start_begins_again_after_losses() {
         let middle = &record[1..record.len() - 1];
         assert!(middle.iter().all(|line| line["t"].is_number()), "{middle:?}");
         fs::remove_file(to.join("file")).unwrap();
-        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let restarts = lines.iter().filter(|line| line["why"] == "restart").count();
         (restarts, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
     };
@@ -201,15 +202,11 @@ fn slow_start_begins_again_after_losses() {
 /// Where others lose probes too, limits would only give the path to them.
 #[test]
 fn a_congested_path_is_left_to_tcp() {
-    let dir = tempfile::tempdir().unwrap();
-    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
-    write(&source, 4_000_000);
-    fs::create_dir(&to).unwrap();
+    let (_dir, source, to) = a_file_and_a_folder(4_000_000);
     let path = format!("lab:rtt=20ms,rate=97mbit,queue=100KB,mtu=1500,loss=0.03:{}/", to.display());
     let flags = ["cp", "--json", "--no-encrypt", "--cc", "cubic", "-n", "1", "--buffer", "sobas"];
     let done = common::fullpipe_args(&[&flags[..], &[source.to_str().unwrap(), &path]].concat());
-    let text = String::from_utf8(done.stdout).unwrap();
-    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = common::json_lines(&done);
     let disabled = lines.iter().find(|line| line["state"] == "disabled").expect("still limited");
     assert_eq!((&disabled["why"], &disabled["pacing_bps"]), (&"congested".into(), &serde_json::Value::Null));
     assert_eq!(lines.last().unwrap()["bytes"], 4_000_000);

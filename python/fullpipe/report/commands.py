@@ -46,7 +46,8 @@ def measure(header: dict[str, Any]) -> str:
     if header.get("sobas"):
         words = ["fullpipe", "cp", "--cc", transport["cc"], "--streams", str(transport["streams"])]
         words += ["--buffer", SOBAS, "--sobas", header["sobas"]]
-        return shlex.join([*words, "FILE", f"{path}:/FOLDER/"])
+        place = f"fullpipe://{path}" if isinstance(header["path"], str) else f"{path}:"
+        return shlex.join([*words, "FILE", f"{place}/FOLDER/"])
     words = ["fullpipe", "measure", path, "--cc", transport["cc"], "--streams", str(transport["streams"])]
     words += ["--buffer", transport["buffer"]]
     words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []

@@ -24,8 +24,6 @@ const SLOW_START_NS: u64 = 250_000_000;
 const SLOW_START_RTTS: u64 = 4;
 /// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
 const LONGEST_SPREAD_NS: u64 = 800_000_000;
-/// RTTs beyond this are not the network's, nanoseconds.
-const LONGEST_RTT_NS: u64 = 10_000_000_000;
 /// What the streams say is read no more often than this, nanoseconds.
 const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
@@ -58,7 +56,7 @@ impl Answer {
         }
         let (all, of_all) = (sockets.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
-        let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns.min(LONGEST_RTT_NS);
+        let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns;
         session.aside(move |message| match message {
             Message::Pace { bps } if paced => of_all.set(&all, bps),
             Message::SlowStart if restarts => {

@@ -142,7 +142,8 @@ impl Aside {
     pub(crate) fn new(law: Law, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> Aside {
         // BBR has no slow start that could begin again.
         let law = if law == Law::All && transport.cc == BBR { Law::Both } else { law };
-        Aside { law, udp, rtt_ns, buffer: transport.buffer }
+        // The other end's word is no more than that.
+        Aside { law, udp, rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS), buffer: transport.buffer }
     }
 }
 

@@ -9,6 +9,7 @@ use fullpipe_transfer::client::{Endpoint, Finished, Way};
 
 use fullpipe_transfer::sobas::Note;
 
+use super::transport;
 use crate::Result;
 use crate::failure::Failure;
 use crate::measure::{self, Sized};
@@ -59,12 +60,12 @@ pub fn write(
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
     // A short transfer may be over before its controller has begun.
-    let began = notes.iter().find_map(|note| note.to_json().ok()?["law"].as_str().map(str::to_owned));
-    let law = began.or_else(|| args.how.law().map(str::to_owned));
+    let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
+    let law = began.or(args.how.sobas()).map(transport::name);
     let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
     let mut text = Vec::new();
     measure::render(&run, &measured, sized.as_ref(), &mut text)?;
-    write_text(to, &String::from_utf8_lossy(&text))
+    Ok(record::write_atomically(&target(to, &measure::id(&run, sized.as_ref())), &text)?)
 }
 
 /// A note with its instant. The controller's clock and the run's begin within a round trip of each other.
@@ -74,13 +75,13 @@ fn line(note: &Note) -> Option<(u64, serde_json::Value)> {
     Some((at_ns, fields))
 }
 
-/// Writes one that is there as text.
+/// Writes one that the testbed has made.
 pub fn write_text(to: &FilePath, text: &str) -> Result {
     #[derive(serde::Deserialize)]
     struct Head {
         id: String,
     }
     let head: Head = serde_json::from_str(text.lines().next().unwrap_or_default())
-        .map_err(|e| Failure::new(ExitClass::Record, format!("the record: {e}")))?;
+        .map_err(|e| Failure::new(ExitClass::Lab, format!("the guest's record: {e}")))?;
     Ok(record::write_atomically(&target(to, &head.id), text.as_bytes())?)
 }

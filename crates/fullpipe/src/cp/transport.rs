@@ -69,12 +69,22 @@ impl std::fmt::Display for Sizing {
     }
 }
 
-const LAWS: [(&str, Law); 5] =
-    [("all", Law::All), ("both", Law::Both), ("window", Law::Window), ("pacing", Law::Pacing), ("paper", Law::Paper)];
+const LAWS: [Law; 5] = [Law::All, Law::Both, Law::Window, Law::Pacing, Law::Paper];
+
+/// A law as the command line and records name it.
+pub fn name(law: Law) -> &'static str {
+    match law {
+        Law::All => "all",
+        Law::Both => "both",
+        Law::Window => "window",
+        Law::Pacing => "pacing",
+        Law::Paper => "paper",
+    }
+}
 
 fn law(text: &str) -> std::result::Result<Law, String> {
-    let found = LAWS.iter().find(|(name, _)| *name == text);
-    found.map(|(_, law)| *law).ok_or_else(|| "give all, both, window, pacing or paper".into())
+    let found = LAWS.into_iter().find(|law| name(*law) == text);
+    found.ok_or_else(|| "give all, both, window, pacing or paper".into())
 }
 
 /// What was chosen, and why.
@@ -103,7 +113,7 @@ impl Args {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
-        add("--sobas", self.law().map(str::to_owned));
+        add("--sobas", self.sobas().map(|law| name(law).to_owned()));
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
         add("--loss", self.loss.map(|loss| loss.to_string()));
@@ -134,12 +144,7 @@ impl Args {
         Ok(())
     }
 
-    /// The name of the law that sizes buffers, if one is to.
-    pub fn law(&self) -> Option<&'static str> {
-        LAWS.iter().find(|(_, law)| Some(*law) == self.sobas()).map(|(name, _)| *name)
-    }
-
-    /// It.
+    /// The law that sizes buffers, if one is to.
     pub fn sobas(&self) -> Option<Law> {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
