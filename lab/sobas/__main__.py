@@ -1,10 +1,12 @@
 """`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
 
-Each transfer's result is kept in a file (`--results`) with the version of the program, and what is there of
-this one is not run again: the same file can be filled bit by bit. The table is of all that it holds of it.
+Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file can
+be filled bit by bit, by several at once. What the controller had a part in counts for the build of the program
+that ran it (`--builds any` takes all); fixed and tuned buffers have no such part. The table is of all that counts.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import statistics
@@ -16,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ..validate import table
-from ..validate.tool import Line, ToolError, call
+from ..validate.tool import Line, ToolError, binary, call
 from .paths import CCS, OWN, PATHS, QUEUES, Paper
-from .run import LARGEST, MEMORY, PAPER, SOBAS, TUNED, Way, bdp, transfer
+from .run import LARGEST, PAPER, SOBAS, TUNED, Way, bdp, transfer
 
 WAYS = {"sobas": SOBAS, "paper": PAPER, "largest": LARGEST, "auto": TUNED, "bdp": None}
 #: Two-sided 95% quantiles of Student's t, by degrees of freedom.
@@ -34,6 +36,10 @@ STUDENT = {
     9: 2.26,
 }
 MISSING = 3
+#: Ways in which the controller has a part.
+CONTROLLED = ("sobas", "paper")
+#: What has been run.
+RESULTS = Path(__file__).with_name("results.ndjson")
 
 Key = tuple[str, str, str, str]
 
@@ -59,8 +65,15 @@ def run(path: Paper, queue: str, cc: str, name: str, seed: int) -> Line:
         "cc": cc,
         "way": name,
         "seed": seed,
-        **asdict(done),
+        **{name: value for name, value in asdict(done).items() if name != "notes"},
     }
+
+
+def build() -> str:
+    """Names the program: its version, and a digest of its file."""
+    with open(binary(), "rb") as file:
+        digest = hashlib.file_digest(file, "blake2b").hexdigest()
+    return f"{call('--version').strip()} {digest[:12]}"
 
 
 def interval(values: Sequence[float]) -> str:
@@ -206,10 +219,11 @@ def main() -> int:
     parser.add_argument(
         "--results",
         type=Path,
-        default=MEMORY / "fullpipe-sobas.ndjson",
+        default=RESULTS,
         help="kept here",
     )
     parser.add_argument("--write", metavar="FILE", type=Path, help="put the tables into this document")
+    parser.add_argument("--builds", choices=("this", "any"), default="this", help="whose results count")
     parser.add_argument("--no-run", action="store_true", help="only what the results hold")
     args = parser.parse_args()
     try:
@@ -223,14 +237,18 @@ def main() -> int:
     except argparse.ArgumentTypeError as error:
         parser.error(str(error))
     try:
-        program = call("--version").strip()
-    except ToolError as error:
+        program = build()
+    except (ToolError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return MISSING
     results: list[Line] = []
     if args.results.exists():
         kept = [json.loads(line) for line in args.results.read_text().splitlines()]
-        results = [line for line in kept if line.get("program") == program]
+        results = [
+            line
+            for line in kept
+            if line["way"] not in CONTROLLED or args.builds == "any" or line["program"] == program
+        ]
     known = {(line["path"], line["queue"], line["cc"], line["way"], line["seed"]) for line in results}
     for seed, path, queue, cc, way in [] if args.no_run else grid:
         if (path, queue, cc, way, seed) in known:
@@ -251,7 +269,7 @@ def main() -> int:
             flush=True,
         )
     text = [
-        f"Of {len(results)} transfers, {program}.",
+        f"Of {len(results)} transfers.",
         "",
         *bars(results),
         "",

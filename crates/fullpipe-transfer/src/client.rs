@@ -21,6 +21,7 @@ use crate::reach::{self, Line};
 use crate::secure::{self, Guard};
 use crate::session::{Session, lock};
 use crate::sobas::{self, Aside};
+use crate::walk::{self, Count};
 
 /// How the far end is reached.
 #[derive(Debug, Clone)]
@@ -122,20 +123,46 @@ pub struct Looked {
     pub ours: Limits,
     /// What the far one does.
     pub theirs: Limits,
+    /// What there is to be sent.
+    pub count: Count,
 }
 
-/// Looks at the far end, and moves nothing.
+/// Looks at the far end, and at the sources, and moves nothing.
 ///
 /// # Errors
-/// It cannot be reached, or does not want to talk.
-pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferError> {
+/// It cannot be reached, or does not want to talk; a source is not there.
+pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
+    let (here, there) = match way {
+        Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), &[][..]),
+        Way::Pull(sources, _) => (None, &sources[..]),
+    };
     let mut line = reach::dial(endpoint)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
-    let looked = greet(endpoint, options, Task::Look, None, &session, &mut line)
-        .and_then(|theirs| Ok((theirs, far_away(&session, &mut line)?)));
-    let (theirs, rtt_s) = looked.map_err(|error| reach::explain(&line, error))?;
-    Ok(Looked { rtt_s, ours: join::hello().limits, theirs })
+    let mut look = || {
+        let theirs = greet(endpoint, options, Task::Look(there.to_vec()), None, &session, &mut line)?;
+        let rtt_s = far_away(&session, &mut line)?;
+        let count = match &here {
+            Some(places) => walk::count(places, options.sight(), &mut |_| Ok(()))?,
+            None => counted(&session, &mut *line.input)?,
+        };
+        Ok(Looked { rtt_s, ours: join::hello().limits, theirs, count })
+    };
+    let looked = look();
+    looked.map_err(|error| reach::explain(&line, error))
+}
+
+/// Asks how much there is to be sent.
+fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
+    session.send(&Message::Count)?;
+    let mut count = Count::default();
+    loop {
+        match hear(session, input)? {
+            Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
+            Message::AllSent { left, left_total } => return Ok(Count { left, left_total, ..count }),
+            other => return Err(session.unexpected(&other)),
+        }
+    }
 }
 
 /// Does it, once.
@@ -144,7 +171,7 @@ pub fn look(endpoint: &Endpoint, options: Options) -> Result<Looked, TransferErr
 /// The transfer's; [`TransferError::again`] says whether the same order may go better.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // What is wrong here is said before anyone is called.
-    let here = Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?);
+    let here = here()?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => (Role::Send(place::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
@@ -190,6 +217,11 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         TraceOfBoth { zero_ns, sender, receiver }
     });
     Ok(Finished { summary, left, left_total, transport, rtt_s, trace, retransmits })
+}
+
+/// Where relative names start.
+fn here() -> Result<Realm, TransferError> {
+    Ok(Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?))
 }
 
 /// From here on the session watches for stalls.

@@ -13,10 +13,11 @@ use crate::end::{self, Met, Outcome, Role};
 use crate::error::{TransferError, system};
 use crate::join;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Message, Setup, Task};
+use crate::proto::{self, Connect, Message, Options, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, Aside, Udp};
+use crate::walk::{self, Count, Place};
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
 /// comes before it.
@@ -144,7 +145,10 @@ fn prepare(
         Task::Push(target) => {
             Role::Receive(Box::new(place::destination(&options.realm, target, &|| session.is_gone())?))
         }
-        Task::Look => return looked_at(session, input).map(|()| None),
+        Task::Look(paths) => {
+            let sources = place::places(&options.realm, paths)?;
+            return looked_at(session, input, &sources, setup.options).map(|()| None);
+        }
         Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
     let mut door = match setup.probably.take() {
@@ -177,10 +181,21 @@ fn prepare(
 }
 
 /// Answers one that has come to look, until it goes.
-fn looked_at(session: &Session, input: &mut (dyn Read + Send)) -> Result<(), TransferError> {
+fn looked_at(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    sources: &[Place],
+    options: Options,
+) -> Result<(), TransferError> {
+    let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
         match proto::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Count) => {
+                let count = walk::count(sources, options.sight(), &mut |count| totals(count, false))?;
+                totals(&count, true)?;
+                session.send(&Message::AllSent { left: count.left, left_total: count.left_total })?;
+            }
             Ok(other) => return Err(session.unexpected(&other)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(session.lost("being looked at", error)),

@@ -12,11 +12,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::Left;
 use crate::item::{Extent, FileItem, Meta, Name};
 use crate::sobas::{Law, Note, Seen};
+use crate::walk::Sight;
 
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -143,6 +144,9 @@ pub enum Message {
         /// As in [`Message::Refused`].
         class: u8,
     },
+    /// Client that only looks: how much is there to be sent? Totals come each second, and with the last of them
+    /// what cannot be read.
+    Count,
     /// Receiver: send no faster than this, bit/s of payload, all streams together.
     Pace {
         /// None: as fast as it likes.
@@ -205,8 +209,8 @@ pub enum Task {
     Push(Target),
     /// The far end sends these.
     Pull(Vec<Vec<u8>>),
-    /// Nothing: the client only wants to know how it would go.
-    Look,
+    /// Nothing: the client only wants to know how it would go, and with [`Message::Count`] how much these are.
+    Look(Vec<Vec<u8>>),
 }
 
 /// Where files go.
@@ -260,6 +264,13 @@ pub struct Options {
     pub stall_ns: u64,
     /// Window and pacing are set while it runs, by this law.
     pub sobas: Option<Law>,
+}
+
+impl Options {
+    /// What of the sources is seen.
+    pub(crate) fn sight(&self) -> Sight {
+        Sight { recursive: self.recursive, dereference: self.dereference, xattrs: self.xattrs }
+    }
 }
 
 /// When to bypass the page cache.

@@ -22,7 +22,7 @@ use crate::proto::{self, Chunk, Message, Options, Summary, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
-use crate::walk::{self, Found, Place, Sight};
+use crate::walk::{self, Found, Place};
 
 /// Bytes that pass through the processor's cache at a time: read, hashed, sent.
 const PIECE: usize = 256 << 10;
@@ -197,8 +197,7 @@ impl Sender {
     fn walk(&self, places: Vec<Place>) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
-        let Options { recursive, dereference, xattrs, .. } = self.options;
-        let sight = Sight { recursive, dereference, xattrs };
+        let sight = self.options.sight();
         for place in places {
             let root = place.root.clone();
             walk::walk(&place, sight, &mut |found| {

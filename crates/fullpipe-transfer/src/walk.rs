@@ -6,16 +6,19 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
-use crate::end::SMALL;
-use crate::error::TransferError;
-use crate::error::why;
+use crate::end::{NAMED, SMALL};
+use crate::error::{Left, TransferError, why};
 use crate::files::{self, Root};
 use crate::item::{FileItem, Meta, Name};
+
+/// Between words about how far a count is.
+const TICK: Duration = Duration::from_secs(1);
 
 /// A place to send from.
 pub struct Place {
@@ -164,6 +167,55 @@ pub fn walk(
         }
     }
     Ok(())
+}
+
+/// What a walk has counted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Regular files.
+    pub files: u64,
+    /// The sum of their sizes.
+    pub bytes: u64,
+    /// Some of what cannot be sent.
+    pub left: Vec<Left>,
+    /// How much cannot.
+    pub left_total: u64,
+}
+
+/// Counts what is at some places; tells `tick` now and then how far it is.
+///
+/// # Errors
+/// Those of `tick`.
+pub fn count(
+    places: &[Place],
+    sight: Sight,
+    tick: &mut dyn FnMut(&Count) -> Result<(), TransferError>,
+) -> Result<Count, TransferError> {
+    let mut count = Count::default();
+    let mut told = Instant::now();
+    for place in places {
+        walk(place, sight, &mut |found| {
+            match found {
+                Found::File { item, .. } => {
+                    count.files += 1;
+                    count.bytes = count.bytes.saturating_add(item.size);
+                }
+                Found::Left { name, why } => {
+                    count.left_total += 1;
+                    if count.left.len() < NAMED {
+                        count.left.push(Left { name, why });
+                    }
+                }
+                Found::Folder { .. } | Found::Link { .. } => {}
+            }
+            if told.elapsed() >= TICK {
+                told = Instant::now();
+                tick(&count)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(count)
 }
 
 /// Goes into a folder.

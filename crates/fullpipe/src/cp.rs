@@ -152,9 +152,21 @@ fn direct(text: &str) -> std::result::Result<Direct, String> {
     }
 }
 
-/// Copies, again and again while a lost connection lets it get on.
+/// Copies; with `--json` the last line says how it ended, whatever happened.
 pub fn run(args: Args) -> Result {
+    let json = args.json;
+    copy(args).map_err(|failure| {
+        if json && !failure.is_said() {
+            outln!("{}", json!({"kind": "failed", "error": failure.to_string(), "exit_code": failure.code()}));
+        }
+        failure
+    })
+}
+
+/// Copies, again and again while a lost connection lets it get on.
+fn copy(args: Args) -> Result {
     crate::far::more_files();
+    crate::serve::data_ports(args.data_ports.as_deref())?;
     let block = u32::try_from(args.block.0).unwrap_or(u32::MAX);
     if !(64 << 10..=64 << 20).contains(&block) {
         return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));
@@ -288,20 +300,21 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
             words::seconds(seconds),
         );
     }
-    for one in left.iter().take(SHOWN) {
+    let what = words::count(total, "thing was", "things were") + " not copied";
+    self::left(left.into_iter(), total, &what).map_err(Failure::said)
+}
+
+/// Names what was left, or would be; that makes the command fail.
+fn left<'a>(some: impl Iterator<Item = &'a Left>, total: u64, what: &str) -> Result {
+    for one in some.take(SHOWN) {
         errln!("left: {one}");
     }
-    match total {
-        0 => Ok(()),
-        total => {
-            let more = if total > SHOWN as u64 { " (the first of them above)" } else { "" };
-            let what = words::count(total, "thing was", "things were");
-            let why = format!(
-                "{what} not copied{more}; once its cause is mended, the same command copies the rest, and only that"
-            );
-            Err(Failure::new(ExitClass::Failed, why))
-        }
+    if total == 0 {
+        return Ok(());
     }
+    let more = if total > SHOWN as u64 { " (the first of them above)" } else { "" };
+    let why = format!("{what}{more}; once its cause is mended, the same command copies the rest, and only that");
+    Err(Failure::new(ExitClass::Failed, why))
 }
 
 impl From<&Args> for endpoint::Ssh {

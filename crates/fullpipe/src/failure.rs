@@ -11,18 +11,34 @@ use crate::output::errln;
 pub struct Failure {
     class: ExitClass,
     text: String,
+    said: bool,
 }
 
 impl Failure {
     /// With a class of its own.
     pub fn new(class: ExitClass, text: impl Display) -> Failure {
-        Failure { class, text: text.to_string() }
+        Failure { class, text: text.to_string(), said: false }
+    }
+
+    /// Of which a program has been told already, as part of a result.
+    pub fn said(self) -> Failure {
+        Failure { said: true, ..self }
+    }
+
+    /// Whether it has.
+    pub fn is_said(&self) -> bool {
+        self.said
+    }
+
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.class as u8
     }
 
     /// Says it on stderr.
     pub fn report(self) -> ExitCode {
         errln!("error: {}", self.text);
-        ExitCode::from(self.class as u8)
+        ExitCode::from(self.code())
     }
 }
 

@@ -15,7 +15,8 @@ pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     if !watched(quiet) {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(length);
+    // Of nothing known yet, all would be done.
+    let bar = if length > 0 { ProgressBar::new(length) } else { ProgressBar::no_length() };
     if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}") {
         bar.set_style(style);
     }

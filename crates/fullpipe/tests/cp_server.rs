@@ -146,6 +146,58 @@ fn a_server_started_wrongly_says_so() {
     }
 }
 
+/// A tree below the server's root, with something in it that cannot be copied.
+fn a_tree(stage: &Stage) {
+    fs::create_dir_all(stage.at("root/tree/sub")).unwrap();
+    write(&stage.at("root/tree/a"), 3000);
+    write(&stage.at("root/tree/sub/b"), 40);
+    nix::unistd::mkfifo(&stage.at("root/tree/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+}
+
+fn lines(out: &Output) -> Vec<serde_json::Value> {
+    String::from_utf8_lossy(&out.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_dry_run_counts_what_would_come() {
+    let stage = Stage::new("--insecure");
+    a_tree(&stage);
+    let out = stage.cp(&["--insecure", "--dry-run", "--json", "-r", &stage.url("/tree"), "here"], None);
+    assert_eq!(error(&out).0, 1, "{out:?}");
+    let said = lines(&out);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!((&said[0]["files"], &said[0]["bytes"]), (&2.into(), &3040.into()));
+    assert_eq!(said[0]["left_total"], 1);
+    assert!(!stage.at("here").exists());
+    let words = stage.cp(&["--insecure", "--dry-run", &stage.url("/tree/a"), "here"], None);
+    assert!(String::from_utf8_lossy(&words.stdout).starts_with("would copy  1 file, 3KB\n"), "{words:?}");
+    let none = stage.cp(&["--insecure", "--dry-run", &stage.url("/nothing"), "here"], None);
+    let (code, why) = error(&none);
+    assert!(code == 2 && why.contains("/nothing: no such file"), "{code}: {why}");
+}
+
+#[test]
+fn the_last_line_of_json_says_how_it_ended() {
+    let stage = Stage::new("--insecure");
+    a_tree(&stage);
+    let run = |path: &str| stage.cp(&["--insecure", "--json", "-r", &stage.url(path), "here/"], None);
+    let some = lines(&run("/tree"));
+    assert_eq!((&some[some.len() - 1]["kind"], &some[some.len() - 1]["left_total"]), (&"done".into(), &1.into()));
+    let none = lines(&run("/nothing"));
+    assert_eq!((&none[none.len() - 1]["kind"], &none[none.len() - 1]["exit_code"]), (&"failed".into(), &2.into()));
+}
+
+#[test]
+fn each_transfer_has_a_record_of_its_own() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("file"), 5000);
+    for _ in 0..2 {
+        let out = stage.cp(&["--insecure", "--record", "records", "file", &stage.url("/")], None);
+        assert!(out.status.success(), "{out:?}");
+    }
+    assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
+}
+
 fn a_file_and_a_folder(bytes: usize) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (source, to) = (dir.path().join("file"), dir.path().join("to"));

@@ -80,7 +80,11 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         0 => Ok(()),
         code => {
             let class = ExitClass::from_code(code).unwrap_or(ExitClass::Lab);
-            Err(Failure::new(class, error.unwrap_or("the copy in the testbed failed")))
+            let failure = Failure::new(class, error.unwrap_or("the copy in the testbed failed"));
+            // In the guest's own lines, if it came so far.
+            let last = copied.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
+            let said = last.is_some_and(|line: serde_json::Value| line["kind"] == "failed" || line["kind"] == "done");
+            Err(if said { failure.said() } else { failure })
         }
     }
 }

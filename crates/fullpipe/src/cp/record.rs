@@ -14,15 +14,19 @@ use crate::Result;
 use crate::failure::Failure;
 use crate::measure::{self, Sized};
 
+/// Whether one file is meant, not a folder of them.
+fn is_file(to: &FilePath) -> bool {
+    to.extension().is_some_and(|e| e == "ndjson")
+}
+
 /// Checks that a record can be written there.
 pub fn check(to: &FilePath) -> Result {
-    let is_file = to.extension().is_some_and(|e| e == "ndjson");
-    let folder = if is_file { to.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(to) };
+    let folder = if is_file(to) { to.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(to) };
     Ok(record::check_folder(folder.unwrap_or(FilePath::new(".")))?)
 }
 
 fn target(to: &FilePath, id: &str) -> PathBuf {
-    if to.extension().is_some_and(|e| e == "ndjson") { to.to_owned() } else { to.join(format!("{id}.ndjson")) }
+    if is_file(to) { to.to_owned() } else { to.join(format!("{id}.ndjson")) }
 }
 
 /// Writes it.
@@ -50,7 +54,7 @@ pub fn write(
     let transport = finished.transport.clone();
     // Nothing to send is no workload; a record of it says one byte for every stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
-    let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    let mut run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
     let capacity = match &run.path {
         Path::Lab(lab) => Some(LabPath::tcp_capacity(lab)),
         Path::Host(_) => None,
@@ -63,9 +67,15 @@ pub fn write(
     let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(args.how.sobas()).map(transport::name);
     let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
+    // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
+    let mut file = target(to, &measure::id(&run, sized.as_ref()));
+    while matches!(run.path, Path::Host(_)) && !is_file(to) && file.exists() {
+        run.seed += 1;
+        file = target(to, &measure::id(&run, sized.as_ref()));
+    }
     let mut text = Vec::new();
     measure::render(&run, &measured, sized.as_ref(), &mut text)?;
-    Ok(record::write_atomically(&target(to, &measure::id(&run, sized.as_ref())), &text)?)
+    Ok(record::write_atomically(&file, &text)?)
 }
 
 /// A note with its instant. The controller's clock and the run's begin within a round trip of each other.

@@ -131,7 +131,9 @@ impl Watch {
                        "bottleneck": limit})
             );
         }
-        self.bar.set_length(found);
+        if found > 0 {
+            self.bar.set_length(found);
+        }
         self.bar.set_position(done);
         let many = if files > 1 {
             format!(", {} of {} files", words::thousands(read(&counters.done_files)), words::thousands(files))
