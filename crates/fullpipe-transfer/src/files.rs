@@ -294,18 +294,27 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Re
     renamed
 }
 
-/// Renames a file to its final name. A device, FIFO or socket that has it stays: what it stands for is no file's
-/// content.
+/// Looks whether a file may take a name. A device, FIFO or socket that has it stays: what it stands for is no file's
+/// content. So does a folder.
 ///
 /// # Errors
-/// The file system's; or such a thing is there.
-pub fn rename(folder: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
-    if let Ok(stat) = look(&folder, to) {
-        let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-        if !matches!(kind, SFlag::S_IFREG | SFlag::S_IFLNK | SFlag::S_IFDIR) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a device, FIFO or socket stands there"));
-        }
+/// Such a thing is there.
+pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    let Ok(stat) = look(folder, name) else { return Ok(()) };
+    let taken = |by| Err(io::Error::new(io::ErrorKind::AlreadyExists, by));
+    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+        SFlag::S_IFREG | SFlag::S_IFLNK => Ok(()),
+        SFlag::S_IFDIR => taken("a folder stands there"),
+        _ => taken("a device, FIFO or socket stands there"),
     }
+}
+
+/// Renames a file to its final name.
+///
+/// # Errors
+/// The file system's; or as with [`may_take`].
+pub fn rename(folder: impl AsFd, from: &Path, to: &Path) -> io::Result<()> {
+    may_take(&folder, to)?;
     Ok(nix::fcntl::renameat(&folder, from, &folder, to)?)
 }
 

@@ -97,6 +97,11 @@ pub enum Message {
         /// Its number.
         id: u64,
     },
+    /// Receiver: a file cannot be written, and no more of it need be sent.
+    Unwanted {
+        /// Its number.
+        id: u64,
+    },
     /// Receiver: so much has been written.
     Progress {
         /// Bytes, holes and what was there included.

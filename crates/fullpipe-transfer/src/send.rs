@@ -5,7 +5,7 @@ mod streams;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use fullpipe_net::Seen;
@@ -47,6 +47,8 @@ pub(crate) struct Source {
     open: Mutex<Option<Arc<Open>>>,
     /// Why it must not take its name.
     bad: Mutex<Option<String>>,
+    /// The receiver cannot write it.
+    unwanted: AtomicBool,
 }
 
 /// A large file that is being read.
@@ -57,6 +59,10 @@ struct Open {
 }
 
 impl Source {
+    fn is_unwanted(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed)
+    }
+
     fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
         Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
     }
@@ -220,6 +226,7 @@ impl Sender {
                             rest: AtomicU64::new(0),
                             open: Mutex::default(),
                             bad: Mutex::default(),
+                            unwanted: AtomicBool::new(false),
                         };
                         next_id += 1;
                         self.found(Arc::new(source), &mut batch)
@@ -381,6 +388,11 @@ impl Handler for Sender {
                 state.under_way.remove(&id);
                 self.changed.notify_all();
                 self.session.moved(1);
+            }
+            Message::Unwanted { id } => {
+                if let Some(source) = lock(&self.state).under_way.get(&id) {
+                    source.unwanted.store(true, Ordering::Relaxed);
+                }
             }
             Message::Progress { bytes, files, moved, times } => {
                 self.counters.done_bytes.store(bytes, Ordering::Relaxed);

@@ -188,6 +188,22 @@ fn the_last_line_of_json_says_how_it_ended() {
 }
 
 #[test]
+fn of_what_cannot_be_written_no_more_is_sent() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("large"), 60_000_000);
+    write(&stage.at("small"), 10);
+    fs::create_dir(stage.at("root/large")).unwrap();
+    let words = ["--insecure", "--no-encrypt", "--json", "-n", "1", "--pacing", "300mbit", "large", "small"];
+    let out = stage.cp(&[&words[..], &[&stage.url("/")]].concat(), None);
+    let said = lines(&out);
+    let done = &said[said.len() - 1];
+    assert_eq!((&done["files"], &done["left_total"]), (&1.into(), &1.into()), "{done}");
+    assert!(done["left"][0].as_str().unwrap().contains("a folder stands there"), "{done}");
+    // What the sockets hold has been sent.
+    assert!(done["bytes"].as_u64().unwrap() < 30_000_000, "{done}");
+}
+
+#[test]
 fn each_transfer_has_a_record_of_its_own() {
     let stage = Stage::new("--insecure");
     write(&stage.at("file"), 5000);

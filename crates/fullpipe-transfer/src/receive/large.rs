@@ -73,9 +73,8 @@ impl Receiver {
             }
             Some(Err(e)) => {
                 self.leave(item.name.bytes(), &e)?;
-                if ended.is_some() {
-                    self.session.send(&Message::FileDone { id })?;
-                }
+                let ended = ended.is_some();
+                self.session.send(&if ended { Message::FileDone { id } } else { Message::Unwanted { id } })?;
                 None
             }
         };
@@ -94,6 +93,8 @@ impl Receiver {
     pub(super) fn open(&self, item: &FileItem) -> io::Result<Large> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
+        // Found out now, not after all of it has come.
+        files::may_take(&folder, files::part(name.last()))?;
         let partial = self.partial(&name);
         let key = item.key();
         let kept = lock(&self.kept).remove(&key);
@@ -154,11 +155,11 @@ impl Receiver {
         };
         self.leave(large.item.name.bytes(), error)?;
         lock(&self.large).insert(id, None);
-        if ended {
-            self.session.send(&Message::FileDone { id })?;
-            self.part_over(false)?;
+        if !ended {
+            return self.session.send(&Message::Unwanted { id });
         }
-        Ok(())
+        self.session.send(&Message::FileDone { id })?;
+        self.part_over(false)
     }
 
     /// Gives a file its name, if that is all that is left to do.

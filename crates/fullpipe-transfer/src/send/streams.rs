@@ -76,7 +76,7 @@ impl Sender {
         while let Some(work) = self.next() {
             let over = matches!(work, Work::End);
             let next = match work {
-                Work::Block { file, extent, hole: false } => {
+                Work::Block { file, extent, hole: false } if !file.is_unwanted() => {
                     let open = lock(&file.open).clone();
                     match open.filter(|open| open.direct.is_some()) {
                         Some(open) => self.read_block(file, &open, extent, free),
@@ -113,6 +113,11 @@ impl Sender {
         let mut buffer = Buffer::new(PIECE);
         for ready in coming {
             match ready {
+                Ready::Block { source, extent, .. } | Ready::Work(Work::Block { file: source, extent, .. })
+                    if source.is_unwanted() =>
+                {
+                    self.dealt_with(&source, extent)?;
+                }
                 Ready::Block { source, extent, mut data, trailer } => {
                     self.header(stream, &source.chunk(extent, false))?;
                     for piece in data.first(extent.len as usize).chunks(PIECE) {
