@@ -301,11 +301,10 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Re
 /// Such a thing is there.
 pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<()> {
     let Ok(stat) = look(folder, name) else { return Ok(()) };
-    let taken = |by| Err(io::Error::new(io::ErrorKind::AlreadyExists, by));
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG | SFlag::S_IFLNK => Ok(()),
-        SFlag::S_IFDIR => taken("a folder stands there"),
-        _ => taken("a device, FIFO or socket stands there"),
+        SFlag::S_IFDIR => Err(Errno::EISDIR.into()),
+        _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a device, FIFO or socket stands there")),
     }
 }
 

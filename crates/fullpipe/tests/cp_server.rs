@@ -198,7 +198,7 @@ fn of_what_cannot_be_written_no_more_is_sent() {
     let said = lines(&out);
     let done = &said[said.len() - 1];
     assert_eq!((&done["files"], &done["left_total"]), (&1.into(), &1.into()), "{done}");
-    assert!(done["left"][0].as_str().unwrap().contains("a folder stands there"), "{done}");
+    assert!(done["left"][0].as_str().unwrap().contains("a folder stands where the file should be"), "{done}");
     // What the sockets hold has been sent.
     assert!(done["bytes"].as_u64().unwrap() < 30_000_000, "{done}");
 }
