@@ -12,9 +12,10 @@ use rand::RngExt;
 
 use crate::counters::Counters;
 use crate::end::{self, Met, Outcome, Role};
-use crate::error::{self, Left, TransferError, system};
+use crate::error::{self, TransferError, system};
 use crate::join;
 use crate::keys::Token;
+use crate::left::Leftovers;
 use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
 use crate::reach::{self, Line};
@@ -81,10 +82,8 @@ pub enum Way {
 pub struct Finished {
     /// At the receiver.
     pub summary: Summary,
-    /// Some of what the sender could not read.
-    pub left: Vec<Left>,
-    /// How much it could not.
-    pub left_total: u64,
+    /// What the sender could not read.
+    pub left: Leftovers,
     /// How it was sent.
     pub transport: Transport,
     /// Round-trip time, seconds.
@@ -159,7 +158,7 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
-            Message::AllSent { left, left_total } => return Ok(Count { left, left_total, ..count }),
+            Message::AllSent(left) => return Ok(Count { left, ..count }),
             other => return Err(session.unexpected(&other)),
         }
     }
@@ -207,8 +206,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
-    let Outcome { summary, left, left_total, seen, told } =
-        end::run(&session, input, met, counters.clone(), &mut tick)?;
+    let Outcome { summary, left, seen, told } = end::run(&session, input, met, counters.clone(), &mut tick)?;
     (order.show)(&counters);
     let retransmits =
         sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
@@ -216,7 +214,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, left_total, transport, rtt_s, trace, retransmits })
+    Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
 }
 
 /// Where relative names start.

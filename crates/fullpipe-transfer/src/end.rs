@@ -7,7 +7,8 @@ use std::time::Duration;
 use fullpipe_net::Seen;
 
 use crate::counters::Counters;
-use crate::error::{Left, TransferError};
+use crate::error::TransferError;
+use crate::left::Leftovers;
 use crate::proto::{Message, Options, Summary};
 use crate::receive::{Destination, Receiver};
 use crate::secure::Stream;
@@ -18,8 +19,6 @@ use crate::walk::Place;
 
 /// Files up to this size travel whole, many together.
 pub(crate) const SMALL: u64 = 1 << 20;
-/// What could not be read is named up to this number, and counted beyond.
-pub(crate) const NAMED: usize = 1000;
 
 /// What an end does.
 pub(crate) enum Role {
@@ -44,10 +43,8 @@ pub(crate) struct Met {
 pub struct Outcome {
     /// At the receiver.
     pub summary: Summary,
-    /// Some of what the sender could not read.
-    pub left: Vec<Left>,
-    /// How much it could not.
-    pub left_total: u64,
+    /// What the sender could not read.
+    pub left: Leftovers,
     /// What this end has seen, and when it began, where samples were wanted.
     pub(crate) seen: Option<(u64, Seen)>,
     /// What the other has told.
@@ -69,7 +66,7 @@ pub(crate) fn run(
     let stall = Duration::from_nanos(options.stall_ns);
     let sends = matches!(role, Role::Send(_));
     sobas::start(session, aside, &mut streams, sends, &counters)?;
-    let ((summary, left, left_total), (trace, told)) = match role {
+    let ((summary, left), (trace, told)) = match role {
         Role::Send(places) => {
             let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
             session.listen(input, sender.clone())?;
@@ -93,7 +90,7 @@ pub(crate) fn run(
         }
     };
     let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-    Ok(Outcome { summary, left, left_total, seen, told })
+    Ok(Outcome { summary, left, seen, told })
 }
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.

@@ -1,28 +1,9 @@
-//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`] instead.
+//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`](crate::Left) instead.
 
 use std::io;
 
 use fullpipe_net::NetError;
 use fullpipe_path::{Classified, ExitClass};
-use serde::{Deserialize, Serialize};
-
-use crate::item::printable;
-
-/// Something of the tree that was not transferred.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// Why, for a person.
-    pub why: String,
-}
-
-impl std::fmt::Display for Left {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", printable(&self.name), self.why)
-    }
-}
-
 /// Why a transfer did not happen or did not end.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {

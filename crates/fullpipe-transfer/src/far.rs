@@ -194,7 +194,7 @@ fn looked_at(
             Ok(Message::Count) => {
                 let count = walk::count(sources, options.sight(), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
-                session.send(&Message::AllSent { left: count.left, left_total: count.left_total })?;
+                session.send(&Message::AllSent(count.left))?;
             }
             Ok(other) => return Err(session.unexpected(&other)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),

@@ -17,6 +17,7 @@ pub mod item;
 mod join;
 pub mod journal;
 pub mod keys;
+mod left;
 pub mod place;
 pub mod plan;
 pub mod proto;
@@ -29,4 +30,5 @@ pub mod sobas;
 mod trace;
 pub mod walk;
 
-pub use error::{Left, TransferError};
+pub use error::TransferError;
+pub use left::{Left, Leftovers};

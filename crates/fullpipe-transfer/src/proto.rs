@@ -9,8 +9,8 @@ use std::io::{self, Read, Write};
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Left;
 use crate::item::{Extent, FileItem, Meta, Name};
+use crate::left::Leftovers;
 use crate::sobas::{Law, Note, Seen};
 use crate::walk::Sight;
 
@@ -123,12 +123,7 @@ pub enum Message {
         all: bool,
     },
     /// Sender: nothing more comes; what it could not read.
-    AllSent {
-        /// Some of what is missing.
-        left: Vec<Left>,
-        /// How much is missing.
-        left_total: u64,
-    },
+    AllSent(Leftovers),
     /// Receiver: all has its name; what it could not write. The last word.
     AllDone(Summary),
     /// An end's view, for the record.
@@ -323,10 +318,8 @@ pub struct Summary {
     pub skipped: u64,
     /// Bytes of content that came over the network.
     pub bytes: u64,
-    /// Some of what could not be written.
-    pub left: Vec<Left>,
-    /// How much could not.
-    pub left_total: u64,
+    /// What could not be written.
+    pub left: Leftovers,
 }
 
 /// What comes next on a stream. Data follows as announced, then a [`Trailer`].

@@ -21,11 +21,12 @@ use fullpipe_net::sample::End;
 use nix::fcntl::Flock;
 
 use crate::counters::Counters;
-use crate::end::{NAMED, SMALL, block_size};
-use crate::error::{Left, TransferError, local, why};
+use crate::end::{SMALL, block_size};
+use crate::error::{TransferError, local, why};
 use crate::files::{self, Root};
 use crate::item::{FileItem, Name, printable};
 use crate::journal::{Journal, Past, Record};
+use crate::left::{Left, Leftovers};
 use crate::proto::{Message, Options, Summary};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
@@ -75,8 +76,7 @@ pub struct Receiver {
 struct EndState {
     streams: usize,
     all_sent: bool,
-    left: Vec<Left>,
-    left_total: u64,
+    left: Leftovers,
 }
 
 impl Receiver {
@@ -120,7 +120,7 @@ impl Receiver {
             kept: Mutex::default(),
             large: Mutex::default(),
             early: Mutex::default(),
-            end: Mutex::new(EndState { streams: n, all_sent: false, left: Vec::new(), left_total: 0 }),
+            end: Mutex::new(EndState { streams: n, all_sent: false, left: Leftovers::default() }),
             summary: Mutex::default(),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
@@ -154,9 +154,9 @@ impl Receiver {
     }
 
     /// How it went, and what the sender could not read.
-    pub fn summary(&self) -> (Summary, Vec<Left>, u64) {
+    pub fn summary(&self) -> (Summary, Leftovers) {
         let mut end = lock(&self.end);
-        (std::mem::take(&mut lock(&self.summary)), std::mem::take(&mut end.left), end.left_total)
+        (std::mem::take(&mut lock(&self.summary)), std::mem::take(&mut end.left))
     }
 
     /// Lets the next attempt have the destination, in this process perhaps. To be called when the session
@@ -224,11 +224,7 @@ impl Receiver {
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
             _ => format!("cannot be written: {}", why(error)),
         };
-        let mut summary = lock(&self.summary);
-        summary.left_total += 1;
-        if summary.left.len() < NAMED {
-            summary.left.push(Left { name: name.to_vec(), why: text });
-        }
+        lock(&self.summary).left.add(Left::new(name, text));
         Ok(())
     }
 
@@ -268,11 +264,11 @@ impl Handler for Receiver {
                 self.counters.found_files.store(files, Ordering::Relaxed);
                 self.counters.found_all.store(u64::from(all), Ordering::Relaxed);
             }
-            Message::AllSent { left, left_total } => {
+            Message::AllSent(left) => {
                 {
                     let mut end = lock(&self.end);
                     end.all_sent = true;
-                    (end.left, end.left_total) = (left, left_total);
+                    end.left = left;
                 }
                 lock(&self.offers).take();
                 self.part_over(false)?;

@@ -13,10 +13,11 @@ use fullpipe_net::sample::End;
 
 use crate::counters::Counters;
 use crate::direct;
-use crate::end::{NAMED, SMALL, block_size};
-use crate::error::{Left, TransferError, why};
+use crate::end::{SMALL, block_size};
+use crate::error::{TransferError, why};
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
+use crate::left::{Left, Leftovers};
 use crate::plan::{self, Plan};
 use crate::proto::{self, Chunk, Message, Options, Summary, Want};
 use crate::secure::Stream;
@@ -79,8 +80,7 @@ struct State {
     walked: bool,
     /// Large files that the receiver has not finished.
     under_way: HashMap<u64, Arc<Source>>,
-    left: Vec<Left>,
-    left_total: u64,
+    left: Leftovers,
     streams: usize,
     /// What the receiver last said of how it gets on.
     moved_there: u64,
@@ -125,8 +125,7 @@ impl Sender {
             planning: 0,
             walked: false,
             under_way: HashMap::new(),
-            left: Vec::new(),
-            left_total: 0,
+            left: Leftovers::default(),
             streams: n,
             moved_there: 0,
             summary: None,
@@ -173,10 +172,10 @@ impl Sender {
     }
 
     /// How it went at the receiver, once the session has ended well; and what this end could not read.
-    pub fn summary(&self) -> (Summary, Vec<Left>, u64) {
+    pub fn summary(&self) -> (Summary, Leftovers) {
         let mut state = lock(&self.state);
         let summary = state.summary.take().unwrap_or_default();
-        (summary, std::mem::take(&mut state.left), state.left_total)
+        (summary, std::mem::take(&mut state.left))
     }
 
     /// What this end has seen, and what the other has told, where samples were wanted.
@@ -191,11 +190,7 @@ impl Sender {
     }
 
     fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
-        let mut state = lock(&self.state);
-        state.left_total += 1;
-        if state.left.len() < NAMED {
-            state.left.push(Left { name: name.to_vec(), why: why.to_string() });
-        }
+        lock(&self.state).left.add(Left::new(name, why));
     }
 
     // The walk
@@ -233,8 +228,8 @@ impl Sender {
                     }
                     Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
                     Found::Link { name, target, meta } => self.session.send(&Message::Link { name, target, meta }),
-                    Found::Left { name, why } => {
-                        self.leave(&name, why);
+                    Found::Left(left) => {
+                        lock(&self.state).left.add(left);
                         Ok(())
                     }
                 }

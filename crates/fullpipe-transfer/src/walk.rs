@@ -12,10 +12,11 @@ use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
-use crate::end::{NAMED, SMALL};
-use crate::error::{Left, TransferError, why};
+use crate::end::SMALL;
+use crate::error::{TransferError, why};
 use crate::files::{self, Root};
 use crate::item::{FileItem, Meta, Name};
+use crate::left::{Left, Leftovers};
 
 /// Between words about how far a count is.
 const TICK: Duration = Duration::from_secs(1);
@@ -68,12 +69,7 @@ pub enum Found {
         meta: Meta,
     },
     /// Something that cannot be sent.
-    Left {
-        /// Its name.
-        name: Vec<u8>,
-        /// Why.
-        why: String,
-    },
+    Left(Left),
 }
 
 /// An open folder on the way.
@@ -101,18 +97,18 @@ pub fn walk(
     // What a person names is followed, as scp does.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
-        Ok(Err(e)) => return each(Found::Left { name: shown(), why: why(&e.into()) }),
-        Err(e) => return each(Found::Left { name: shown(), why: why(&e) }),
+        Ok(Err(e)) => return each(Found::Left(Left::new(shown(), why(&e.into())))),
+        Err(e) => return each(Found::Left(Left::new(shown(), why(&e)))),
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     if kind != SFlag::S_IFDIR {
         return match &place.top {
             Some(name) => each(one(place, sight, name.clone(), place.path.clone(), &stat)),
-            None => each(Found::Left { name: shown(), why: "it is not a folder".into() }),
+            None => each(Found::Left(Left::new(shown(), "it is not a folder"))),
         };
     }
     if !sight.recursive {
-        return each(Found::Left { name: shown(), why: "it is a folder; copy it with -r".into() });
+        return each(Found::Left(Left::new(shown(), "it is a folder; copy it with -r")));
     }
     let mut levels = Vec::new();
     enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
@@ -125,7 +121,7 @@ pub fn walk(
             Some(Err(e)) => {
                 let name = level.name.as_ref().map_or_else(shown, |name| name.bytes().to_vec());
                 levels.pop();
-                each(Found::Left { name, why: why(&e.into()) })?;
+                each(Found::Left(Left::new(name, why(&e.into()))))?;
                 continue;
             }
             Some(Ok(entry)) => entry,
@@ -142,7 +138,7 @@ pub fn walk(
         let name = match name {
             Ok(name) => name,
             Err(e) => {
-                each(Found::Left { name: path.as_os_str().as_bytes().to_vec(), why: e.to_string() })?;
+                each(Found::Left(Left::new(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
                 continue;
             }
         };
@@ -156,7 +152,7 @@ pub fn walk(
         let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
-                each(Found::Left { name: name.bytes().to_vec(), why: why(&e) })?;
+                each(Found::Left(Left::new(name.bytes().to_vec(), why(&e))))?;
                 continue;
             }
         };
@@ -176,10 +172,8 @@ pub struct Count {
     pub files: u64,
     /// The sum of their sizes.
     pub bytes: u64,
-    /// Some of what cannot be sent.
-    pub left: Vec<Left>,
-    /// How much cannot.
-    pub left_total: u64,
+    /// What cannot be sent.
+    pub left: Leftovers,
 }
 
 /// Counts what is at some places; tells `tick` now and then how far it is.
@@ -200,12 +194,7 @@ pub fn count(
                     count.files += 1;
                     count.bytes = count.bytes.saturating_add(item.size);
                 }
-                Found::Left { name, why } => {
-                    count.left_total += 1;
-                    if count.left.len() < NAMED {
-                        count.left.push(Left { name, why });
-                    }
-                }
+                Found::Left(left) => count.left.add(left),
                 Found::Folder { .. } | Found::Link { .. } => {}
             }
             if told.elapsed() >= TICK {
@@ -231,7 +220,7 @@ fn enter(
     let shown = name.as_ref().map_or_else(|| path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
     let id = (stat.st_dev, stat.st_ino);
     if levels.iter().any(|level| level.id == id) {
-        return each(Found::Left { name: shown, why: "a symbolic link leads back to a folder that it is in".into() });
+        return each(Found::Left(Left::new(shown, "a symbolic link leads back to a folder that it is in")));
     }
     let mut how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
     if !sight.dereference && !levels.is_empty() {
@@ -243,7 +232,7 @@ fn enter(
     });
     let (dir, root) = match opened {
         Ok(opened) => opened,
-        Err(e) => return each(Found::Left { name: shown, why: why(&e) }),
+        Err(e) => return each(Found::Left(Left::new(shown, why(&e)))),
     };
     if let Some(name) = &name {
         let mut meta = files::meta(stat);
@@ -252,7 +241,7 @@ fn enter(
         {
             match files::xattrs(&File::from(folder)) {
                 Ok(list) => meta.xattrs = list,
-                Err(e) => each(Found::Left { name: shown, why: why(&e) })?,
+                Err(e) => each(Found::Left(Left::new(shown, why(&e))))?,
             }
         }
         each(Found::Folder { name: name.clone(), meta })?;
@@ -263,7 +252,8 @@ fn enter(
 
 /// What is no folder.
 fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) -> Found {
-    let left = |why: &str| Found::Left { name: name.bytes().to_vec(), why: why.to_owned() };
+    let left = |why: &str| Found::Left(Left::new(name.bytes(), why));
+    let special = |why| Found::Left(Left { for_good: true, ..Left::new(name.bytes(), why) });
     let meta = files::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG => {
@@ -289,12 +279,12 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
                 .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
-                Err(e) => Found::Left { name: name.bytes().to_vec(), why: why(&e) },
+                Err(e) => left(&why(&e)),
             }
         }
-        SFlag::S_IFIFO => left("it is a FIFO, whose content is no file's"),
-        SFlag::S_IFSOCK => left("it is a socket"),
-        _ => left("it is a device"),
+        SFlag::S_IFIFO => special("it is a FIFO, whose content is no file's"),
+        SFlag::S_IFSOCK => special("it is a socket"),
+        _ => special("it is a device"),
     }
 }
 
@@ -314,7 +304,7 @@ mod tests {
                 Found::File { item, .. } => format!("{} {}", item.name, item.size),
                 Found::Folder { name, .. } => format!("{name}/"),
                 Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
-                Found::Left { name, why } => format!("{}: {why}", crate::item::printable(&name)),
+                Found::Left(left) => left.to_string(),
             });
             Ok(())
         })

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use fullpipe_path::{ExitClass, Size, Time};
 use fullpipe_transfer::client::{self, Finished, Order, Way};
 use fullpipe_transfer::proto::{Direct, Options, Target};
-use fullpipe_transfer::{Left, TransferError};
+use fullpipe_transfer::{Leftovers, TransferError};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -272,18 +272,17 @@ fn copy(args: Args) -> Result {
 /// Says how it went; what was left makes the command fail.
 fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
     let summary = &finished.summary;
-    let left: Vec<&Left> = finished.left.iter().chain(&summary.left).collect();
-    let total = summary.left_total + finished.left_total;
+    let left = finished.left.clone().with(&summary.left);
     let seconds = took.as_secs_f64();
     let rate = summary.bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {
-        let left: Vec<String> = left.iter().map(ToString::to_string).collect();
+        let named: Vec<String> = left.named.iter().map(ToString::to_string).collect();
         outln!(
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": summary.bytes,
                    "seconds": seconds, "rate_bps": rate, "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.retransmits,
-                   "left": left, "left_total": total})
+                   "left": named, "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
@@ -300,21 +299,24 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
             words::seconds(seconds),
         );
     }
-    let what = words::count(total, "thing was", "things were") + " not copied";
-    self::left(left.into_iter(), total, &what).map_err(Failure::said)
+    let what = words::count(left.total, "thing was", "things were") + " not copied";
+    self::left(&left, &what).map_err(Failure::said)
 }
 
 /// Names what was left, or would be; that makes the command fail.
-fn left<'a>(some: impl Iterator<Item = &'a Left>, total: u64, what: &str) -> Result {
-    for one in some.take(SHOWN) {
+fn left(left: &Leftovers, what: &str) -> Result {
+    for one in left.named.iter().take(SHOWN) {
         errln!("left: {one}");
     }
-    if total == 0 {
+    if left.total == 0 {
         return Ok(());
     }
-    let more = if total > SHOWN as u64 { " (the first of them above)" } else { "" };
-    let why = format!("{what}{more}; once its cause is mended, the same command copies the rest, and only that");
-    Err(Failure::new(ExitClass::Failed, why))
+    let more = if left.total > SHOWN as u64 { " (the first of them above)" } else { "" };
+    let again = match left.to_do() {
+        0 => "",
+        _ => "; once its cause is mended, the same command copies the rest, and only that",
+    };
+    Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
 }
 
 impl From<&Args> for endpoint::Ssh {

@@ -105,7 +105,7 @@ pub fn run(args: Args) -> Result {
             }
             server.with_other(Arc::new(move |socket, peer| {
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
-                done.map(|done| done.map_or((), |done| copied(peer, &done.summary, done.left_total, json, quiet)))
+                done.map(|done| done.map_or((), |done| copied(peer, &done.summary, done.left.total, json, quiet)))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }
@@ -163,7 +163,7 @@ fn default_token_file() -> Result<PathBuf> {
 }
 
 fn copied(peer: &str, summary: &Summary, left: u64, json: bool, quiet: bool) {
-    let left = summary.left_total + left;
+    let left = summary.left.total.saturating_add(left);
     if json {
         outln!(
             "{}",

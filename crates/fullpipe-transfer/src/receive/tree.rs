@@ -68,16 +68,13 @@ impl Receiver {
                 return Ok(());
             }
         }
-        if lock(&self.summary).left_total + lock(&self.end).left_total == 0 {
+        if self.is_complete() {
             self.remove_orphans()?;
         }
         self.dress_folders()?;
-        let (summary, left_here) = {
-            let summary = lock(&self.summary);
-            (summary.clone(), summary.left_total)
-        };
+        let summary = lock(&self.summary).clone();
         // What is left may go better the next time, and then what is done need not be sent again.
-        if left_here + lock(&self.end).left_total == 0 {
+        if self.is_complete() {
             let _ = files::remove(self.root.as_fd(), &super::destination::request(self.transfer));
             files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
         } else {
@@ -90,6 +87,11 @@ impl Receiver {
         self.all_done.store(true, Ordering::SeqCst);
         // If the sender is gone, it will ask again and be told that all is there.
         self.session.send(&Message::AllDone(summary))
+    }
+
+    /// Whether there is nothing that the same command could do yet.
+    fn is_complete(&self) -> bool {
+        lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
     }
 
     /// Removes partial files of earlier attempts whose sources are others by now, or gone.
@@ -118,7 +120,7 @@ impl Receiver {
 
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         // The next attempt has to get in.
-        let open = if lock(&self.summary).left_total + lock(&self.end).left_total > 0 { 0o700 } else { 0 };
+        let open = if self.is_complete() { 0 } else { 0o700 };
         // What an earlier attempt has said of a folder may be out of date. Those below come behind those above.
         let mut closed = BTreeMap::new();
         let mut failed = Vec::new();

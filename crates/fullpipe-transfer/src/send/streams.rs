@@ -155,9 +155,9 @@ impl Sender {
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let (left, left_total) = (state.left.clone(), state.left_total);
+        let left = state.left.clone();
         drop(state);
-        self.session.send(&Message::AllSent { left, left_total })
+        self.session.send(&Message::AllSent(left))
     }
 
     fn write(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), TransferError> {

@@ -28,12 +28,12 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
     let (sender, receiver) = if matches!(way, Way::Push(..)) { (&ours, &theirs) } else { (&theirs, &ours) };
     let chosen = args.how.choose(rtt_s, sender, receiver)?;
     if args.json {
-        let left: Vec<String> = count.left.iter().map(ToString::to_string).collect();
+        let left: Vec<String> = count.left.named.iter().map(ToString::to_string).collect();
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
                    "transport": chosen.transport, "expected_bps": chosen.expected_bps, "why": chosen.why,
-                   "left": left, "left_total": count.left_total})
+                   "left": left, "left_total": count.left.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
@@ -44,6 +44,6 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
             outln!("takes about {}", words::seconds(seconds));
         }
     }
-    let what = words::count(count.left_total, "thing", "things") + " would not be copied";
-    super::left(count.left.iter(), count.left_total, &what).map_err(Failure::said)
+    let what = words::count(count.left.total, "thing", "things") + " would not be copied";
+    super::left(&count.left, &what).map_err(Failure::said)
 }

@@ -133,6 +133,9 @@ fn what_is_no_file_is_named_and_the_rest_goes_on() {
         assert_eq!((done.number("left_total"), done.number("files")), (expected, 2), "{}", done.out);
         same_content(&tree.join("a"), &host.file(to).join("a"));
         same_content(&tree.join("z/large"), &host.file(to).join("z/large"));
+        // Another time would copy no more.
+        assert!(leftovers(&host.file(to)).is_empty());
+        assert!(!done.err.contains("the same command"), "{}", done.err);
     }
     // By itself.
     host.cp().arg(tree.join("fifo")).arg(host.far("x")).fails(1, "it is a FIFO");

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
+use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::item::{Meta, Name};
 use fullpipe_transfer::proto::{
     self, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target,
@@ -50,7 +51,7 @@ fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
     let transport = Transport { cc: "../../x".into(), streams: rng.random(), buffer: Buffer::Auto, pacing: None };
-    match rng.random_range(0..12) {
+    match rng.random_range(0..14) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(Connect {
@@ -64,9 +65,11 @@ fn message(rng: &mut StdRng) -> Message {
         5 => Message::Folder { name, meta },
         6 => Message::Link { name, target: vec![0; 5000], meta },
         7 => Message::FileEnd { id: rng.random(), failed: None },
-        8 => Message::AllSent { left: vec![], left_total: rng.random() },
+        8 => Message::AllSent(Leftovers { named: vec![], total: rng.random(), for_good: rng.random() }),
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
-        10 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true, class: 7 },
+        10 => Message::Unwanted { id: rng.random() },
+        11 => Message::Count,
+        12 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true, class: 7 },
         _ => Message::Refused { why: String::new(), class: 0 },
     }
 }
@@ -158,7 +161,7 @@ fn anything_may_be_said_to_it() {
 fn nonsense_is_not_waited_out() {
     // The client goes on holding the line.
     let dir = tempfile::tempdir().unwrap();
-    let pong = frame(&Message::AllSent { left: vec![], left_total: 0 });
+    let pong = frame(&Message::AllSent(Leftovers::default()));
     for words in [
         b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
         vec![0xff; 100],

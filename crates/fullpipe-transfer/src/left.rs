@@ -1,0 +1,68 @@
+//! What of a tree was not transferred.
+
+use serde::{Deserialize, Serialize};
+
+use crate::item::printable;
+
+/// Names in a message, at most.
+const NAMED: usize = 1000;
+
+/// Something that was not transferred.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Why, for a person.
+    pub why: String,
+    /// It never can be: a FIFO, a socket, a device.
+    pub for_good: bool,
+}
+
+impl Left {
+    /// What may go better the next time.
+    pub fn new(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> Left {
+        Left { name: name.into(), why: why.to_string(), for_good: false }
+    }
+}
+
+impl std::fmt::Display for Left {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", printable(&self.name), self.why)
+    }
+}
+
+/// All of it, in bounded memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Leftovers {
+    /// The first of it.
+    pub named: Vec<Left>,
+    /// How much there is.
+    pub total: u64,
+    /// How much of it is left for good.
+    pub for_good: u64,
+}
+
+impl Leftovers {
+    /// One thing more.
+    pub fn add(&mut self, left: Left) {
+        self.total += 1;
+        self.for_good += u64::from(left.for_good);
+        if self.named.len() < NAMED {
+            self.named.push(left);
+        }
+    }
+
+    /// What both ends have left.
+    #[must_use]
+    pub fn with(mut self, other: &Leftovers) -> Leftovers {
+        self.named.extend_from_slice(&other.named);
+        self.total = self.total.saturating_add(other.total);
+        self.for_good = self.for_good.saturating_add(other.for_good);
+        self
+    }
+
+    /// How much the same command may copy once its cause is mended.
+    pub fn to_do(&self) -> u64 {
+        self.total.saturating_sub(self.for_good)
+    }
+}
