@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +27,25 @@ pub enum NameError {
     /// Leads elsewhere.
     #[error("the name {0} has a component that no file can have")]
     Component(String),
+}
+
+/// What a transfer's own files at the destination are called.
+const SCRATCH: &[u8] = b".fullpipe.";
+const KINDS: [&str; 3] = ["journal", "partial", "next"];
+
+/// A file of a transfer's own, of one of the kinds.
+pub(crate) fn scratch(number: u64, kind: &'static str) -> PathBuf {
+    debug_assert!(KINDS.contains(&kind));
+    PathBuf::from(format!(".fullpipe.{number:016x}.{kind}"))
+}
+
+/// Whether a component is such a file's: those are neither sent nor taken.
+pub(crate) fn is_scratch(part: &[u8]) -> bool {
+    let Some((number, kind)) = part.strip_prefix(SCRATCH).and_then(|rest| rest.split_at_checked(16)) else {
+        return false;
+    };
+    let kind = kind.strip_prefix(b".").unwrap_or_default();
+    number.iter().all(u8::is_ascii_hexdigit) && KINDS.iter().any(|known| known.as_bytes() == kind)
 }
 
 impl TryFrom<Vec<u8>> for Name {
@@ -216,6 +235,16 @@ mod tests {
         // The check holds for what comes from the network too.
         let sent = postcard::to_allocvec(&b"a/../../etc/passwd".to_vec()).unwrap();
         assert!(postcard::from_bytes::<Name>(&sent).is_err());
+    }
+
+    #[test]
+    fn a_transfers_own_files_are_known() {
+        for kind in KINDS {
+            assert!(is_scratch(scratch(7, kind).as_os_str().as_bytes()), "{kind}");
+        }
+        for other in [".fullpipe.", ".fullpipe.0123456789abcdef.toml", ".fullpipe.01234567.journal", "a.journal"] {
+            assert!(!is_scratch(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::counters::Counters;
 use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, local, why};
 use crate::files::{self, Root};
-use crate::item::{FileItem, Name, printable};
+use crate::item::{self, FileItem, Name, printable};
 use crate::journal::{Journal, Past, Record};
 use crate::left::{Left, Leftovers};
 use crate::proto::{Message, Options, Summary};
@@ -233,6 +233,9 @@ impl Receiver {
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top == name.first())) {
             return Err(io::Error::other("it was not asked for"));
         }
+        if name.bytes().split(|b| *b == b'/').any(item::is_scratch) {
+            return Err(io::Error::other("fullpipe's own files have such names while it works"));
+        }
         match &self.rename {
             None => Ok(name.clone()),
             Some(first) => name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG.into()),
@@ -241,7 +244,7 @@ impl Receiver {
 
     /// What a file is called until it is whole: in its own folder, so that a rename is all that is left.
     fn partial(&self, name: &Name) -> PathBuf {
-        PathBuf::from(format!(".fullpipe.{:016x}.partial", name.key() ^ self.transfer))
+        item::scratch(name.key() ^ self.transfer, "partial")
     }
 }
 

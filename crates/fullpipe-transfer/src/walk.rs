@@ -15,7 +15,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use crate::end::SMALL;
 use crate::error::{TransferError, why};
 use crate::files::{self, Root};
-use crate::item::{FileItem, Meta, Name};
+use crate::item::{self, FileItem, Meta, Name};
 use crate::left::{Left, Leftovers};
 
 /// Between words about how far a count is.
@@ -127,7 +127,7 @@ pub fn walk(
             Some(Ok(entry)) => entry,
         };
         let part = entry.file_name().to_bytes();
-        if part == b"." || part == b".." {
+        if part == b"." || part == b".." || item::is_scratch(part) {
             continue;
         }
         let path = level.path.join(OsStr::from_bytes(part));
@@ -320,6 +320,7 @@ mod tests {
         std::fs::create_dir_all(top.join("sub/empty")).unwrap();
         std::fs::write(top.join("a"), "abc").unwrap();
         std::fs::write(top.join("sub/b\n"), "").unwrap();
+        std::fs::write(top.join("sub/.fullpipe.0123456789abcdef.partial"), "").unwrap();
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();

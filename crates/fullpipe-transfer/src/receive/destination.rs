@@ -11,6 +11,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
+use crate::item::scratch;
 use crate::journal::{Journal, Past};
 use crate::proto::Target;
 
@@ -40,12 +41,12 @@ const MINE: Duration = Duration::from_secs(20);
 
 /// What asks the holder of a destination to let go: the number of the process that has come again.
 pub(super) fn request(transfer: u64) -> PathBuf {
-    PathBuf::from(format!(".fullpipe.{transfer:016x}.next"))
+    scratch(transfer, "next")
 }
 
 /// What has been finished there, for the same command.
 fn journal(transfer: u64) -> PathBuf {
-    PathBuf::from(format!(".fullpipe.{transfer:016x}.journal"))
+    scratch(transfer, "journal")
 }
 
 /// Who has the lock.

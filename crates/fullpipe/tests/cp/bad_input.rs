@@ -104,6 +104,18 @@ fn many_large_files_that_cannot_be_written() {
 }
 
 #[test]
+fn files_of_transfers_own_stay_where_they_are() {
+    let host = Host::start();
+    let own = ".fullpipe.0123456789abcdef.journal";
+    write(host.file("tree/a"), "1");
+    write(host.file("tree").join(own), "2");
+    host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to/")).ok();
+    only(&host.file("to/tree"), &["a"]);
+    let done = host.cp().arg(host.file("tree").join(own)).arg(host.far("to/")).fails(1, "own files have such names");
+    assert!(done.err.contains(own), "{}", done.err);
+}
+
+#[test]
 fn what_is_no_file_is_named_and_the_rest_goes_on() {
     let host = Host::start();
     let tree = host.file("tree");
