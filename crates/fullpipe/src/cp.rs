@@ -295,7 +295,7 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
         errln!(
             "{}{skipped}, {} in {}{moved}",
             words::count(summary.files, "file", "files"),
-            Size(summary.bytes),
+            words::bytes(summary.bytes as f64),
             words::seconds(seconds),
         );
     }

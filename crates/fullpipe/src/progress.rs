@@ -10,17 +10,29 @@ pub fn watched(quiet: bool) -> bool {
     !quiet && std::io::stderr().is_terminal()
 }
 
-/// A bar of `length` steps with an ETA, or one that shows nothing when nobody is watching.
+/// A bar of `length` steps with an ETA, or one that shows nothing when nobody is watching. With no steps, words and
+/// a sign of life until their number is [`known`].
 pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     if !watched(quiet) {
         return ProgressBar::hidden();
     }
-    // Of nothing known yet, all would be done.
-    let bar = if length > 0 { ProgressBar::new(length) } else { ProgressBar::no_length() };
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}") {
+    let bar = ProgressBar::no_length();
+    if length > 0 {
+        known(&bar, length);
+    } else if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {msg}") {
         bar.set_style(style);
     }
     bar.set_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
+}
+
+/// The number of steps, as far as it is known.
+pub fn known(bar: &ProgressBar, length: u64) {
+    if bar.length().is_none()
+        && let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}")
+    {
+        bar.set_style(style);
+    }
+    bar.set_length(length);
 }

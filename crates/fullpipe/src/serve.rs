@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fullpipe_net::serve::Event;
 use fullpipe_net::{NetError, ServeOptions, Server};
-use fullpipe_path::{ExitClass, Size, Time, path};
+use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::Summary;
@@ -170,7 +170,8 @@ fn copied(peer: &str, summary: &Summary, left: u64, json: bool, quiet: bool) {
             json!({"kind": "copied", "peer": peer, "files": summary.files, "bytes": summary.bytes, "left": left})
         );
     } else if !quiet {
-        errln!("{peer}: {} copied, {}", crate::words::count(summary.files, "file", "files"), Size(summary.bytes));
+        let bytes = crate::words::bytes(summary.bytes as f64);
+        errln!("{peer}: {} copied, {bytes}", crate::words::count(summary.files, "file", "files"));
     }
 }
 

@@ -170,7 +170,7 @@ fn a_dry_run_counts_what_would_come() {
     assert_eq!(said[0]["left_total"], 1);
     assert!(!stage.at("here").exists());
     let words = stage.cp(&["--insecure", "--dry-run", &stage.url("/tree/a"), "here"], None);
-    assert!(String::from_utf8_lossy(&words.stdout).starts_with("would copy  1 file, 3KB\n"), "{words:?}");
+    assert!(String::from_utf8_lossy(&words.stdout).starts_with("would copy  1 file, 3.000 KB\n"), "{words:?}");
     let none = stage.cp(&["--insecure", "--dry-run", &stage.url("/nothing"), "here"], None);
     let (code, why) = error(&none);
     assert!(code == 2 && why.contains("/nothing: no such file"), "{code}: {why}");

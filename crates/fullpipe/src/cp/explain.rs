@@ -1,6 +1,5 @@
 //! How a transfer would go, before it does.
 
-use fullpipe_path::Size;
 use fullpipe_transfer::client::{self, Endpoint, Way};
 use fullpipe_transfer::proto::Options;
 use serde_json::json;
@@ -37,7 +36,8 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
-        outln!("would copy  {}, {}{there}", words::count(count.files, "file", "files"), Size(count.bytes));
+        let bytes = words::bytes(count.bytes as f64);
+        outln!("would copy  {}, {bytes}{there}", words::count(count.files, "file", "files"));
         print(&chosen, rtt_s, args.explain);
         if let Some(expected) = chosen.expected_bps {
             let seconds = count.bytes as f64 * 8.0 / expected.max(1.0) + client::start_rtts(options, rtt_s) * rtt_s;

@@ -4,7 +4,6 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use fullpipe_path::Size;
 use fullpipe_transfer::counters::Counters;
 use fullpipe_transfer::proto::Times;
 use fullpipe_transfer::sobas::Note;
@@ -34,6 +33,7 @@ impl Watch {
     /// A bar on a terminal, NDJSON on stdout, or nothing.
     pub fn new(args: &super::Args) -> Watch {
         let bar = progress::bar(0, "", args.quiet || args.json);
+        bar.set_message("connecting");
         Watch {
             bar,
             json: args.json,
@@ -65,7 +65,7 @@ impl Watch {
                        "why": chosen.why})
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
-            errln!("{t}, at {} round trip", words::seconds(rtt_s));
+            self.bar.suspend(|| errln!("{t}, at {} round trip", words::seconds(rtt_s)));
         }
     }
 
@@ -131,16 +131,21 @@ impl Watch {
                        "bottleneck": limit})
             );
         }
-        if found > 0 {
-            self.bar.set_length(found);
-        }
         self.bar.set_position(done);
         let many = if files > 1 {
             format!(", {} of {} files", words::thousands(read(&counters.done_files)), words::thousands(files))
         } else {
             String::new()
         };
-        self.bar.set_message(format!("{} of {}{many}, {}, {limit}", Size(done), Size(found), words::rate(rate)));
+        self.bar.set_message(format!(
+            "{} of {}{many}, {}, {limit}",
+            words::bytes(done as f64),
+            words::bytes(found as f64),
+            words::rate(rate)
+        ));
+        if found > 0 {
+            progress::known(&self.bar, found);
+        }
     }
 
     /// Takes the bar away.
