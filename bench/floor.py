@@ -1,8 +1,8 @@
 """What a copy over loopback costs whoever makes it: the bare system calls, and BLAKE3 at both ends.
 
 A file in memory is read and hashed piece by piece, sent by reference (sendfile), received, hashed and written
-to another file in memory: no protocol, no journal, no names. What bench/cp.py measures beside peers that check
-nothing is to be read beside this.
+to another file in memory: no protocol, no journal, no names. What bench/cp.py measures beside peers that
+check nothing is to be read beside this.
 
     .venv/bin/python3 bench/floor.py --size 2000000000
 """

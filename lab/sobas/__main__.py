@@ -1,8 +1,9 @@
 """`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
 
 Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file can
-be filled bit by bit, by several at once. What the controller had a part in counts for the build of the program
-that ran it (`--builds any` takes all); fixed and tuned buffers have no such part. The table is of all that counts.
+be filled bit by bit, by several at once. What the controller had a part in counts for the build of the
+program that ran it (`--builds any` takes all); fixed and tuned buffers have no such part. The table is of all
+that counts.
 """
 
 import argparse

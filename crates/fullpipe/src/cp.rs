@@ -155,11 +155,10 @@ fn direct(text: &str) -> std::result::Result<Direct, String> {
 /// Copies; with `--json` the last line says how it ended, whatever happened.
 pub fn run(args: Args) -> Result {
     let json = args.json;
-    copy(args).map_err(|failure| {
+    copy(args).inspect_err(|failure| {
         if json && !failure.is_said() {
             outln!("{}", json!({"kind": "failed", "error": failure.to_string(), "exit_code": failure.code()}));
         }
-        failure
     })
 }
 
