@@ -1,44 +1,24 @@
 """After slow start: windows that grow, overflow the queue together, and shrink, as a fluid.
 
-Units and shapes as in `ramp`. A step lasts until the queue overflows, a stream is done, or a part of what is
-left has passed. Within it rates are those of the mean window: W per RTT while all windows fit into the path,
-else a share of its rate. Drop-tail losses hit every stream, which holds where each has packets among those
-that overflow the queue; what is lost is sent again within the following round trip.
-
-Sources of the windows' maps: `net/ipv4/tcp_cubic.c`, `tcp_htcp.c`, `tcp_scalable.c`, `tcp_cong.c` and
-`tcp_bbr.c`.
+Units and shapes as in `ramp`; how windows grow is in `windows`. A step lasts until the queue overflows, a
+stream is done, or a part of what is left has passed. Within it rates are those of the mean window: W per RTT
+while all windows fit into the path, else a share of its rate. Drop-tail losses hit every stream, which holds
+where each has packets among those that overflow the queue; what is lost is sent again within the following
+round trip.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullpipe.model.congestion import (
-    CUBIC_C,
-    HTCP_BETA_HIGH,
-    SCALABLE_PER_ACK,
-    htcp_backoff,
-    htcp_grown,
-    htcp_scale,
-    htcp_time,
-)
-from fullpipe.model.ramp import FIRST_GROWTH, Cases, Floats, State
+from fullpipe.model.congestion import CUBIC_C
+from fullpipe.model.ramp import Bools, Cases, Floats, State
+from fullpipe.model.windows import ALL, Grow, Now, growth, later_beta, random_window
 
-CUBIC_FIRST, CUBIC_MOST = FIRST_GROWTH, 1.5
-"""Growth per RTT: at least, while there was no loss, and at most (`cnt` of 20 and 2)."""
-CUBIC_FRIENDLY = 0.53
-"""Growth per RTT in packets of the Reno that CUBIC keeps up with: 3 (1 - β) / (1 + β)."""
-SCALABLE_LEAST = 100.0
-"""Window, packets, below which Scalable TCP grows as Reno does (`TCP_SCALABLE_AI_CNT`)."""
-BBR_PROBE_GAIN, BBR_CYCLE = 1.25, 8.0
 BBR_PROBE_RTT_S, BBR_PROBE_EVERY_S = 0.2, 10.0
-RENO_LOSS, CUBIC_LOSS, SCALABLE_LOSS = 1.31, 1.054, 0.08
-"""Reno with random losses and an acknowledgement per packet (Mathis et al. 1997), RFC 9438, Kelly 2003."""
-MOST_EXPONENT = 100.0
 ENDLESS = 1e30
-CUBIC_MARGIN, NEAR = 0.02, 0.995
+NEAR = 0.995
 LEAST_ALIVE = 0.7
 MOST_STEPS = 16
 """After which the rest goes at the mean rate so far."""
@@ -46,289 +26,322 @@ SETTLED_OVERFLOWS = 5
 """After which it may do so at once, where the steps left would not see the end."""
 STEPS_PER_REST, STEPS_PER_CLIMB = 3.0, 3.0
 
+Indices = NDArray[np.intp]
+
+
+def _keep(rows: object, which: Indices) -> None:
+    """Keeps some of the cases in each array that an object holds; cases are the last axis."""
+    for name, array in vars(rows).items():
+        if isinstance(array, np.ndarray):
+            setattr(rows, name, array.take(which, -1))
+
 
 @dataclass
-class _Now:
-    """Where a step begins: (n, cases) or (cases,)."""
+class _Then:
+    """Where a step ends: (n, cases) or (cases,)."""
 
     window: Floats
+    total: Floats
+    dt: Floats
+    """How long windows grew, RTTs."""
+    over: Bools
+    """Whether the queue overflows."""
+    unseen: Floats
+    """The round trip until a loss is seen, RTTs."""
+    span: Floats
+    """Both together."""
+
+
+@dataclass
+class _Epochs:
+    """From one overflow to the next: (cases,)."""
+
+    begin: Floats
+    """When slow start was over, RTTs."""
+    overflows: NDArray[np.int64]
+    longest: Floats
+    """RTTs."""
+    marks: Floats
+    """Times and packets, at the second overflow and at the last: (4, cases)."""
+
+    def note(self, climbed: Bools, t: Floats, got: Floats) -> None:
+        """Counts overflows of some cases, and marks when they were."""
+        self.overflows += climbed
+        self.marks[:2] = np.where(climbed & (self.overflows == 2), (t, got), self.marks[:2])
+        longest = np.maximum(self.longest, t - self.marks[2])
+        self.longest = np.where(climbed & (self.overflows > 1), longest, self.longest)
+        self.marks[2:] = np.where(climbed, (t, got), self.marks[2:])
+
+    def mean_rate(self, t: Floats, got: Floats) -> Floats:
+        """Packets per RTT: over whole epochs, without the first, which slow start began, or else so far."""
+        whole = self.overflows > 2
+        begun = np.where(whole, self.marks[:2], (self.begin, np.zeros_like(self.begin)))
+        until = np.where(whole, self.marks[2:], (t, got))
+        return np.asarray((until[1] - begun[1]) / np.maximum(until[0] - begun[0], 1e-9))
+
+
+@dataclass
+class _Flows:
+    """Cases on their way. (n, cases): `w`, `live`, `left`, `low`, `before`, `climb`; the others (cases,)."""
+
+    cc: str
+    c: Cases
+    ids: Indices
+    """Their columns in the state that they came from."""
+    timed: bool
+    """Whether some of them have an end."""
+    end: Floats
+    """Since the path's zero, RTTs."""
+    most: Floats
+    """Widest that a window may be, packets."""
+    crumb: Floats
+    """What counts as nothing left, packets."""
+    later: Floats
+    """`beta` once there was an overflow."""
+    t: Floats
+    w: Floats
+    """Windows, packets; zero for a stream that is done."""
     live: Floats
     """One for each stream that is not done, else zero."""
-    total: Floats
     streams: Floats
-    """Those that are not done; at least one."""
-    rtt: Floats
-    """With what queues, RTTs."""
+    """Those that are not done."""
+    left: Floats
+    sent: Floats
+    finish: Floats
+    got: Floats
+    """Packets that passed since slow start."""
     since: Floats
-    """Time since the last loss, seconds."""
+    """This and the next four as in `Now`."""
     low: Floats
-    """Window that it left, packets."""
     before: Floats
-    """Window that it met, packets; for CUBIC the origin of its curve."""
     climb: Floats
-    """CUBIC's K: from the one to the other without anything queued, seconds."""
     beta: Floats
-    """What the last loss left of it."""
+    stride: Floats
+    """Longest part of this way up, RTTs."""
+    epochs: _Epochs
+
+    def store(self, s: State) -> None:
+        """Puts down what came of the cases."""
+        s.sent[self.ids], s.finish[self.ids] = self.sent, self.finish
+
+    def keep_alive(self, s: State) -> None:
+        """Drops cases of which no stream is left, once they are many, and puts down what came of them."""
+        alive = np.flatnonzero(self.streams)
+        if alive.size / self.streams.size >= LEAST_ALIVE:
+            return
+        self.store(s)
+        self.c = self.c.take(alive)
+        _keep(self, alive)
+        _keep(self.epochs, alive)
+
+    def now(self) -> Now:
+        """Where a step begins."""
+        count = np.maximum(self.streams, 1)
+        room = self.c.b + self.c.queue
+        total = self.w.sum(0)
+        return Now(
+            window=self.w,
+            live=self.live,
+            total=total,
+            streams=count,
+            rtt=np.clip(total, self.c.b, room) / self.c.b,
+            # A packet of each stream more than fits is the least that is lost.
+            brim=room + count,
+            since=self.since,
+            low=self.low,
+            before=self.before,
+            climb=self.climb,
+            beta=self.beta,
+        )
+
+    def still(self, now: Now) -> Bools:
+        """Whether windows stay as they are until a stream is done: as wide as they may be."""
+        still = (now.total >= now.streams * self.most * (1 - 1e-12)) & (now.total <= now.brim)
+        if self.cc == "bbr":
+            # BBR's stay while they fill the path.
+            still |= now.total >= self.c.b
+        return np.asarray(still)
+
+    def step(self, now: Now, until: Floats, exact: bool) -> Floats:
+        """How long a step lasts, RTTs, if windows reach the brim after `until`."""
+        total, rq, b, to_end = now.total, now.rtt, self.c.b, self.end - self.t
+        # Windows per RTT that pass, of which there is one while they fit into the path.
+        crowd = np.maximum(1, total / b)
+        lasts = self.left / np.maximum(self.w, 1e-12)
+        lasts += (1 - self.live) * ENDLESS
+        soonest = lasts.min(0) * crowd
+        whole = (self.left * self.live).sum(0) / np.maximum(total / crowd, 1e-12)
+        still = self.still(now)
+        # A window that stays as it is and does not queue does not see the others' ends either.
+        alone = np.flatnonzero(still & (total <= b))
+        if alone.size:
+            soonest[alone] = (lasts.take(alone, 1) * self.live.take(alone, 1)).max(0)
+        dt = np.maximum(2 * rq, np.minimum(whole, to_end) / STEPS_PER_REST)
+        # The way up is cut into equal parts as long as the windows do not fill the path.
+        self.stride = np.maximum(self.stride, until / STEPS_PER_CLIMB)
+        dt = np.where(total < b, np.minimum(dt, np.maximum(2 * rq, self.stride)), dt)
+        dt = np.minimum(dt, np.maximum(until, 0.0 if exact else 2 * rq))
+        dt = np.minimum(np.where(still, soonest, np.minimum(dt, soonest)), to_end)
+        return np.where(self.streams > 0, dt, 0.0)
+
+    def grown(self, grow: Grow, dt: Floats, of: Indices) -> Floats:
+        """Windows of some cases after a time."""
+        return np.asarray(np.minimum(grow(dt, of), self.most[of]) * self.live.take(of, 1))
+
+    def grown_to_brim(self, now: Now, grow: Grow, dt: Floats, exact: bool) -> _Then:
+        """Where a step of `dt` ends, or at the brim a shorter one."""
+        new = np.minimum(grow(dt, ALL), self.most)
+        new *= self.live
+        total = new.sum(0)
+        if not exact:
+            self.clip(now, grow, dt, new, total)
+        over = total >= now.brim * (1 - 1e-9 if exact else NEAR)
+        if self.cc == "bbr":
+            over[:] = False
+        unseen = np.where(over, now.rtt, 0.0)
+        return _Then(new, total, dt, over, unseen, dt + unseen)
+
+    def clip(self, now: Now, grow: Grow, dt: Floats, new: Floats, total: Floats) -> None:
+        """Shortens steps that end beyond the brim; `dt`, `new` and `total` in place."""
+        for _ in range(2):
+            beyond = np.flatnonzero(total > now.brim)
+            if not beyond.size:
+                break
+            part = (now.brim - now.total)[beyond] / np.maximum((total - now.total)[beyond], 1e-9)
+            dt[beyond] *= np.clip(part, 0, 1)
+            redone = self.grown(grow, dt[beyond], beyond)
+            new[:, beyond], total[beyond] = redone, redone.sum(0)
+
+    def move(self, now: Now, then: _Then) -> tuple[Indices, Bools]:
+        """Lets time and packets pass: cases of which streams end, and which streams of theirs."""
+        b, span = self.c.b, then.span
+        share = then.dt / 2 / np.maximum(1, (now.total + then.total) / 2 / b)
+        after = share + then.unseen / np.maximum(1, then.total / b)
+        passed = self.w * share
+        passed += then.window * after
+        rest = self.left - passed
+        moved = now.total * share + then.total * after
+        done = (rest <= self.crumb) & (self.w > 0)
+        ended = np.flatnonzero(done.any(0))
+        if ended.size:
+            had, went, some = self.left.take(ended, 1), passed.take(ended, 1), done.take(ended, 1)
+            when = self.t[ended] + span[ended] * np.minimum(had / np.maximum(went, 1e-12), 1)
+            self.finish[ended] = np.maximum(self.finish[ended], np.where(some, when, 0.0).max(0))
+            moved[ended] = np.minimum(went, had).sum(0)
+        self.got += moved
+        if self.timed:
+            self.sent += moved * np.clip((self.end - self.t) / np.maximum(span, 1e-12), 0, 1)
+        self.t = self.t + span
+        self.since = self.since + span * self.c.rtt_s
+        self.left = rest
+        return ended, done
+
+    def back_off(self, now: Now, then: _Then, grow: Grow) -> None:
+        """What a loss leaves of windows where the queue overflowed; those of `then` in place."""
+        hit = np.flatnonzero(then.over)
+        if not hit.size:
+            return
+        live, cubic = self.live.take(hit, 1), self.cc == "cubic"
+        if cubic:
+            met = self.grown(grow, then.span[hit], hit)
+            before = self.before.take(hit, 1)
+            # Fast convergence: a window that falls short of the last one gives way.
+            shrunk = np.where(met < before, met * (1 + self.beta[hit]) / 2, met)
+            self.before[:, hit] = np.where(live > 0, shrunk, before)
+        else:
+            met = then.window.take(hit, 1)
+        met = np.maximum(self.beta[hit] * met, 2) * live
+        then.window[:, hit] = self.low[:, hit] = met
+        if cubic:
+            self.climb[:, hit] = np.cbrt(np.maximum(self.before.take(hit, 1) - met, 0) / CUBIC_C)
+        self.beta = np.where(then.over, self.later, self.beta)
+        self.since[hit] = self.stride[hit] = 0.0
+        # One that slow start left too wide for a single loss to mend is no epoch's end.
+        self.epochs.note(then.over & (now.total < now.brim), self.t, self.got)
+
+    def end_streams(self, new: Floats, ended: Indices, done: Bools) -> None:
+        """Goes on with new windows, without those of streams that are done or whose time is over."""
+        if ended.size:
+            new[:, ended] = np.where(done.take(ended, 1), 0.0, new.take(ended, 1))
+        self.go_on(new * (self.t < self.end - 1e-9) if self.timed else new)
+
+    def go_on(self, w: Floats) -> None:
+        """Sets windows."""
+        self.w, self.live = w, np.sign(w)
+        self.streams = self.live.sum(0)
+
+    def extrapolate(self, steps_left: int) -> None:
+        """Takes the rest at the mean rate where the steps left would not see the end."""
+        last = steps_left == 0
+        settled = self.epochs.overflows >= SETTLED_OVERFLOWS
+        if not (last or settled.any()):
+            return
+        w, to_end = self.w, self.end - self.t
+        rest = (self.left * self.live).sum(0)
+        # An epoch takes a step at least; and who ends first leaves the path to the others.
+        first = np.where(w > 0, self.left / np.maximum(w, 1e-9), np.inf).min(0)
+        first *= np.maximum(1, w.sum(0) / self.c.b)
+        settled &= np.minimum(first, to_end) > steps_left * self.epochs.longest
+        going = (rest > 0) & (settled | last)
+        if not going.any():
+            return
+        mean = np.clip(self.epochs.mean_rate(self.t, self.got), 1e-9, self.c.b)
+        self.finish = np.where(going, np.maximum(self.finish, self.t + rest / mean), self.finish)
+        self.sent += np.where(going & np.isfinite(self.end), mean * np.maximum(to_end, 0), 0.0)
+        self.go_on(np.where(going, 0.0, w))
 
 
-Columns = NDArray[np.intp] | slice
-ALL = slice(None)
-Grow = Callable[[Floats, Columns], Floats]
-
-
-def _growth(cc: str, c: Cases, s: _Now, brim: Floats) -> tuple[Grow, Floats, bool]:
-    """Windows of some cases after a time without loss, RTTs; when they reach `brim`; and if that is exact."""
-    w, rq = s.window, s.rtt
-    if cc == "reno":
-        return lambda dt, of: w[:, of] + dt / rq[of], (brim - s.total) / s.streams * rq, True
-    if cc == "htcp":
-        scale = htcp_scale(c.rtt_s)
-        grown = htcp_grown(s.since)
-        pace = 2 * (1 - s.beta) / (c.rtt_s * rq)
-
-        def htcp(dt: Floats, of: Columns) -> Floats:
-            t = dt * c.rtt_s[of]
-            more = np.maximum(t, scale[of] * (htcp_grown(s.since[of] + t) - grown[of]))
-            return np.asarray(w[:, of] + pace[of] * more)
-
-        each = np.maximum(brim - s.total, 0) / s.streams / pace
-        return htcp, np.minimum(each, htcp_time(grown + each / scale) - s.since) / c.rtt_s, True
-    if cc == "scalable":
-        small = bool(((w < SCALABLE_LEAST) & (w > 0)).any())
-
-        def scalable(dt: Floats, of: Columns) -> Floats:
-            rounds = dt / rq[of]
-            wide = w[:, of] * np.exp(np.minimum(SCALABLE_PER_ACK * rounds, MOST_EXPONENT))
-            return np.maximum(wide, w[:, of] + np.minimum(rounds, SCALABLE_LEAST)) if small else wide
-
-        wide_in = rq / SCALABLE_PER_ACK * np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1))
-        if small:
-            wide_in = np.minimum(wide_in, (brim - s.total) / s.streams * rq)
-        return scalable, wide_in, not small
-    if cc == "cubic":
-        lost = s.before > 0
-        back = s.climb - c.rtt_s
-        some, alike = bool(lost.any()), bool(lost.all())
-        origin = s.before if alike else np.where(lost, s.before, s.low)
-
-        def cubic(dt: Floats, of: Columns) -> Floats:
-            t = s.since[of] + dt * c.rtt_s[of]
-            rounds = dt / rq[of]
-            now = w[:, of]
-            x = t - back[:, of]
-            aim = x * x
-            aim *= x
-            aim *= CUBIC_C
-            aim += origin[:, of]
-            np.maximum(aim, s.low[:, of] + CUBIC_FRIENDLY * t / (c.rtt_s[of] * rq[of]), out=aim)
-            if not alike:
-                first = now * np.exp(np.minimum(np.log(CUBIC_FIRST) * rounds, MOST_EXPONENT))
-                np.maximum(aim, np.where(lost[:, of], now, first) if some else first, out=aim)
-            np.maximum(aim, now, out=aim)
-            most = now * np.exp(np.minimum(np.log(CUBIC_MOST) * rounds, MOST_EXPONENT))
-            return np.asarray(np.minimum(aim, most, out=aim))
-
-        # As if all streams were their mean.
-        live = s.live
-        aim, lag = brim / s.streams - (origin * live).sum(0) / s.streams, (back * live).sum(0) / s.streams
-        until = lag + np.cbrt(aim / CUBIC_C) - s.since
-        if some:
-            friendly = (brim - (s.low * live).sum(0)) / s.streams / CUBIC_FRIENDLY * c.rtt_s * rq - s.since
-            until = np.minimum(until, friendly)
-        if not alike:
-            rounds = np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1)) / np.log(CUBIC_FIRST)
-            until = np.where((lost & (w > 0)).any(0), until, np.minimum(until, rounds * rq * c.rtt_s))
-        return cubic, np.maximum(until, 0) / c.rtt_s * (1 + CUBIC_MARGIN), False
-    # BBR finds more only while nothing queues, and does not mind what is lost.
-    rise = np.where(s.total < c.b, np.log(BBR_PROBE_GAIN) / BBR_CYCLE, 0.0)
-
-    def bbr(dt: Floats, of: Columns) -> Floats:
-        return w[:, of] * np.exp(np.minimum(rise[of] * dt, MOST_EXPONENT))
-
-    return bbr, np.full_like(s.total, np.inf), True
-
-
-def _htcp_random_window(c: Cases, p: Floats) -> Floats:
-    """Fixed point of an epoch of 1/p packets at the mean window that its growth gives, by bisection."""
-    scale = htcp_scale(c.rtt_s)
-    low, high = np.zeros_like(p), np.full_like(p, np.log(1e12))
-    for _ in range(40):
-        middle = (low + high) / 2
-        w = np.exp(middle)
-        t = c.rtt_s / (p * w)
-        more = (1 + HTCP_BETA_HIGH) / c.rtt_s * np.maximum(t, scale * htcp_grown(t)) > w
-        low, high = np.where(more, middle, low), np.where(more, high, middle)
-    return np.asarray(np.exp(low))
-
-
-def _random_window(cc: str, c: Cases) -> Floats:
-    """Mean window under random loss alone, packets: infinite for none."""
-    if cc == "bbr":
-        return np.full_like(c.b, np.inf)
-    p = np.maximum(c.loss, 1e-30)
-    window = RENO_LOSS / np.sqrt(p)
-    if cc == "cubic":
-        window = np.maximum(CUBIC_LOSS * (c.rtt_s / p) ** 0.75, window)
-    elif cc == "scalable":
-        window = np.maximum(SCALABLE_LOSS / p, window)
-    elif cc == "htcp" and (c.loss > 0).any():
-        window = np.maximum(_htcp_random_window(c, p), window)
-    return np.where(c.loss > 0, window, np.inf)
-
-
-def _later_beta(cc: str, c: Cases) -> Floats:
-    """What a loss in congestion avoidance leaves of H-TCP's window from the second on: RTT_min / RTT_max."""
-    if cc != "htcp":
-        return c.beta
-    return htcp_backoff(c.rtt_s, c.queue / c.b)
+def _begin(cc: str, c: Cases, s: State) -> _Flows:
+    """Cases as slow start left them, but those of which it saw the end."""
+    ids = np.flatnonzero((s.window > 0).any(0) & (s.t < c.end + c.phase[:, 0]))
+    c, end = c.take(ids), (c.end + c.phase[:, 0])[ids]
+    t, window, before = s.t[ids], s.window[:, ids], s.before[:, ids]
+    low = window.copy()
+    most = np.minimum(c.window, random_window(cc, c))
+    w = np.minimum(window, most)
+    live = np.sign(w)
+    zero = np.zeros(len(ids))
+    return _Flows(
+        cc=cc,
+        c=c,
+        ids=ids,
+        timed=bool(np.isfinite(end).any()),
+        end=end,
+        most=most,
+        crumb=np.where(np.isfinite(c.share), 1e-9 * c.share, -1.0),
+        later=later_beta(cc, c),
+        t=t,
+        w=w,
+        live=live,
+        streams=live.sum(0),
+        left=np.minimum(s.left[:, ids], ENDLESS),
+        sent=s.sent[ids],
+        finish=s.finish[ids],
+        got=zero.copy(),
+        since=zero.copy(),
+        low=low,
+        before=before,
+        climb=np.cbrt(np.maximum(before - low, 0) / CUBIC_C),
+        beta=c.beta,
+        stride=zero.copy(),
+        epochs=_Epochs(t, np.zeros(len(ids), np.int64), zero.copy(), np.stack([t, zero, t, zero])),
+    )
 
 
 def sustain(cc: str, c: Cases, s: State) -> State:
     """Runs cases to their end; `sent` and `finish` of the state are what counts."""
-    ids = np.flatnonzero((s.window > 0).any(0) & (s.t < c.end + c.phase[:, 0]))
-    c = c.take(ids)
-    t, w, before = s.t[ids], s.window[:, ids], s.before[:, ids]
-    left = np.minimum(s.left[:, ids], ENDLESS)
-    sent, finish = s.sent[ids], s.finish[ids]
-    # Times and packets: so far, at the second overflow and at the last.
-    begin, got = t, np.zeros(len(ids))
-    marks = np.stack([t, got, t, got])
-    overflows = np.zeros(len(ids), np.int64)
-    stride, epoch = np.zeros(len(ids)), np.zeros(len(ids))
-    since, low = np.zeros(len(ids)), w.copy()
-    end = c.end + c.phase[:, 0]
-    timed = bool(np.isfinite(end).any())
-    most = np.minimum(c.window, _random_window(cc, c))
-    w = np.minimum(w, most)
-    climb = np.cbrt(np.maximum(before - low, 0) / CUBIC_C)
-    beta, later = c.beta, _later_beta(cc, c)
-    crumb = np.where(np.isfinite(c.share), 1e-9 * c.share, -1.0)
-    for step in range(MOST_STEPS):
-        live = np.sign(w)
-        streams = live.sum(0)
-        alive = streams > 0
-        if not alive.any() or alive.mean() < LEAST_ALIVE:
-            s.sent[ids], s.finish[ids] = sent, finish
-            if not alive.any():
-                return s
-            keep = np.flatnonzero(alive)
-            ids, c, streams = ids[keep], c.take(keep), streams[keep]
-            w, live, left, before, low, climb = (
-                rows.take(keep, 1) for rows in (w, live, left, before, low, climb)
-            )
-            t, begin, sent, finish, got = t[keep], begin[keep], sent[keep], finish[keep], got[keep]
-            marks, overflows = marks.take(keep, 1), overflows[keep]
-            since, end, most, crumb = since[keep], end[keep], most[keep], crumb[keep]
-            beta, later, stride, epoch = beta[keep], later[keep], stride[keep], epoch[keep]
-        count = np.maximum(streams, 1)
-        # A packet of each stream more than fits is the least that is lost.
-        room = c.b + c.queue
-        brim = room + count
-        total = w.sum(0)
-        rq = np.clip(total, c.b, room) / c.b
-        # Windows per RTT that pass, of which there is one while they fit into the path.
-        crowd = np.maximum(1, total / c.b)
-        lasts = left / np.maximum(w, 1e-12)
-        lasts += (1 - live) * ENDLESS
-        soonest = lasts.min(0) * crowd
-        whole = (left * live).sum(0) / np.maximum(total / crowd, 1e-12)
-        now = _Now(w, live, total, count, rq, since, low, before, climb, beta)
-        grow, until, exact = _growth(cc, c, now, brim)
-        # A window that is as wide as it may be stays so until a stream is done, and one that does not queue
-        # does not see the others' ends either. BBR's stay while they fill the path.
-        still = (total >= count * most * (1 - 1e-12)) & (total <= brim)
-        if cc == "bbr":
-            still |= total >= c.b
-        alone = np.flatnonzero(still & (total <= c.b))
-        if alone.size:
-            soonest[alone] = (lasts.take(alone, 1) * live.take(alone, 1)).max(0)
-        dt = np.maximum(2 * rq, np.minimum(whole, end - t) / STEPS_PER_REST)
-        # The way up is cut into equal parts as long as the windows do not fill the path.
-        stride = np.maximum(stride, until / STEPS_PER_CLIMB)
-        dt = np.where(total < c.b, np.minimum(dt, np.maximum(2 * rq, stride)), dt)
-        dt = np.minimum(dt, np.maximum(until, 0.0 if exact else 2 * rq))
-        dt = np.minimum(np.where(still, soonest, np.minimum(dt, soonest)), end - t)
-        dt = np.where(streams > 0, dt, 0.0)
-        new = np.minimum(grow(dt, ALL), most)
-        new *= live
-        grown = new.sum(0)
-        if exact:
-            over = grown >= brim * (1 - 1e-9)
-        else:
-            for _ in range(2):
-                beyond = np.flatnonzero(grown > brim)
-                if not beyond.size:
-                    break
-                part = (brim - total)[beyond] / np.maximum((grown - total)[beyond], 1e-9)
-                dt[beyond] *= np.clip(part, 0, 1)
-                redone = np.minimum(grow(dt[beyond], beyond), most[beyond]) * live.take(beyond, 1)
-                new[:, beyond], grown[beyond] = redone, redone.sum(0)
-            over = grown >= brim * NEAR
-        if cc == "bbr":
-            over[:] = False
-        # The round trip until a loss is seen.
-        extra = np.where(over, rq, 0.0)
-        span = dt + extra
-        share = dt / 2 / np.maximum(1, (total + grown) / 2 / c.b)
-        after = share + extra / np.maximum(1, grown / c.b)
-        passed = w * share
-        passed += new * after
-        rest = left - passed
-        moved = total * share + grown * after
-        done = (rest <= crumb) & (w > 0)
-        ended = np.flatnonzero(done.any(0))
-        if ended.size:
-            had, went, some = left.take(ended, 1), passed.take(ended, 1), done.take(ended, 1)
-            when = t[ended] + span[ended] * np.minimum(had / np.maximum(went, 1e-12), 1)
-            finish[ended] = np.maximum(finish[ended], np.where(some, when, 0.0).max(0))
-            moved[ended] = np.minimum(went, had).sum(0)
-        got += moved
-        if timed:
-            sent += moved * np.clip((end - t) / np.maximum(span, 1e-12), 0, 1)
-        t = t + span
-        since = since + span * c.rtt_s
-        left = rest
-        hit = np.flatnonzero(over)
-        if hit.size:
-            met, alive_there = new.take(hit, 1), live.take(hit, 1)
-            if cc == "cubic":
-                met = np.minimum(grow(span[hit], hit), most[hit]) * alive_there
-                # Fast convergence: a window that falls short of the last one gives way.
-                shrunk = np.where(met < before.take(hit, 1), met * (1 + beta[hit]) / 2, met)
-                before[:, hit] = np.where(alive_there > 0, shrunk, before.take(hit, 1))
-            met = np.maximum(beta[hit] * met, 2) * alive_there
-            new[:, hit] = low[:, hit] = met
-            if cc == "cubic":
-                climb[:, hit] = np.cbrt(np.maximum(before.take(hit, 1) - met, 0) / CUBIC_C)
-            beta = np.where(over, later, beta)
-            since[hit] = stride[hit] = 0.0
-            # One that slow start left too wide for a single loss to mend is no epoch's end.
-            climbed = over & (total < brim)
-            overflows += climbed
-            marks[:2] = np.where(climbed & (overflows == 2), (t, got), marks[:2])
-            epoch = np.where(climbed & (overflows > 1), np.maximum(epoch, t - marks[2]), epoch)
-            marks[2:] = np.where(climbed, (t, got), marks[2:])
-        w = new
-        if ended.size:
-            w[:, ended] = np.where(some, 0.0, new.take(ended, 1))
-        if timed:
-            w = w * (t < end - 1e-9)
-        settled = overflows >= SETTLED_OVERFLOWS
-        last = step == MOST_STEPS - 1
-        if not (last or settled.any()):
-            continue
-        rest = (left * np.sign(w)).sum(0)
-        # Whole epochs, without the first, which slow start began.
-        begun = np.where(overflows > 2, marks[:2], (begin, np.zeros_like(begin)))
-        until_then = np.where(overflows > 2, marks[2:], (t, got))
-        mean = (until_then[1] - begun[1]) / np.maximum(until_then[0] - begun[0], 1e-9)
-        mean = np.clip(mean, 1e-9, c.b)
-        # An epoch takes a step at least; and who ends first leaves the path to the others.
-        first = np.where(w > 0, left / np.maximum(w, 1e-9), np.inf).min(0) * np.maximum(1, w.sum(0) / c.b)
-        settled &= np.minimum(first, end - t) > (MOST_STEPS - 1 - step) * epoch
-        going = (rest > 0) & (settled | last)
-        finish = np.where(going, np.maximum(finish, t + rest / mean), finish)
-        sent += np.where(going & np.isfinite(end), mean * np.maximum(end - t, 0), 0.0)
-        w = np.where(going, 0.0, w)
-    s.sent[ids], s.finish[ids] = sent, finish
+    flows = _begin(cc, c, s)
+    for steps_left in reversed(range(MOST_STEPS)):
+        if not flows.streams.any():
+            break
+        flows.keep_alive(s)
+        now = flows.now()
+        grow, until, exact = growth(cc, flows.c, now)
+        dt = flows.step(now, until, exact)
+        then = flows.grown_to_brim(now, grow, dt, exact)
+        ended, done = flows.move(now, then)
+        flows.back_off(now, then, grow)
+        flows.end_streams(then.window, ended, done)
+        flows.extrapolate(steps_left)
+    flows.store(s)
     return s
