@@ -148,7 +148,11 @@ impl Server {
                     let result = either(stream, &peer, &options, other.as_ref(), &log);
                     log(&Event::End { peer: &peer, result });
                 }
-                None => refuse(stream, peer, options.max_clients),
+                None => {
+                    let why = format!("refused: {} clients already, its most (--max-clients)", options.max_clients);
+                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)) });
+                    refuse(stream, peer, options.max_clients);
+                }
             });
         }
     }

@@ -11,6 +11,9 @@ use crate::{Classified, ExitClass};
 /// Most parallel streams of one transport.
 pub const MAX_STREAMS: u16 = 64;
 
+/// Slowest pacing: below it a packet takes longer than anybody waits, and a kernel takes none for no limit.
+pub const LEAST_PACING: Rate = Rate(64_000);
+
 /// Congestion controls of the testbed's kernels: the thirteen of the wide-area pool, and those for
 /// data centres and background traffic. Real hosts may know others.
 pub const LAB_CONGESTION_CONTROLS: [&str; 17] = [
@@ -50,6 +53,9 @@ pub enum TransportError {
         /// Those there are.
         known: String,
     },
+    /// Pacing that stands still.
+    #[error("pacing at {0}: give at least {LEAST_PACING}")]
+    Pacing(Rate),
     /// A quantity.
     #[error(transparent)]
     Unit(#[from] UnitError),
@@ -142,7 +148,10 @@ impl Transport {
         if self.cc.is_empty() || self.cc.len() > 15 || !self.cc.chars().all(plain) {
             return Err(TransportError::Name(self.cc.clone()));
         }
-        Ok(())
+        match self.pacing {
+            Some(rate) if rate < LEAST_PACING => Err(TransportError::Pacing(rate)),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the testbed's kernel has the congestion control.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Seen;
@@ -18,7 +18,7 @@ use crate::keys::Token;
 use crate::left::Leftovers;
 use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
-use crate::reach::{self, Line};
+use crate::reach::{self, Line, Stop};
 use crate::secure::{self, Guard};
 use crate::session::{Session, lock};
 use crate::sobas::{self, Aside};
@@ -65,7 +65,7 @@ pub struct Order<'a> {
     /// Called now and then with the counters.
     pub show: &'a mut dyn FnMut(&Counters),
     /// Ends the transfer when it is set.
-    pub interrupted: &'a std::sync::atomic::AtomicBool,
+    pub interrupted: &'a AtomicBool,
 }
 
 /// Which way.
@@ -135,7 +135,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), &[][..]),
         Way::Pull(sources, _) => (None, &sources[..]),
     };
-    let mut line = reach::dial(endpoint)?;
+    let mut line = reach::dial(endpoint, &Stop::default())?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
     let mut look = || {
@@ -183,18 +183,23 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let sends = matches!(mine, Role::Send(_));
-    let mut line = reach::dial(order.endpoint)?;
-    let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
-    let session = Session::new(line.peer.clone(), output);
-    if let Some(socket) = &line.socket {
-        session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
-    }
-    if let Some(child) = line.child.clone() {
-        session.alarm(move || drop(lock(&child).kill()));
-    }
-    let introduced = introduce(order, &session, &mut line, mine, task);
-    let Introduced { met, transport, rtt_s } = introduced.map_err(|error| reach::explain(&line, error))?;
-    untimed(&line)?;
+    let stop = Stop::default();
+    let (mut line, session, introduced) = unless_interrupted(order.interrupted, &stop, || {
+        let mut line = reach::dial(order.endpoint, &stop)?;
+        let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+        let session = Session::new(line.peer.clone(), output);
+        if let Some(socket) = &line.socket {
+            session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
+        }
+        if let Some(child) = line.child.clone() {
+            session.alarm(move || drop(lock(&child).kill()));
+        }
+        let introduced = introduce(order, &session, &mut line, mine, task);
+        let introduced = introduced.map_err(|error| reach::explain(&line, error))?;
+        untimed(&line)?;
+        Ok::<_, TransferError>((line, session, introduced))
+    })?;
+    let Introduced { met, transport, rtt_s } = introduced;
     let sockets: Vec<TcpStream> = met.streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
     let counters = Arc::new(Counters::default());
     let (seen, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
@@ -215,6 +220,25 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         TraceOfBoth { zero_ns, sender, receiver }
     });
     Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
+}
+
+/// Connects; an interruption ends it at once, whatever it waits for.
+fn unless_interrupted<R>(interrupted: &AtomicBool, stop: &Stop, connect: impl FnOnce() -> R) -> R {
+    let connected = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            while !connected.load(Ordering::SeqCst) {
+                if interrupted.load(Ordering::SeqCst) {
+                    return stop.cut();
+                }
+                std::thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let result = connect();
+        connected.store(true, Ordering::SeqCst);
+        watch.thread().unpark();
+        result
+    })
 }
 
 /// Where relative names start.

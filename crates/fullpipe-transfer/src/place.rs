@@ -178,6 +178,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                         .map_err(local(format!("cannot make folder {shown}")))?;
                     (root.below(path), None)
                 }
+                Err(_) if parent.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {
+                    return Err(wrong("its folder does not exist"));
+                }
                 Err(_) => (parent, rename),
             }
         }

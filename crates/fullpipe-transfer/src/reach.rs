@@ -1,7 +1,7 @@
 //! The control connection, however the far end is reached.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -75,24 +75,49 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
     Ok(found.map_err(|source| NetError::Resolve { host: host.to_owned(), source })?.collect())
 }
 
+/// What connects, to be ended when nobody wants it any more: whoever waits for an answer there then has an error.
+#[derive(Default)]
+pub(crate) struct Stop {
+    sockets: Mutex<Vec<TcpStream>>,
+    children: Mutex<Vec<Arc<Mutex<Child>>>>,
+}
+
+impl Stop {
+    pub(crate) fn cut(&self) {
+        for socket in lock(&self.sockets).iter() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for child in lock(&self.children).iter() {
+            let _ = lock(child).kill();
+        }
+    }
+}
+
 /// Reaches it.
 ///
 /// # Errors
 /// It cannot be reached, or is not whom the token names.
-pub(crate) fn dial(endpoint: &Endpoint) -> Result<Line, TransferError> {
+pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
             let name = format!("{host}:{port}");
             let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
             for address in resolve(host, *port)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
-                    Ok(socket) => return answer(socket, address, name, token.as_ref()),
+                    Ok(socket) => {
+                        lock(&stop.sockets).extend(socket.try_clone());
+                        return answer(socket, address, name, token.as_ref());
+                    }
                     Err(error) => last = error,
                 }
             }
             Err(NetError::Connect { host: name, source: last }.into())
         }
-        Endpoint::Ssh { host, ssh, program, ports } => start(host, ssh, program, ports.as_deref()),
+        Endpoint::Ssh { host, ssh, program, ports } => {
+            let line = start(host, ssh, program, ports.as_deref())?;
+            lock(&stop.children).extend(line.child.clone());
+            Ok(line)
+        }
     }
 }
 
@@ -111,7 +136,10 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
             return TransferError::Trust { peer: peer.clone(), why };
         }
         let why = error::why(&e);
-        TransferError::Unreachable(format!("{peer} does not answer as 'fullpipe serve --root' does ({why})"))
+        TransferError::Unreachable(format!(
+            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may serve as many as it \
+             may already, or have been started with --insecure, which is then to be said here too"
+        ))
     })?;
     if token.is_none() {
         // A server that also measures tells by this what is wanted.
@@ -178,6 +206,12 @@ fn data_addresses(ssh: &str, own: &[String], host: &str) -> Result<Vec<SocketAdd
     Ok(found)
 }
 
+/// Whether the connection has ended, and not been spoilt.
+fn is_end(error: &TransferError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, UnexpectedEof};
+    matches!(error, TransferError::Lost { source, .. } if matches!(source.kind(), BrokenPipe | UnexpectedEof))
+}
+
 /// Where ssh did not bring the far end, or lost it, says why in its own words.
 pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
     if let (TransferError::Lost { .. }, true) = (&error, line.tokenless) {
@@ -210,6 +244,9 @@ pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
             "{peer} has another version of fullpipe ({said}); install this version there"
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
+        Some(code) if is_end(&error) => TransferError::Unreachable(format!(
+            "{peer}: what was to be fullpipe there ended without a word (status {code}); look at --ssh and --far-program"
+        )),
         _ => error,
     }
 }

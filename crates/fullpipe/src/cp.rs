@@ -184,6 +184,9 @@ fn copy(args: Args) -> Result {
         sobas: args.how.sobas(),
     };
     args.how.check()?;
+    if args.sample < Time(10_000_000) {
+        return Err(Failure::new(ExitClass::Usage, format!("--sample {}: the least is 10ms", args.sample)));
+    }
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::new(ExitClass::Usage, "give what to copy, and where to: SRC... DST"));
     };
@@ -211,6 +214,7 @@ fn copy(args: Args) -> Result {
     let watch = watch::Watch::new(&args);
     let mut tries = 0;
     let finished = loop {
+        watch.connecting();
         let before = watch.moved();
         let last = RefCell::new(None);
         let choose = |rtt_s: f64, sender: &_, receiver: &_| {
@@ -223,7 +227,7 @@ fn copy(args: Args) -> Result {
             let Some(chosen) = last.take() else { return };
             watch.chosen(&chosen, rtt_s);
             if args.explain && !args.json && watch.moved() == 0 {
-                explain::print(&chosen, rtt_s, true);
+                explain::print(&args, &chosen, rtt_s, true);
             }
         };
         let mut show = |counters: &_| watch.show(counters);
@@ -265,22 +269,24 @@ fn copy(args: Args) -> Result {
         .record
         .as_ref()
         .map_or(Ok(()), |to| record::write(&args, to, &endpoint, &way, &finished, took, &watch.noted()));
-    report(&args, &finished, took).and(recorded)
+    report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
 }
 
-/// Says how it went; what was left makes the command fail.
-fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
+/// Says how it went; what was left makes the command fail. With the bytes that attempts have moved before the last, and
+/// those that it did not have to move.
+fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
     let summary = &finished.summary;
+    let bytes = summary.bytes.saturating_add(earlier);
     let left = finished.left.clone().with(&summary.left);
     let seconds = took.as_secs_f64();
-    let rate = summary.bytes as f64 * 8.0 / seconds.max(1e-9);
+    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {
         let named: Vec<String> = left.named.iter().map(ToString::to_string).collect();
         outln!(
             "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": summary.bytes,
-                   "seconds": seconds, "rate_bps": rate, "transport": finished.transport, "rtt_s": finished.rtt_s,
-                   "retransmits": finished.retransmits,
+            json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
+                   "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
+                   "transport": finished.transport, "rtt_s": finished.rtt_s, "retransmits": finished.retransmits,
                    "left": named, "left_total": left.total})
         );
     } else if !args.quiet {
@@ -290,11 +296,11 @@ fn report(args: &Args, finished: &Finished, took: Duration) -> Result {
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
         // Of nothing there is no rate.
-        let moved = if summary.bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
+        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
         errln!(
             "{}{skipped}, {} in {}{moved}",
             words::count(summary.files, "file", "files"),
-            words::bytes(summary.bytes as f64),
+            words::bytes(bytes as f64),
             words::seconds(seconds),
         );
     }

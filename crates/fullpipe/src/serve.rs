@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Holds the token of --root, made where it is missing, and beside it the key (FILE.key)
-    #[arg(long, value_name = "FILE", requires = "root")]
+    #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "insecure")]
     token_file: Option<PathBuf>,
     /// Anyone may copy, without token and without encryption of what is said
     #[arg(long, requires = "root")]

@@ -204,6 +204,24 @@ fn of_what_cannot_be_written_no_more_is_sent() {
 }
 
 #[test]
+fn an_interruption_ends_connecting_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("file"), 10);
+    // Calls are accepted by the kernel, and never answered.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("fullpipe://{}/", silent.local_addr().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["cp", "--insecure", "file", &url]).current_dir(dir.path()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    silent.accept().unwrap();
+    let begin = std::time::Instant::now();
+    let id = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(begin.elapsed() < std::time::Duration::from_secs(10), "after {:?}", begin.elapsed());
+}
+
+#[test]
 fn each_transfer_has_a_record_of_its_own() {
     let stage = Stage::new("--insecure");
     write(&stage.at("file"), 5000);

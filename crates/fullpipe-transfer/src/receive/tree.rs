@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use super::Receiver;
 use crate::error::{TransferError, local};
 use crate::files;
-use crate::item::{Meta, Name};
+use crate::item::{Meta, Name, printable};
 use crate::journal::Record;
 use crate::proto::Message;
 use crate::session::lock;
@@ -29,6 +29,11 @@ impl Receiver {
                 let record = Record::Folder { name: name.clone(), meta: Meta { xattrs: Vec::new(), ..meta } };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
+            // The one folder that was to come: nothing in it can.
+            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && self.rename.is_some() && name.parent().is_none() => {
+                let shown = printable(self.rename.as_deref().unwrap_or_default());
+                Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
+            }
             Err(e) => self.leave(name.bytes(), &e),
         }
     }
@@ -40,8 +45,12 @@ impl Receiver {
             let partial = self.partial(&name);
             files::remove(&folder, &partial)?;
             nix::unistd::symlinkat(files::part(target), &folder, &partial)?;
-            files::dress_link(&folder, &partial, meta)?;
-            files::rename(&folder, &partial, files::part(name.last()))
+            let named = files::dress_link(&folder, &partial, meta)
+                .and_then(|()| files::rename(&folder, &partial, files::part(name.last())));
+            if named.is_err() {
+                let _ = files::remove(&folder, &partial);
+            }
+            named
         };
         make().or_else(|e| self.leave(name.bytes(), &e))
     }

@@ -10,9 +10,9 @@ use crate::output::outln;
 use crate::{Result, words};
 
 /// How it will be sent, and why if that is wanted.
-pub fn print(chosen: &Chosen, rtt_s: f64, why: bool) {
+pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", words::seconds(rtt_s));
-    outln!("transport   {}", chosen.transport);
+    outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
     if let Some(expected) = chosen.expected_bps {
         outln!("expected    {}", words::rate(expected));
     }
@@ -31,14 +31,14 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
-                   "transport": chosen.transport, "expected_bps": chosen.expected_bps, "why": chosen.why,
+                   "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps, "why": chosen.why,
                    "left": left, "left_total": count.left.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
         let bytes = words::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", words::count(count.files, "file", "files"));
-        print(&chosen, rtt_s, args.explain);
+        print(args, &chosen, rtt_s, args.explain);
         if let Some(expected) = chosen.expected_bps {
             let seconds = count.bytes as f64 * 8.0 / expected.max(1.0) + client::start_rtts(options, rtt_s) * rtt_s;
             outln!("takes about {}", words::seconds(seconds));

@@ -158,6 +158,9 @@ impl Args {
             || if has("cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned();
         let mut transport = if rtt_s < LOCAL_S {
             why.push(format!("at {:.3} ms no window is the limit, processors are: four streams", rtt_s * 1e3));
+            if !has("cubic") {
+                why.push("the sender's kernel does not allow this user cubic".into());
+            }
             Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
         } else {
             let (text, name) = text_of(self.profile.as_deref())?;
@@ -191,7 +194,8 @@ impl Args {
             };
             match chosen {
                 Some(chosen) => {
-                    expected_bps = Some(chosen.expected.mean_bps);
+                    // A profile that knows no such path may expect more than it carries.
+                    expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(chosen.expected.mean_bps));
                     why.push(format!("the profile's for {:.3} ms ({})", rtt_s * 1e3, selection.conditions));
                     chosen.transport.clone()
                 }

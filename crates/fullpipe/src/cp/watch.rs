@@ -19,10 +19,16 @@ const MOST_NOTES: usize = 1 << 17;
 
 /// Progress of all attempts together.
 pub struct Watch {
-    bar: ProgressBar,
+    /// None while it connects: ssh may ask something on the same terminal.
+    bar: RefCell<ProgressBar>,
     json: bool,
     quiet: bool,
+    encrypted: bool,
     moved: Cell<u64>,
+    /// Bytes on the network in this attempt, and in those before it.
+    wire: Cell<u64>,
+    done: Cell<u64>,
+    earlier: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     said: Cell<bool>,
     /// For the record, where one is wanted.
@@ -32,13 +38,15 @@ pub struct Watch {
 impl Watch {
     /// A bar on a terminal, NDJSON on stdout, or nothing.
     pub fn new(args: &super::Args) -> Watch {
-        let bar = progress::bar(0, "", args.quiet || args.json);
-        bar.set_message("connecting");
         Watch {
-            bar,
+            bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,
             quiet: args.quiet,
+            encrypted: !args.no_encrypt,
             moved: Cell::new(0),
+            wire: Cell::new(0),
+            done: Cell::new(0),
+            earlier: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
             notes: args.record.as_ref().map(|_| RefCell::default()),
@@ -48,6 +56,23 @@ impl Watch {
     /// What the controller of window and pacing did, as far as a record wants it.
     pub fn noted(&self) -> Vec<Note> {
         self.notes.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    /// An attempt begins.
+    pub fn connecting(&self) {
+        self.clear();
+        self.earlier.set(self.earlier.get() + self.wire.take());
+        self.last.replace(None);
+    }
+
+    /// Bytes of content that earlier attempts have brought onto the network.
+    pub fn earlier(&self) -> u64 {
+        self.earlier.get()
+    }
+
+    /// Bytes that did not have to be sent in this attempt: there already, or holes.
+    pub fn spared(&self) -> u64 {
+        self.done.get().saturating_sub(self.wire.get())
     }
 
     /// Bytes written so far, whoever asks.
@@ -61,12 +86,13 @@ impl Watch {
         if self.json {
             outln!(
                 "{}",
-                json!({"kind": "transport", "transport": t, "rtt_s": rtt_s, "expected_bps": chosen.expected_bps,
-                       "why": chosen.why})
+                json!({"kind": "transport", "transport": t, "encrypted": self.encrypted, "rtt_s": rtt_s,
+                       "expected_bps": chosen.expected_bps, "why": chosen.why})
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
-            self.bar.suspend(|| errln!("{t}, at {} round trip", words::seconds(rtt_s)));
+            errln!("{t}, at {} round trip", words::seconds(rtt_s));
         }
+        self.bar.replace(progress::bar(0, "", self.quiet || self.json));
     }
 
     /// Something that happened.
@@ -74,7 +100,7 @@ impl Watch {
         if self.json {
             outln!("{}", json!({"kind": "note", "note": what}));
         } else if !self.quiet {
-            self.bar.suspend(|| errln!("{what}"));
+            self.bar.borrow().suspend(|| errln!("{what}"));
         }
     }
 
@@ -107,20 +133,24 @@ impl Watch {
             }
         }
         let done = read(&counters.done_bytes);
-        self.moved.set(self.moved.get().max(done.max(read(&counters.wire_bytes))));
+        let wire = read(&counters.wire_bytes);
+        self.wire.set(wire);
+        self.done.set(done);
+        self.moved.set(self.moved.get().max(done.max(wire)));
         let now = Instant::now();
         let (ours, theirs) = (counters.times(), counters.other.lock().map(|t| *t).unwrap_or_default());
         let mut last = self.last.borrow_mut();
         let Some((then, before, our_before, their_before)) = *last else {
-            *last = Some((now, done, ours, theirs));
+            *last = Some((now, wire, ours, theirs));
             return;
         };
         let seconds = (now - then).as_secs_f64();
         if seconds < 1.0 {
             return;
         }
-        *last = Some((now, done, ours, theirs));
-        let rate = done.saturating_sub(before) as f64 * 8.0 / seconds;
+        *last = Some((now, wire, ours, theirs));
+        // What was there already does not count.
+        let rate = wire.saturating_sub(before) as f64 * 8.0 / seconds;
         let limit = limit(&since(ours, our_before), &since(theirs, their_before));
         let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
         if self.json {
@@ -131,26 +161,27 @@ impl Watch {
                        "bottleneck": limit})
             );
         }
-        self.bar.set_position(done);
         let many = if files > 1 {
             format!(", {} of {} files", words::thousands(read(&counters.done_files)), words::thousands(files))
         } else {
             String::new()
         };
-        self.bar.set_message(format!(
+        let bar = self.bar.borrow();
+        bar.set_position(done);
+        bar.set_message(format!(
             "{} of {}{many}, {}, {limit}",
             words::bytes(done as f64),
             words::bytes(found as f64),
             words::rate(rate)
         ));
         if found > 0 {
-            progress::known(&self.bar, found);
+            progress::known(&bar, found);
         }
     }
 
     /// Takes the bar away.
     pub fn clear(&self) {
-        self.bar.finish_and_clear();
+        self.bar.replace(ProgressBar::hidden()).finish_and_clear();
     }
 }
 
