@@ -38,9 +38,6 @@ def send(source: Path, to: socket.socket, hashing: bool) -> None:
                 view = memoryview(buffer)[:length]
                 os.preadv(file.fileno(), [view], at)
                 hasher.update(view)
-                if (at + length) % BLOCK == 0:
-                    hasher.digest()
-                    hasher = blake3.blake3()
             sent = 0
             while sent < length:
                 sent += os.sendfile(to.fileno(), file.fileno(), at + sent, length - sent)
@@ -56,9 +53,6 @@ def receive(source: socket.socket, target: Path, hashing: bool) -> None:
             view = memoryview(buffer)[:length]
             if hashing:
                 hasher.update(view)
-                if (at + length) % BLOCK == 0:
-                    hasher.digest()
-                    hasher = blake3.blake3()
             os.pwrite(file.fileno(), view, at)
             at += length
 

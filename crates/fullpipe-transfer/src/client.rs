@@ -20,7 +20,7 @@ use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
 use crate::reach::{self, Line, Stop};
 use crate::secure::{self, Guard};
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::sobas::{self, Aside};
 use crate::walk::{self, Count};
 
@@ -183,17 +183,13 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let sends = matches!(mine, Role::Send(_));
-    let stop = Stop::default();
+    let stop = Arc::new(Stop::default());
     let (mut line, session, introduced) = unless_interrupted(order.interrupted, &stop, || {
         let mut line = reach::dial(order.endpoint, &stop)?;
         let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
         let session = Session::new(line.peer.clone(), output);
-        if let Some(socket) = &line.socket {
-            session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
-        }
-        if let Some(child) = line.child.clone() {
-            session.alarm(move || drop(lock(&child).kill()));
-        }
+        let line_too = stop.clone();
+        session.alarm(move || line_too.cut());
         let introduced = introduce(order, &session, &mut line, mine, task);
         let introduced = introduced.map_err(|error| reach::explain(&line, error))?;
         untimed(&line)?;

@@ -105,7 +105,8 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferErr
             for address in resolve(host, *port)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
                     Ok(socket) => {
-                        lock(&stop.sockets).extend(socket.try_clone());
+                        let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
+                        lock(&stop.sockets).push(again);
                         return answer(socket, address, name, token.as_ref());
                     }
                     Err(error) => last = error,

@@ -233,13 +233,14 @@ impl Receiver {
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top == name.first())) {
             return Err(io::Error::other("it was not asked for"));
         }
+        let name = match &self.rename {
+            None => name.clone(),
+            Some(first) => name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?,
+        };
         if name.bytes().split(|b| *b == b'/').any(item::is_scratch) {
             return Err(io::Error::other("fullpipe's own files have such names while it works"));
         }
-        match &self.rename {
-            None => Ok(name.clone()),
-            Some(first) => name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG.into()),
-        }
+        Ok(name)
     }
 
     /// What a file is called until it is whole: in its own folder, so that a rename is all that is left.

@@ -184,9 +184,7 @@ fn copy(args: Args) -> Result {
         sobas: args.how.sobas(),
     };
     args.how.check()?;
-    if args.sample < Time(10_000_000) {
-        return Err(Failure::new(ExitClass::Usage, format!("--sample {}: the least is 10ms", args.sample)));
-    }
+    crate::measure::check_sample(args.sample)?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::new(ExitClass::Usage, "give what to copy, and where to: SRC... DST"));
     };

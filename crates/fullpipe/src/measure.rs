@@ -81,9 +81,7 @@ pub fn run(args: Args) -> Result {
         (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
     };
     workload.validate(transport.streams)?;
-    if args.sample < Time(10_000_000) {
-        return Err(Failure::new(ExitClass::Usage, format!("--sample {}: the least is 10ms", args.sample)));
-    }
+    check_sample(args.sample)?;
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
     let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
     let target = args.out.as_deref().map(|out| target(out, &run)).transpose()?;
@@ -201,6 +199,14 @@ pub(crate) struct Sized {
     pub law: &'static str,
     /// Lines for the record, each with its instant on the run's clock, nanoseconds.
     pub lines: Vec<(u64, serde_json::Value)>,
+}
+
+/// Refuses samples that would themselves be a load.
+pub(crate) fn check_sample(sample: Time) -> Result {
+    if sample < Time(10_000_000) {
+        return Err(Failure::new(ExitClass::Usage, format!("--sample {sample}: the least is 10ms")));
+    }
+    Ok(())
 }
 
 /// A record's name. The transport is the same without a controller, the run is not.

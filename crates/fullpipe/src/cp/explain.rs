@@ -31,8 +31,8 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
-                   "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps, "why": chosen.why,
-                   "left": left, "left_total": count.left.total})
+                   "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
+                   "why": chosen.why, "left": left, "left_total": count.left.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };

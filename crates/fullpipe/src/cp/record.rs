@@ -70,7 +70,7 @@ pub fn write(
     // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
     let mut file = target(to, &measure::id(&run, sized.as_ref()));
     while matches!(run.path, Path::Host(_)) && !is_file(to) && file.exists() {
-        run.seed += 1;
+        run.seed = run.seed.wrapping_add(1);
         file = target(to, &measure::id(&run, sized.as_ref()));
     }
     let mut text = Vec::new();
