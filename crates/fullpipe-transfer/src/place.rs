@@ -31,13 +31,22 @@ pub fn last(source: &[u8]) -> Option<&[u8]> {
     if matches!(last, b"." | b".." | b"~") { None } else { Some(last) }
 }
 
-/// A number for a transfer: what is copied from where to where, the same in every run.
+/// A number for a transfer: what is copied from where to where, the same in every run, and whether the destination ends
+/// with a slash or not.
 pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    for part in [hosts.as_bytes(), to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
+    let to = plain(to);
+    for part in [hosts.as_bytes(), &to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
     number(&hasher.finalize())
+}
+
+/// The same path without what means nothing in it.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let root: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    [root, &parts.join(&b'/')].concat()
 }
 
 /// A name as typed, as the far end's user means it.
@@ -203,5 +212,18 @@ mod tests {
         for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
             assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
         }
+    }
+
+    #[test]
+    fn one_destination_spelled_in_several_ways() {
+        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes());
+        for to in ["in/", "./in", "in//", "in/."] {
+            assert_eq!(number(to), number("in"), "{to}");
+        }
+        for other in ["/in", "in/b", "", "../in", "~/in"] {
+            assert!(number(other) != number("in"), "{other}");
+        }
+        assert_eq!(number("/"), number("//."));
+        assert!(number("/") != number(""));
     }
 }
