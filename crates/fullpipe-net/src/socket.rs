@@ -1,7 +1,7 @@
 //! Sockets with a transport's settings.
 
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -54,6 +54,26 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
 /// As with [`apply`].
 pub fn apply_to_accepted(stream: &TcpStream, transport: &Transport, sends: bool) -> Result<(), NetError> {
     apply(&SockRef::from(stream), transport, sends)
+}
+
+/// Sets how much may wait in a connection's buffer to be sent, bytes (`TCP_NOTSENT_LOWAT`).
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
+    SockRef::from(stream).set_tcp_notsent_lowat(bytes)
+}
+
+/// Largest packet on the route to a host, bytes, as far as this kernel knows it (`IP_MTU`, ip(7)). Nothing is sent.
+pub fn path_mtu(to: SocketAddr) -> Option<u32> {
+    let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
+    let (level, name) = match to {
+        SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+        SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+    };
+    let probe = UdpSocket::bind(any).ok()?;
+    probe.connect(to).ok()?;
+    sys::int_option(probe.as_fd(), level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
 /// Refuses a congestion control that this kernel lacks, before anyone is asked anything.

@@ -16,6 +16,7 @@ use crate::error::{self, TransferError, system};
 use crate::join;
 use crate::keys::Token;
 use crate::left::Leftovers;
+use crate::losses::Losses;
 use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
 use crate::reach::{self, Line, Stop};
@@ -57,15 +58,27 @@ pub struct Order<'a> {
     pub way: Way,
     /// How files are treated.
     pub options: Options,
-    /// Chooses how to send, from the round-trip time in seconds and what both kernels allow: sender, receiver.
-    /// It may be asked twice.
-    pub choose: &'a dyn Fn(f64, &Limits, &Limits) -> Result<Transport, TransferError>,
-    /// Called when what was last chosen is going to be used, with the round-trip time in seconds.
-    pub chosen: &'a dyn Fn(f64),
+    /// Chooses how to send. It may be asked twice.
+    pub choose: &'a dyn Fn(&Between) -> Result<Transport, TransferError>,
+    /// Called when what was last chosen is going to be used.
+    pub chosen: &'a dyn Fn(),
     /// Called now and then with the counters.
     pub show: &'a mut dyn FnMut(&Counters),
     /// Ends the transfer when it is set.
     pub interrupted: &'a AtomicBool,
+}
+
+/// Two ends, and what is known of the path between them.
+#[derive(Debug, Clone)]
+pub struct Between {
+    /// Round-trip time, seconds.
+    pub rtt_s: f64,
+    /// Largest packet, bytes, as far as this end's kernel knows the path.
+    pub mtu: Option<u32>,
+    /// What the sender's kernel allows.
+    pub sender: Limits,
+    /// The receiver's.
+    pub receiver: Limits,
 }
 
 /// Which way.
@@ -88,8 +101,8 @@ pub struct Finished {
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
-    /// Segments sent again, where this end sends.
-    pub retransmits: Option<u64>,
+    /// What the network has lost, where the sender has told.
+    pub losses: Option<Losses>,
     /// What both ends have seen, where samples were wanted.
     pub trace: Option<TraceOfBoth>,
 }
@@ -116,12 +129,8 @@ pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
 
 /// What a look at the far end tells.
 pub struct Looked {
-    /// Round-trip time, seconds.
-    pub rtt_s: f64,
-    /// What this kernel allows.
-    pub ours: Limits,
-    /// What the far one does.
-    pub theirs: Limits,
+    /// The ends.
+    pub between: Between,
     /// What there is to be sent.
     pub count: Count,
 }
@@ -145,7 +154,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
             Some(places) => walk::count(places, options.sight(), &mut |_| Ok(()))?,
             None => counted(&session, &mut *line.input)?,
         };
-        Ok(Looked { rtt_s, ours: join::hello().limits, theirs, count })
+        Ok(Looked { between: between(&line, rtt_s, matches!(way, Way::Push(..)), &theirs), count })
     };
     let looked = look();
     looked.map_err(|error| reach::explain(&line, error))
@@ -196,7 +205,6 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Ok::<_, TransferError>((line, session, introduced))
     })?;
     let Introduced { met, transport, rtt_s } = introduced;
-    let sockets: Vec<TcpStream> = met.streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect();
     let counters = Arc::new(Counters::default());
     let (seen, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
     let show = &mut order.show;
@@ -207,15 +215,13 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
-    let Outcome { summary, left, seen, told } = end::run(&session, input, met, counters.clone(), &mut tick)?;
+    let Outcome { summary, left, losses, seen, told } = end::run(&session, input, met, counters.clone(), &mut tick)?;
     (order.show)(&counters);
-    let retransmits =
-        sends.then(|| sockets.iter().filter_map(sobas::read).filter_map(|i| i.get("total_retrans")).sum());
     let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, transport, rtt_s, trace, retransmits })
+    Ok(Finished { summary, left, transport, rtt_s, trace, losses })
 }
 
 /// Connects; an interruption ends it at once, whatever it waits for.
@@ -235,6 +241,14 @@ fn unless_interrupted<R>(interrupted: &AtomicBool, stop: &Stop, connect: impl Fn
         watch.thread().unpark();
         result
     })
+}
+
+/// What there is to choose from.
+fn between(line: &Line, rtt_s: f64, sends: bool, theirs: &Limits) -> Between {
+    let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
+    let (ours, theirs) = (join::hello().limits, theirs.clone());
+    let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
+    Between { rtt_s, mtu, sender, receiver }
 }
 
 /// Where relative names start.
@@ -329,21 +343,20 @@ fn introduce(
         (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
         _ => 0,
     };
-    let choose = |rtt_s: f64, theirs: &Limits| {
-        let (sender, receiver) = if sends { (&ours, theirs) } else { (theirs, &ours) };
-        let transport = (order.choose)(rtt_s, sender, receiver)?;
+    let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
+        let transport = (order.choose)(&between(line, rtt_s, sends, theirs))?;
         Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past, port })
     };
     // Most hosts allow what this one does.
-    let probably = known_s.map(|rtt_s| choose(rtt_s, &ours)).transpose()?;
+    let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
     // The streams set out while the far end still reads where to wait for them.
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
     let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
-    let connect = choose(rtt_s, &theirs)?;
-    (order.chosen)(rtt_s);
+    let connect = choose(line, rtt_s, &theirs)?;
+    (order.chosen)();
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (door, knocked) = match early {
         Some(door) if probably.as_ref() == Some(&connect) => (door, knocked),

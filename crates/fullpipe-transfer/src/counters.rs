@@ -18,8 +18,12 @@ pub struct Counters {
     pub done_bytes: AtomicU64,
     /// Files under their names.
     pub done_files: AtomicU64,
-    /// Bytes on the network, content only.
+    /// Bytes on the network, content only, of whole blocks and packs.
     pub wire_bytes: AtomicU64,
+    /// Bytes that have come over the network, content only: at the receiver, or as it says.
+    pub come_bytes: AtomicU64,
+    /// Of these, those of blocks that are not whole yet.
+    pub partial_bytes: AtomicU64,
     /// 1 when everything has been found.
     pub found_all: AtomicU64,
     /// This end's times.
@@ -35,6 +39,17 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// So many bytes of a block have come.
+    pub(crate) fn came(&self, bytes: u64) {
+        self.come_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.partial_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// All of a block has, good or bad.
+    pub(crate) fn whole(&self, bytes: u64) {
+        self.partial_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// This end's times.
     pub fn times(&self) -> Times {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use fullpipe_net::Seen;
 
+use crate::ahead::Ahead;
 use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::left::Leftovers;
+use crate::losses::{self, Losses};
 use crate::proto::{Message, Options, Summary};
 use crate::receive::{Destination, Receiver};
 use crate::secure::Stream;
@@ -45,6 +47,8 @@ pub struct Outcome {
     pub summary: Summary,
     /// What the sender could not read.
     pub left: Leftovers,
+    /// What the network has lost, as the sender knows.
+    pub losses: Option<Losses>,
     /// What this end has seen, and when it began, where samples were wanted.
     pub(crate) seen: Option<(u64, Seen)>,
     /// What the other has told.
@@ -66,16 +70,23 @@ pub(crate) fn run(
     let stall = Duration::from_nanos(options.stall_ns);
     let sends = matches!(role, Role::Send(_));
     sobas::start(session, aside, &mut streams, sends, &counters)?;
-    let ((summary, left), (trace, told)) = match role {
+    let ((summary, left), (trace, told), losses) = match role {
         Role::Send(places) => {
+            let (mut ahead, mut watch) = (Ahead::new(&streams), losses::Watch::new(&streams));
             let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
             session.listen(input, sender.clone())?;
-            session.watch(stall, tick)?;
+            session.watch(stall, &mut || {
+                ahead.adjust();
+                watch.look();
+                tick();
+            })?;
+            let losses = watch.told();
             let (trace, told) = sender.trace();
             // The receiver's end waits for these words, but without them all is done too.
             let _ = trace.as_ref().map(|trace| trace.tell(session));
+            let _ = session.send(&Message::Losses(losses));
             let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-            (sender.summary(), (trace, told))
+            (sender.summary(), (trace, told), Some(losses))
         }
         Role::Receive(to) => {
             let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
@@ -86,11 +97,11 @@ pub(crate) fn run(
             });
             receiver.release();
             ended?;
-            (receiver.summary(), receiver.trace())
+            (receiver.summary(), receiver.trace(), receiver.losses())
         }
     };
     let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-    Ok(Outcome { summary, left, seen, told })
+    Ok(Outcome { summary, left, losses, seen, told })
 }
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.

@@ -6,6 +6,7 @@
 //! in a journal ([`journal`]), so that the same command goes on where it was. One more connection carries
 //! the two ends' words ([`proto`], [`session`]).
 
+mod ahead;
 pub mod client;
 pub mod counters;
 pub mod direct;
@@ -18,6 +19,7 @@ mod join;
 pub mod journal;
 pub mod keys;
 mod left;
+mod losses;
 pub mod place;
 pub mod plan;
 pub mod proto;
@@ -32,3 +34,4 @@ pub mod walk;
 
 pub use error::TransferError;
 pub use left::{Left, Leftovers};
+pub use losses::{Losses, Sent};

@@ -44,8 +44,13 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
 
 /// The same path without what means nothing in it.
 fn plain(path: &[u8]) -> Vec<u8> {
-    let root: &[u8] = if path.starts_with(b"/") { b"/" } else { b"" };
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    let root: &[u8] = match (path, &parts[..]) {
+        ([b'/', ..], _) => b"/",
+        // Not the home directory.
+        ([b'.', ..], [[b'~', ..], ..]) => b"./",
+        _ => b"",
+    };
     [root, &parts.join(&b'/')].concat()
 }
 
@@ -224,6 +229,6 @@ mod tests {
             assert!(number(other) != number("in"), "{other}");
         }
         assert_eq!(number("/"), number("//."));
-        assert!(number("/") != number(""));
+        assert!(number("/") != number("") && number("~/in") != number("./~/in"));
     }
 }

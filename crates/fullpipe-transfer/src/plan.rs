@@ -31,7 +31,6 @@ struct Large<F> {
     file: F,
     /// What is to be sent, in order; the first is cut as it goes.
     rest: VecDeque<(Extent, bool)>,
-    block: u64,
 }
 
 /// The order of work.
@@ -41,6 +40,8 @@ pub struct Plan<F> {
     streams: u64,
     pack_files: usize,
     large: VecDeque<Large<F>>,
+    /// Bytes of the large ones that nobody has taken, without holes.
+    rest: u64,
     small: VecDeque<(F, u64)>,
     complete: bool,
 }
@@ -58,6 +59,7 @@ impl<F: Clone> Plan<F> {
             streams: u64::from(streams.max(1)),
             pack_files: pack_files.max(1),
             large: VecDeque::new(),
+            rest: 0,
             small: VecDeque::new(),
             complete: false,
         }
@@ -71,11 +73,8 @@ impl<F: Clone> Plan<F> {
     /// A large file: what is to be sent of it, in order.
     pub fn add_large(&mut self, file: F, rest: impl IntoIterator<Item = (Extent, bool)>) {
         let rest: VecDeque<_> = rest.into_iter().filter(|(extent, _)| extent.len > 0).collect();
-        let total: u64 = rest.iter().filter(|(_, hole)| !hole).map(|(extent, _)| extent.len).sum();
-        // So many blocks that every stream has several: the last ones end at about the same time.
-        let fair = (total / (self.streams * 4)).div_ceil(ALIGN) * ALIGN;
-        let block = fair.clamp(LEAST.min(self.block), self.block);
-        self.large.push_back(Large { file, rest, block });
+        self.rest += rest.iter().filter(|(_, hole)| !hole).map(|(extent, _)| extent.len).sum::<u64>();
+        self.large.push_back(Large { file, rest });
     }
 
     /// Nothing more will be added.
@@ -103,6 +102,10 @@ impl<F: Clone> Plan<F> {
             }
             return Work::Pack(pack);
         }
+        // Ever smaller towards the end, so that streams of different speed end at about the same time (guided
+        // self-scheduling, Polychronopoulos and Kuck 1987).
+        let fair = (self.rest / (self.streams * 4)).div_ceil(ALIGN) * ALIGN;
+        let block = fair.clamp(LEAST.min(self.block), self.block);
         while let Some(first) = self.large.front_mut() {
             let Some((extent, hole)) = first.rest.pop_front() else {
                 self.large.pop_front();
@@ -112,8 +115,9 @@ impl<F: Clone> Plan<F> {
                 return Work::Block { file: first.file.clone(), extent, hole };
             }
             // Up to the next multiple of the block, so that unaligned extents become aligned.
-            let most = first.block - extent.offset % ALIGN;
+            let most = block - extent.offset % ALIGN;
             let cut = Extent { offset: extent.offset, len: extent.len.min(most) };
+            self.rest -= cut.len;
             if cut.len < extent.len {
                 let rest = Extent { offset: cut.offset + cut.len, len: extent.len - cut.len };
                 first.rest.push_front((rest, false));

@@ -11,13 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::item::{Extent, FileItem, Meta, Name};
 use crate::left::Leftovers;
+use crate::losses::Losses;
 use crate::sobas::{Law, Note, Seen};
 use crate::walk::Sight;
 
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -108,6 +109,10 @@ pub enum Message {
         bytes: u64,
         /// Files under their names.
         files: u64,
+        /// Bytes of content that have come over the streams.
+        come: u64,
+        /// Of these, those of blocks that are not whole yet.
+        partial: u64,
         /// Grows with whatever else gets on: checking what was there, giving folders their times.
         moved: u64,
         /// Where the time went so far.
@@ -158,6 +163,8 @@ pub enum Message {
     Seen(Seen),
     /// Receiver: what its controller has decided.
     Sized(Note),
+    /// Sender: what the network has lost. Before its last word.
+    Losses(Losses),
 }
 
 /// Who speaks.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ use crate::files::{self, Root};
 use crate::item::{self, FileItem, Name, printable};
 use crate::journal::{Journal, Past, Record};
 use crate::left::{Left, Leftovers};
+use crate::losses::Losses;
 use crate::proto::{Message, Options, Summary};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
@@ -69,6 +70,7 @@ pub struct Receiver {
     nameless: AtomicBool,
     trace: Option<Arc<Trace>>,
     told: Mutex<Told>,
+    losses: Mutex<Option<Losses>>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -107,6 +109,7 @@ impl Receiver {
             nameless: AtomicBool::new(true),
             trace,
             told: Mutex::default(),
+            losses: Mutex::default(),
             session,
             options,
             root: to.root,
@@ -153,6 +156,11 @@ impl Receiver {
         (self.trace.clone(), lock(&self.told).seen())
     }
 
+    /// What the network has lost, as the sender has told.
+    pub(crate) fn losses(&self) -> Option<Losses> {
+        *lock(&self.losses)
+    }
+
     /// How it went, and what the sender could not read.
     pub fn summary(&self) -> (Summary, Leftovers) {
         let mut end = lock(&self.end);
@@ -197,11 +205,12 @@ impl Receiver {
 
     /// Tells the sender, and the journal, how far it is.
     pub fn tell_progress(&self) {
-        let bytes = self.counters.done_bytes.load(Ordering::Relaxed);
-        let files = self.counters.done_files.load(Ordering::Relaxed);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (bytes, files) = (read(&self.counters.done_bytes), read(&self.counters.done_files));
+        let (come, partial) = (read(&self.counters.come_bytes), read(&self.counters.partial_bytes));
         if !self.session.is_over() {
             let (moved, times) = (self.session.has_moved(), self.counters.times());
-            self.check(self.session.send(&Message::Progress { bytes, files, moved, times }));
+            self.check(self.session.send(&Message::Progress { bytes, files, come, partial, moved, times }));
             self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
             self.look_for_request();
         }
@@ -277,6 +286,7 @@ impl Handler for Receiver {
                 lock(&self.offers).take();
                 self.part_over(false)?;
             }
+            Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
                 lock(&self.told).take(&end, &samples);
                 if last && self.is_done() {

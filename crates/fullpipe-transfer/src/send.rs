@@ -389,7 +389,9 @@ impl Handler for Sender {
                     source.unwanted.store(true, Ordering::Relaxed);
                 }
             }
-            Message::Progress { bytes, files, moved, times } => {
+            Message::Progress { bytes, files, come, partial, moved, times } => {
+                self.counters.come_bytes.store(come, Ordering::Relaxed);
+                self.counters.partial_bytes.store(partial, Ordering::Relaxed);
                 self.counters.done_bytes.store(bytes, Ordering::Relaxed);
                 self.counters.done_files.store(files, Ordering::Relaxed);
                 *lock(&self.counters.other) = times;

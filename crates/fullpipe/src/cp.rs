@@ -3,6 +3,7 @@
 mod endpoint;
 mod explain;
 mod lab;
+mod loss;
 mod record;
 mod transport;
 mod watch;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{ExitClass, Size, Time};
-use fullpipe_transfer::client::{self, Finished, Order, Way};
+use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
 use fullpipe_transfer::proto::{Direct, Options, Target};
 use fullpipe_transfer::{Leftovers, TransferError};
 use serde_json::json;
@@ -210,22 +211,23 @@ fn copy(args: Args) -> Result {
     let is_interrupted = || interrupted.load(Ordering::SeqCst);
     let began = Instant::now();
     let watch = watch::Watch::new(&args);
+    let last = RefCell::new(None);
     let mut tries = 0;
     let finished = loop {
         watch.connecting();
         let before = watch.moved();
-        let last = RefCell::new(None);
-        let choose = |rtt_s: f64, sender: &_, receiver: &_| {
-            let chosen = args.how.choose(rtt_s, sender, receiver).map_err(|e| TransferError::Usage(e.to_string()))?;
+        let choose = |between: &Between| {
+            let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
             let transport = chosen.transport.clone();
-            last.replace(Some(chosen));
+            last.replace(Some((chosen, between.clone())));
             Ok(transport)
         };
-        let tell = |rtt_s: f64| {
-            let Some(chosen) = last.take() else { return };
-            watch.chosen(&chosen, rtt_s);
+        let tell = || {
+            let last = last.borrow();
+            let Some((chosen, Between { rtt_s, .. })) = last.as_ref() else { return };
+            watch.chosen(chosen, *rtt_s);
             if args.explain && !args.json && watch.moved() == 0 {
-                explain::print(&args, &chosen, rtt_s, true);
+                explain::print(&args, chosen, *rtt_s, true);
             }
         };
         let mut show = |counters: &_| watch.show(counters);
@@ -263,6 +265,11 @@ fn copy(args: Args) -> Result {
     };
     watch.clear();
     let took = began.elapsed();
+    if let Some(((chosen, between), losses)) = last.take().zip(finished.losses)
+        && let Some(advice) = loss::advice(&args.how, &chosen, &between, &losses)
+    {
+        watch.say(&advice);
+    }
     let recorded = args
         .record
         .as_ref()
@@ -284,7 +291,8 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
-                   "transport": finished.transport, "rtt_s": finished.rtt_s, "retransmits": finished.retransmits,
+                   "transport": finished.transport, "rtt_s": finished.rtt_s, "retransmits": finished.losses.map(|l| l.all.again),
+                   "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
                    "left": named, "left_total": left.total})
         );
     } else if !args.quiet {

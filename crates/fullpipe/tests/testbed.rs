@@ -1,6 +1,6 @@
 //! The testbed with the real guest kernel, which the tests' command builds first.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
 
 mod common;
 
@@ -210,4 +210,59 @@ fn programs_of_the_distribution_run_unchanged() {
     assert!(said(&scenario("rsync")[2]).contains("Total transferred file size: 104,857,600 bytes"));
     let gridftp = scenario("gridftp");
     assert!(said(&gridftp[2]).contains("2147483648 bytes"), "{}", gridftp[2]);
+}
+
+/// Neither end knows that the path loses one of a thousand packets, whichever way the file goes; the sender's TCP tells.
+#[test]
+fn a_transfer_finds_out_what_its_path_loses() {
+    const SIZE: u64 = 200_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    // Over paths that lose nothing, this profile knows CUBIC only.
+    let mut profile: serde_json::Value = serde_json::from_str(include_str!("../shipped.json")).unwrap();
+    let lossless: Vec<bool> =
+        profile["paths"].as_array().unwrap().iter().map(|path| path["loss"].as_f64() == Some(0.0)).collect();
+    profile["entries"].as_array_mut().unwrap().retain(|entry| {
+        let of = entry["path"].as_u64().unwrap() as usize;
+        entry["transport"]["cc"] == "cubic" || (entry["transport"]["cc"] == "bbr" && !lossless[of])
+    });
+    let (file, known) = (dir.path().join("data"), dir.path().join("profile.json"));
+    std::fs::write(&known, profile.to_string()).unwrap();
+    std::fs::write(&file, vec![7; SIZE as usize]).unwrap();
+    let (file, folder, known) = (file.to_str().unwrap(), dir.path().to_str().unwrap(), known.to_str().unwrap());
+    let push = ("loss", format!(r#""{file}", "fullpipe://10.0.2.1/space/""#));
+    let pull = ("loss_back", format!(r#""fullpipe://10.0.2.1{file}", "/space/""#));
+    for (loss, paths) in [push, pull] {
+        let text = format!(
+            r#"
+            space = "500MB"
+            [path]
+            rtt = "45.6ms"
+            rate = "1gbit"
+            mtu = 1500
+            {loss} = 1e-3
+            [[folders]]
+            end = "a"
+            path = "{folder}"
+            [[folders]]
+            end = "b"
+            path = "{folder}"
+            [[program]]
+            end = "b"
+            run = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"]
+            [[program]]
+            end = "a"
+            start = "10ms"
+            run = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--profile", "{known}", {paths}]
+            "#
+        );
+        let lines = json_lines(&scenario(&text, &["--json"]));
+        let said = lines[1]["stdout"].as_str().unwrap();
+        let said: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let done = said.last().unwrap();
+        assert_eq!((done["transport"]["cc"].as_str(), done["bytes"].as_u64()), (Some("cubic"), Some(SIZE)), "{done}");
+        assert!((3e-4..3e-3).contains(&done["loss"].as_f64().unwrap()), "{done}");
+        let advice = said.iter().filter(|line| line["kind"] == "note").map(|line| line["note"].as_str().unwrap());
+        let advice: Vec<&str> = advice.collect();
+        assert!(matches!(advice[..], [text] if text.contains("would have taken bbr")), "{loss}: {advice:?}, {done}");
+    }
 }

@@ -111,6 +111,7 @@ impl Receiver {
                     let digest = timed(&self.counters.hash_ns, || blake3::hash(&pack));
                     self.verify(trailer, digest, "a pack of files")?;
                     self.session.moved(len);
+                    self.counters.come_bytes.fetch_add(len, Ordering::Relaxed);
                     let mut rest = pack.as_slice();
                     for item in &files {
                         let (content, behind) = rest.split_at(item.size as usize);
@@ -160,9 +161,11 @@ impl Receiver {
             let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
             read.map_err(|e| self.session.lost("receiving", e))?;
             self.session.moved(piece.len() as u64);
+            self.counters.came(piece.len() as u64);
             timed(&self.counters.hash_ns, || hasher.update(piece));
         }
         let trailer = self.trailer(stream)?;
+        self.counters.whole(extent.len);
         if !trailer.good {
             return Ok(None);
         }
@@ -193,6 +196,7 @@ impl Receiver {
             let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
             read.map_err(|e| self.session.lost("receiving", e))?;
             self.session.moved(piece.len() as u64);
+            self.counters.came(piece.len() as u64);
             timed(&self.counters.hash_ns, || hasher.update(piece));
             if let (Some(large), None) = (&slot, &failed) {
                 failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
@@ -201,6 +205,7 @@ impl Receiver {
             rest -= piece.len() as u64;
         }
         let trailer = self.trailer(stream)?;
+        self.counters.whole(extent.len);
         let digest = hasher.finalize();
         if !trailer.good {
             // The sender gives the reason with its last word on the file.

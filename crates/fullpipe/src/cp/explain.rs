@@ -23,9 +23,9 @@ pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
 
 /// Looks at both ends, and moves nothing.
 pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
-    let client::Looked { rtt_s, ours, theirs, count } = client::look(endpoint, options, way)?;
-    let (sender, receiver) = if matches!(way, Way::Push(..)) { (&ours, &theirs) } else { (&theirs, &ours) };
-    let chosen = args.how.choose(rtt_s, sender, receiver)?;
+    let client::Looked { between, count } = client::look(endpoint, options, way)?;
+    let rtt_s = between.rtt_s;
+    let chosen = args.how.choose(&between)?;
     if args.json {
         let left: Vec<String> = count.left.named.iter().map(ToString::to_string).collect();
         outln!(

@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 
 use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
-use fullpipe_profile::{Profile, ProfileError, Query, select};
+use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
+use fullpipe_transfer::client::Between;
 use fullpipe_transfer::proto::Limits;
 use fullpipe_transfer::sobas::Law;
 
@@ -101,6 +102,8 @@ pub struct Chosen {
 /// one stream of CUBIC is 0.4 points of the capacity better than eight at 11.8 ms, two of Hybla 0.6 better
 /// than four at 91.6 ms.
 const EQUAL: f64 = 0.005;
+/// Larger packets than Ethernet's largest are no different.
+const JUMBO: u32 = 9000;
 /// Below this round-trip time a path is a local network: no window is ever the limit.
 const LOCAL_S: f64 = 0.5e-3;
 
@@ -131,6 +134,11 @@ impl Args {
         }
     }
 
+    /// The same, over a path of this loss.
+    pub fn with_loss(&self, loss: Probability) -> Args {
+        Args { loss: Some(loss), ..self.clone() }
+    }
+
     /// Finds out what is wrong before anyone is called.
     pub fn check(&self) -> Result {
         if self.profile.is_some() {
@@ -149,8 +157,29 @@ impl Args {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
 
-    /// Chooses for a round-trip time and what both kernels allow.
-    pub fn choose(&self, rtt_s: f64, sender: &Limits, receiver: &Limits) -> Result<Chosen> {
+    /// What the profile says of a path, its best first; and what is to be said of it.
+    fn rank(&self, between: &Between) -> Result<(Selection, Vec<String>)> {
+        let mut why = Vec::new();
+        let (text, name) = text_of(self.profile.as_deref())?;
+        let profile = Profile::parse(&text, name)?;
+        let rtt = Time((between.rtt_s * 1e9) as u64);
+        let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
+        describe(&mut query, self.rate, self.loss, self.queue)?;
+        let selection = match select(&profile, &query) {
+            // A rough choice is better than none: nobody asked for one of a path like this.
+            Err(ProfileError::NothingFits { asked, .. }) => {
+                why.push(format!("the profile has nothing for {asked}: chosen by the round-trip time alone"));
+                select(&profile, &Query::from(rtt))?
+            }
+            other => other?,
+        };
+        Ok((selection, why))
+    }
+
+    /// Chooses for a path and its ends.
+    pub fn choose(&self, between: &Between) -> Result<Chosen> {
+        let Between { rtt_s, sender, receiver, .. } = between;
+        let rtt_s = *rtt_s;
         let mut why = Vec::new();
         let mut expected_bps = None;
         let has = |cc: &str| sender.ccs.iter().any(|name| name == cc);
@@ -163,18 +192,8 @@ impl Args {
             }
             Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
         } else {
-            let (text, name) = text_of(self.profile.as_deref())?;
-            let profile = Profile::parse(&text, name)?;
-            let mut query = Query { within: EQUAL, ..Query::from(Time((rtt_s * 1e9) as u64)) };
-            describe(&mut query, self.rate, self.loss, self.queue)?;
-            let selection = match select(&profile, &query) {
-                // A rough choice is better than none: nobody asked for one of a path like this.
-                Err(ProfileError::NothingFits { asked, .. }) => {
-                    why.push(format!("the profile has nothing for {asked}: chosen by the round-trip time alone"));
-                    select(&profile, &Query::from(Time((rtt_s * 1e9) as u64)))?
-                }
-                other => other?,
-            };
+            let (selection, rough) = self.rank(between)?;
+            why.extend(rough);
             let best = &selection.choice;
             // What this kernel lacks cannot be used, however good it is.
             let usable = |t: &Transport| has(&t.cc) && fits(t.buffer, sender, receiver);
@@ -197,6 +216,7 @@ impl Args {
                     // A profile that knows no such path may expect more than it carries.
                     expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(chosen.expected.mean_bps));
                     why.push(format!("the profile's for {:.3} ms ({})", rtt_s * 1e3, selection.conditions));
+                    why.extend(selection.notes);
                     chosen.transport.clone()
                 }
                 None => {

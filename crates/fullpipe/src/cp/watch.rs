@@ -28,6 +28,7 @@ pub struct Watch {
     /// Bytes on the network in this attempt, and in those before it.
     wire: Cell<u64>,
     done: Cell<u64>,
+    shown: Cell<u64>,
     earlier: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     said: Cell<bool>,
@@ -46,6 +47,7 @@ impl Watch {
             moved: Cell::new(0),
             wire: Cell::new(0),
             done: Cell::new(0),
+            shown: Cell::new(0),
             earlier: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
@@ -63,6 +65,7 @@ impl Watch {
         self.clear();
         self.earlier.set(self.earlier.get() + self.wire.take());
         self.last.replace(None);
+        self.shown.set(0);
     }
 
     /// Bytes of content that earlier attempts have brought onto the network.
@@ -134,6 +137,7 @@ impl Watch {
         }
         let done = read(&counters.done_bytes);
         let wire = read(&counters.wire_bytes);
+        let come = read(&counters.come_bytes);
         self.wire.set(wire);
         self.done.set(done);
         self.moved.set(self.moved.get().max(done.max(wire)));
@@ -141,18 +145,21 @@ impl Watch {
         let (ours, theirs) = (counters.times(), counters.other.lock().map(|t| *t).unwrap_or_default());
         let mut last = self.last.borrow_mut();
         let Some((then, before, our_before, their_before)) = *last else {
-            *last = Some((now, wire, ours, theirs));
+            *last = Some((now, come, ours, theirs));
             return;
         };
         let seconds = (now - then).as_secs_f64();
         if seconds < 1.0 {
             return;
         }
-        *last = Some((now, wire, ours, theirs));
+        *last = Some((now, come, ours, theirs));
         // What was there already does not count.
-        let rate = wire.saturating_sub(before) as f64 * 8.0 / seconds;
+        let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let limit = limit(&since(ours, our_before), &since(theirs, their_before));
         let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
+        // On a slow path a block takes long. It does not count as done before it has been written, either.
+        let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
+        self.shown.set(done);
         if self.json {
             outln!(
                 "{}",

@@ -1,0 +1,205 @@
+//! What the network loses, as the sending end's TCP knows it while it sends.
+//!
+//! The few packets that are exchanged on connecting cannot tell a loss of one in a thousand, with which CUBIC leaves nine
+//! tenths of a long path empty, from none. A transfer's own segments can.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::secure::Stream;
+use crate::sobas::read;
+
+/// Between looks, at first.
+const EVERY: Duration = Duration::from_millis(200);
+/// Looks that are kept, at most: then every second one is dropped, and half as many taken from there on.
+const MOST: usize = 64;
+
+/// What went out over some time, all streams together.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sent {
+    /// Segments with payload (`tcpi_data_segs_out`), those that were sent again included.
+    pub segments: u64,
+    /// Of these, those that were sent again (`tcpi_total_retrans`) and had not arrived before (`tcpi_dsack_dups`).
+    pub again: u64,
+    /// Payload that has been acknowledged, bytes.
+    pub bytes: u64,
+    /// How long that took, nanoseconds.
+    pub ns: u64,
+    /// For so long streams waited for the receiver's window or for room in their buffer, nanoseconds, summed.
+    pub window_ns: u64,
+}
+
+impl Sent {
+    /// Share of the segments that was lost.
+    #[must_use]
+    pub fn loss(&self) -> f64 {
+        (self.again as f64 / self.segments.max(1) as f64).min(1.0)
+    }
+
+    /// Rate of the payload, bit/s.
+    #[must_use]
+    pub fn bps(&self) -> f64 {
+        self.bytes as f64 * 8e9 / self.ns.max(1) as f64
+    }
+
+    fn since(&self, before: &Sent) -> Sent {
+        Sent {
+            segments: self.segments.saturating_sub(before.segments),
+            again: self.again.saturating_sub(before.again),
+            bytes: self.bytes.saturating_sub(before.bytes),
+            ns: self.ns.saturating_sub(before.ns),
+            window_ns: self.window_ns.saturating_sub(before.window_ns),
+        }
+    }
+}
+
+/// Of a whole transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Losses {
+    /// All of it.
+    pub all: Sent,
+    /// Its second half, in time: what slow start overshot is not the path's.
+    pub later: Sent,
+    /// Streams.
+    pub streams: u16,
+    /// Instants of the second half at which the following was looked for.
+    pub looks: u16,
+    /// Longest time that packets waited in queues, nanoseconds: `tcpi_rtt` beyond `tcpi_min_rtt`, median of the streams.
+    pub queue_ns: u64,
+    /// Part of the streams that had more to send than TCP let go (`tcpi_notsent_bytes`), mean.
+    pub held: f64,
+    /// Variance of the losses between two instants, over their mean: 1 where each segment is lost by itself, more where
+    /// queues overflow.
+    pub bursts: f64,
+}
+
+/// One look at the streams.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    sent: Sent,
+    queue_ns: u64,
+    held: f64,
+}
+
+/// Looks at the streams now and then.
+pub(crate) struct Watch {
+    sockets: Vec<TcpStream>,
+    began: Instant,
+    every: Duration,
+    looks: Vec<Look>,
+}
+
+impl Watch {
+    /// Of a sending end's streams.
+    pub fn new(streams: &[Stream]) -> Watch {
+        Watch {
+            // One that cannot be doubled is not counted.
+            sockets: streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect(),
+            began: Instant::now(),
+            every: EVERY,
+            looks: Vec::new(),
+        }
+    }
+
+    /// To be called often.
+    pub fn look(&mut self) {
+        let last = self.looks.last().map_or(0, |look| look.sent.ns);
+        if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
+            return;
+        }
+        self.looks.push(self.now());
+        if self.looks.len() > MOST {
+            let mut kept = false;
+            self.looks.retain(|_| {
+                kept = !kept;
+                kept
+            });
+            self.every *= 2;
+        }
+    }
+
+    fn now(&self) -> Look {
+        let mut sent = Sent { ns: self.began.elapsed().as_nanos() as u64, ..Sent::default() };
+        let (mut queues, mut held) = (Vec::new(), 0);
+        for info in self.sockets.iter().filter_map(read) {
+            let get = |name| info.get(name).unwrap_or(0);
+            sent.segments += get("data_segs_out");
+            sent.again += get("total_retrans").saturating_sub(get("dsack_dups"));
+            sent.bytes += get("bytes_acked");
+            sent.window_ns += 1000 * (get("rwnd_limited") + get("sndbuf_limited"));
+            if get("notsent_bytes") > 0 {
+                held += 1;
+                queues.push(1000 * get("rtt").saturating_sub(get("min_rtt")));
+            }
+        }
+        queues.sort_unstable();
+        Look {
+            sent,
+            queue_ns: queues.get(queues.len() / 2).copied().unwrap_or(0),
+            held: f64::from(held) / self.sockets.len().max(1) as f64,
+        }
+    }
+
+    /// How it went until now.
+    pub fn told(&self) -> Losses {
+        Losses { streams: self.sockets.len() as u16, ..told(&self.looks, self.now().sent) }
+    }
+}
+
+fn told(looks: &[Look], all: Sent) -> Losses {
+    let half = looks.iter().rposition(|look| look.sent.ns <= all.ns / 2);
+    let begin = half.map_or(Sent::default(), |i| looks[i].sent);
+    let later = &looks[half.map_or(0, |i| i + 1)..];
+    let n = later.len().max(1) as f64;
+    let before = std::iter::once(begin).chain(later.iter().map(|look| look.sent));
+    let again: Vec<f64> =
+        later.iter().zip(before).map(|(look, before)| look.sent.since(&before).again as f64).collect();
+    let mean = again.iter().sum::<f64>() / n;
+    let variance = again.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    Losses {
+        all,
+        later: all.since(&begin),
+        streams: 0,
+        looks: later.len() as u16,
+        queue_ns: later.iter().map(|look| look.queue_ns).max().unwrap_or(0),
+        held: later.iter().map(|look| look.held).sum::<f64>() / n,
+        bursts: if mean > 0.0 { variance / mean } else { 0.0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(s: u64, segments: u64, again: u64) -> Look {
+        let sent = Sent { segments, again, bytes: 1000 * segments, ns: s * 1_000_000_000, window_ns: 0 };
+        Look { sent, queue_ns: 1000 * s, held: 0.5 }
+    }
+
+    #[test]
+    fn what_is_lost_at_first_is_not_in_the_second_half() {
+        let losses = told(&[look(1, 1_000, 400), look(5, 5_000, 401), look(6, 6_000, 402)], look(10, 10_000, 405).sent);
+        assert_eq!((losses.all.again, losses.later), (405, look(5, 5_000, 4).sent));
+        assert_eq!((losses.looks, losses.queue_ns, losses.held), (1, 6_000, 0.5));
+        assert!((losses.later.loss() - 8e-4).abs() < 1e-12 && (losses.later.bps() - 8e6).abs() < 1e-3);
+    }
+
+    #[test]
+    fn queues_that_overflow_lose_in_bursts() {
+        let looks =
+            |again: &dyn Fn(u64) -> u64| -> Vec<Look> { (1..=20).map(|s| look(s, 1_000 * s, again(s))).collect() };
+        let bursts = |again: &dyn Fn(u64) -> u64| told(&looks(again), look(20, 20_000, again(20)).sent).bursts;
+        assert!(bursts(&|s| s * 3) < 0.1);
+        assert!(bursts(&|s| s / 5 * 50) > 30.0);
+        assert_eq!(bursts(&|_| 7), 0.0);
+    }
+
+    #[test]
+    fn of_a_short_transfer_all_is_told() {
+        let all = look(1, 10, 1).sent;
+        assert_eq!((told(&[], all).later, told(&[], all).looks), (all, 0));
+        assert_eq!(Sent::default().loss(), 0.0);
+    }
+}
