@@ -11,7 +11,7 @@ use crate::kind;
 use crate::profile::{Profile, ProfileError};
 
 /// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Query {
     /// Round-trip time, milliseconds.
     pub rtt_ms: f64,

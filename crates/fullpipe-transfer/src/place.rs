@@ -31,11 +31,16 @@ pub fn last(source: &[u8]) -> Option<&[u8]> {
     if matches!(last, b"." | b".." | b"~") { None } else { Some(last) }
 }
 
-/// A number for a transfer: what is copied from where to where, the same in every run, and whether the destination ends
-/// with a slash or not.
+/// A number for a transfer: what is copied from where to where, the same in every run, and however slashes that mean
+/// nothing are set.
 pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
     let mut hasher = blake3::Hasher::new();
     let to = plain(to);
+    // What is in a folder is another source than the folder.
+    let sources: Vec<Vec<u8>> = sources
+        .iter()
+        .map(|source| [&plain(source)[..], if last(source).is_none() { b"/." } else { b"" }].concat())
+        .collect();
     for part in [hosts.as_bytes(), &to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
     }
@@ -229,6 +234,9 @@ mod tests {
             assert!(number(other) != number("in"), "{other}");
         }
         assert_eq!(number("/"), number("//."));
+        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in");
+        assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
+        assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));
     }
 }

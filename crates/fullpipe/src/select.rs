@@ -36,6 +36,9 @@ pub struct Args {
     /// Queue of the path's bottleneck
     #[arg(long, value_name = "SIZE")]
     queue: Option<Size>,
+    /// Largest packet of the path, bytes
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: Option<u32>,
     /// What will be sent, where the profile has several
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
@@ -117,6 +120,7 @@ fn query(args: &Args) -> Result<Query> {
         }
     };
     describe(&mut query, args.rate, args.loss, args.queue)?;
+    query.mtu = args.mtu.or(query.mtu);
     query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));
     query.within = args.within.get();
     if let Some(level) = args.certain {
@@ -176,7 +180,7 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
         );
     }
     if !selection.assumed.is_empty() {
-        outln!("assumed     {}; say --rate, --loss, --queue, --size for another", selection.assumed.join(", "));
+        outln!("assumed     {}; say --rate, --loss, --queue, --mtu, --size for another", selection.assumed.join(", "));
     }
     for note in &selection.notes {
         outln!("note        {note}");

@@ -135,6 +135,23 @@ impl Receiver {
         Trailer::unpack(&bytes).ok_or_else(|| self.damaged("a trailer"))
     }
 
+    /// All of a piece of a block, counted as it comes: over a slow path it takes long.
+    fn receive(&self, stream: &mut Stream, piece: &mut [u8]) -> Result<(), TransferError> {
+        let mut at = 0;
+        while at < piece.len() {
+            let n = match timed(&self.counters.net_ns, || stream.read(&mut piece[at..])) {
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                read => read,
+            };
+            let n = n.map_err(|e| self.session.lost("receiving", e))?;
+            self.session.moved(n as u64);
+            self.counters.came(n as u64);
+            at += n;
+        }
+        Ok(())
+    }
+
     pub(super) fn damaged(&self, what: &str) -> TransferError {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
@@ -158,10 +175,7 @@ impl Receiver {
     ) -> Result<Option<Filled>, TransferError> {
         let mut hasher = blake3::Hasher::new();
         for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
-            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
-            read.map_err(|e| self.session.lost("receiving", e))?;
-            self.session.moved(piece.len() as u64);
-            self.counters.came(piece.len() as u64);
+            self.receive(stream, piece)?;
             timed(&self.counters.hash_ns, || hasher.update(piece));
         }
         let trailer = self.trailer(stream)?;
@@ -193,10 +207,7 @@ impl Receiver {
         let mut failed = None;
         while rest > 0 {
             let piece = &mut buffer[..PIECE.min(rest as usize)];
-            let read = timed(&self.counters.net_ns, || stream.read_exact(piece));
-            read.map_err(|e| self.session.lost("receiving", e))?;
-            self.session.moved(piece.len() as u64);
-            self.counters.came(piece.len() as u64);
+            self.receive(stream, piece)?;
             timed(&self.counters.hash_ns, || hasher.update(piece));
             if let (Some(large), None) = (&slot, &failed) {
                 failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();

@@ -51,7 +51,7 @@ pub fn advice(how: &transport::Args, chosen: &Chosen, between: &Between, losses:
     let better = other.transport != chosen.transport && other.expected_bps? >= WORTH * bps;
     better.then(|| {
         format!(
-            "{loss} of the packets were lost on the way, which left {}; --loss {loss} would have taken {}",
+            "{loss} of the packets were lost on the way, which left {} in the second half; --loss {loss} would have taken {}",
             words::rate(bps),
             other.transport
         )

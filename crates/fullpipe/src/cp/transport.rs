@@ -102,6 +102,8 @@ pub struct Chosen {
 /// one stream of CUBIC is 0.4 points of the capacity better than eight at 11.8 ms, two of Hybla 0.6 better
 /// than four at 91.6 ms.
 const EQUAL: f64 = 0.005;
+/// More loss than any profile knows is taken for this.
+const MOST_LOSS: f64 = 0.01;
 /// Larger packets than Ethernet's largest are no different.
 const JUMBO: u32 = 9000;
 /// Below this round-trip time a path is a local network: no window is ever the limit.
@@ -165,15 +167,27 @@ impl Args {
         let rtt = Time((between.rtt_s * 1e9) as u64);
         let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
         describe(&mut query, self.rate, self.loss, self.queue)?;
-        let selection = match select(&profile, &query) {
-            // A rough choice is better than none: nobody asked for one of a path like this.
-            Err(ProfileError::NothingFits { asked, .. }) => {
-                why.push(format!("the profile has nothing for {asked}: chosen by the round-trip time alone"));
-                select(&profile, &Query::from(rtt))?
-            }
-            other => other?,
-        };
-        Ok((selection, why))
+        // A rough choice is better than none: nobody asked for one of a path like this. Each turn asks for less.
+        loop {
+            let asked = match select(&profile, &query) {
+                Err(ProfileError::NothingFits { asked, .. }) => asked,
+                selection => return Ok((selection?, why)),
+            };
+            let instead = match asked.split('=').next() {
+                Some("queue") if query.queue.take().is_some() => "any queue",
+                Some("rate") if query.rate.take().is_some() => "any capacity",
+                Some("loss") if query.loss > Some(MOST_LOSS) => {
+                    query.loss = Some(MOST_LOSS);
+                    "less loss"
+                }
+                _ if query != Query::from(rtt) => {
+                    query = Query::from(rtt);
+                    "the round-trip time alone"
+                }
+                _ => return Ok((select(&profile, &query)?, why)),
+            };
+            why.push(format!("the profile has nothing for {asked}: chosen for {instead}"));
+        }
     }
 
     /// Chooses for a path and its ends.
