@@ -297,8 +297,9 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
-            0 if spared > 0 && bytes > 0 => {
-                format!(" ({} of it there already, or holes)", words::bytes(spared as f64))
+            // What an earlier attempt of this command has moved counts as moved.
+            0 if spared > earlier && bytes > 0 => {
+                format!(" ({} of it there already, or holes)", words::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
             n => format!(" ({} there already)", words::thousands(n)),

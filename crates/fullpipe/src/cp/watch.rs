@@ -73,9 +73,9 @@ impl Watch {
         self.earlier.get()
     }
 
-    /// Bytes that did not have to be sent: there already, or holes.
+    /// Bytes that did not have to be sent in this attempt: there already, or holes.
     pub fn spared(&self) -> u64 {
-        self.done.get().saturating_sub(self.wire.get() + self.earlier.get())
+        self.done.get().saturating_sub(self.wire.get())
     }
 
     /// Bytes written so far, whoever asks.
