@@ -64,12 +64,12 @@ bench: kernel
 	@$(MAKE) --no-print-directory python-test
 	@bench/run
 
-# Measures anew what the program ships as its profile: about an hour on two cores.
+# Measures anew what the program ships as its profile: about an hour and a half on two cores.
 profile: kernel
 	@$(FULLPIPE) campaign run campaigns/shipped.toml --out runs/shipped
 	@cp runs/shipped/profile.json crates/fullpipe/shipped.json
 
-# The papers' findings beside ours: docs/papers.md from its campaigns, about two hours on two cores.
+# The papers' findings beside ours: docs/papers.md from its campaigns, about two and a half hours on two cores.
 papers: kernel
 	@$(MAKE) --no-print-directory profile
 	@for name in profiles traces sizes; do \

@@ -17,7 +17,7 @@ What Rao et al. found on dedicated connections (HPDC 2017; ICCCN 2017; the abstr
 the testbed shows: Linux 6.12's TCP over the same RTTs, with a drop-tail queue of one BDP and 9,000-byte packets, on
 hosts that cost nothing. Intervals are 95% (Student's t) over runs, which differ by their seed.
 
-`make papers` made this page: it runs `campaigns/papers-*.toml` and `campaigns/shipped.toml` (about two hours on two
+`make papers` made this page: it runs `campaigns/papers-*.toml` and `campaigns/shipped.toml` (about two and a half hours on two
 cores) and writes the table and the figures from the records. `campaigns/hpdc17.toml` is the papers' whole grid.
 
 Where the papers and these runs cannot agree for a reason known beforehand: their kernels were 2.6 and 3.10, before

@@ -14,7 +14,7 @@ use crate::sys;
 
 /// Most bytes that wait in a socket's buffer to be sent: a writer is woken when half are gone, so even at
 /// 100 Gb/s it has over a millisecond to bring more.
-const UNSENT: u32 = 32 << 20;
+pub const UNSENT: u32 = 32 << 20;
 
 /// Applies a transport to a socket; the congestion control only where `sends`, since a receiver's decides
 /// nothing and its kernel may lack it. On a listener, accepted sockets inherit it, so that buffers and
@@ -199,4 +199,16 @@ pub fn tuned() -> (u64, u64) {
         text.split_whitespace().nth(2)?.parse().ok()
     };
     (most("tcp_wmem").unwrap_or(4 << 20), most("tcp_rmem").unwrap_or(6 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_packet_of_a_route_is_known() {
+        let lo = std::fs::read_to_string("/sys/class/net/lo/mtu").ok().and_then(|mtu| mtu.trim().parse().ok());
+        // No packet of version 4 is longer.
+        assert_eq!(path_mtu(([127, 0, 0, 1], 9).into()), lo.map(|mtu: u32| mtu.min(65535)));
+    }
 }

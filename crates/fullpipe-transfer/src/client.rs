@@ -154,7 +154,8 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
             Some(places) => walk::count(places, options.sight(), &mut |_| Ok(()))?,
             None => counted(&session, &mut *line.input)?,
         };
-        Ok(Looked { between: between(&line, rtt_s, matches!(way, Way::Push(..)), &theirs), count })
+        let between = between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs);
+        Ok(Looked { between, count })
     };
     let looked = look();
     looked.map_err(|error| reach::explain(&line, error))
@@ -244,9 +245,8 @@ fn unless_interrupted<R>(interrupted: &AtomicBool, stop: &Stop, connect: impl Fn
 }
 
 /// What there is to choose from.
-fn between(line: &Line, rtt_s: f64, sends: bool, theirs: &Limits) -> Between {
+fn between(line: &Line, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
-    let (ours, theirs) = (join::hello().limits, theirs.clone());
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
     Between { rtt_s, mtu, sender, receiver }
 }
@@ -344,7 +344,7 @@ fn introduce(
         _ => 0,
     };
     let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
-        let transport = (order.choose)(&between(line, rtt_s, sends, theirs))?;
+        let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
         Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past, port })
     };
     // Most hosts allow what this one does.

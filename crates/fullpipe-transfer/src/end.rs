@@ -13,7 +13,7 @@ use crate::left::Leftovers;
 use crate::losses::{self, Losses};
 use crate::proto::{Message, Options, Summary};
 use crate::receive::{Destination, Receiver};
-use crate::secure::Stream;
+use crate::secure::{self, Stream};
 use crate::send::Sender;
 use crate::session::Session;
 use crate::sobas::{self, Aside};
@@ -72,15 +72,18 @@ pub(crate) fn run(
     sobas::start(session, aside, &mut streams, sends, &counters)?;
     let ((summary, left), (trace, told), losses) = match role {
         Role::Send(places) => {
-            let (mut ahead, mut watch) = (Ahead::new(&streams), losses::Watch::new(&streams));
+            let sockets = secure::sockets(&streams)?;
+            let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
+            let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
             let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
             session.listen(input, sender.clone())?;
             session.watch(stall, &mut || {
-                ahead.adjust();
-                watch.look();
+                let infos = infos();
+                ahead.adjust(&sockets, &infos);
+                watch.look(&infos);
                 tick();
             })?;
-            let losses = watch.told();
+            let losses = watch.told(&infos());
             let (trace, told) = sender.trace();
             // The receiver's end waits for these words, but without them all is done too.
             let _ = trace.as_ref().map(|trace| trace.tell(session));

@@ -3,13 +3,10 @@
 //! The few packets that are exchanged on connecting cannot tell a loss of one in a thousand, with which CUBIC leaves nine
 //! tenths of a long path empty, from none. A transfer's own segments can.
 
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use fullpipe_net::tcp_info::TcpInfo;
 use serde::{Deserialize, Serialize};
-
-use crate::secure::Stream;
-use crate::sobas::read;
 
 /// Between looks, at first.
 const EVERY: Duration = Duration::from_millis(200);
@@ -21,8 +18,10 @@ const MOST: usize = 64;
 pub struct Sent {
     /// Segments with payload (`tcpi_data_segs_out`), those that were sent again included.
     pub segments: u64,
-    /// Of these, those that were sent again (`tcpi_total_retrans`) and had not arrived before (`tcpi_dsack_dups`).
+    /// Of these, those that were sent again (`tcpi_total_retrans`).
     pub again: u64,
+    /// Of those, the ones that had not been lost (`tcpi_dsack_dups`).
+    pub needless: u64,
     /// Payload that has been acknowledged, bytes.
     pub bytes: u64,
     /// How long that took, nanoseconds.
@@ -32,10 +31,16 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// Segments that were lost.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.again.saturating_sub(self.needless)
+    }
+
     /// Share of the segments that was lost.
     #[must_use]
     pub fn loss(&self) -> f64 {
-        (self.again as f64 / self.segments.max(1) as f64).min(1.0)
+        (self.lost() as f64 / self.segments.max(1) as f64).min(1.0)
     }
 
     /// Rate of the payload, bit/s.
@@ -48,6 +53,7 @@ impl Sent {
         Sent {
             segments: self.segments.saturating_sub(before.segments),
             again: self.again.saturating_sub(before.again),
+            needless: self.needless.saturating_sub(before.needless),
             bytes: self.bytes.saturating_sub(before.bytes),
             ns: self.ns.saturating_sub(before.ns),
             window_ns: self.window_ns.saturating_sub(before.window_ns),
@@ -85,31 +91,24 @@ struct Look {
 
 /// Looks at the streams now and then.
 pub(crate) struct Watch {
-    sockets: Vec<TcpStream>,
     began: Instant,
     every: Duration,
     looks: Vec<Look>,
 }
 
 impl Watch {
-    /// Of a sending end's streams.
-    pub fn new(streams: &[Stream]) -> Watch {
-        Watch {
-            // One that cannot be doubled is not counted.
-            sockets: streams.iter().filter_map(|stream| stream.socket().try_clone().ok()).collect(),
-            began: Instant::now(),
-            every: EVERY,
-            looks: Vec::new(),
-        }
+    /// From now on.
+    pub fn new() -> Watch {
+        Watch { began: Instant::now(), every: EVERY, looks: Vec::new() }
     }
 
-    /// To be called often.
-    pub fn look(&mut self) {
+    /// To be called often, with what the sending end's streams say.
+    pub fn look(&mut self, infos: &[Option<TcpInfo>]) {
         let last = self.looks.last().map_or(0, |look| look.sent.ns);
         if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
             return;
         }
-        self.looks.push(self.now());
+        self.looks.push(self.now(infos));
         if self.looks.len() > MOST {
             let mut kept = false;
             self.looks.retain(|_| {
@@ -120,13 +119,14 @@ impl Watch {
         }
     }
 
-    fn now(&self) -> Look {
+    fn now(&self, infos: &[Option<TcpInfo>]) -> Look {
         let mut sent = Sent { ns: self.began.elapsed().as_nanos() as u64, ..Sent::default() };
         let (mut queues, mut held) = (Vec::new(), 0);
-        for info in self.sockets.iter().filter_map(read) {
+        for info in infos.iter().flatten() {
             let get = |name| info.get(name).unwrap_or(0);
             sent.segments += get("data_segs_out");
-            sent.again += get("total_retrans").saturating_sub(get("dsack_dups"));
+            sent.again += get("total_retrans");
+            sent.needless += get("dsack_dups");
             sent.bytes += get("bytes_acked");
             sent.window_ns += 1000 * (get("rwnd_limited") + get("sndbuf_limited"));
             if get("notsent_bytes") > 0 {
@@ -138,13 +138,13 @@ impl Watch {
         Look {
             sent,
             queue_ns: queues.get(queues.len() / 2).copied().unwrap_or(0),
-            held: f64::from(held) / self.sockets.len().max(1) as f64,
+            held: f64::from(held) / infos.len().max(1) as f64,
         }
     }
 
     /// How it went until now.
-    pub fn told(&self) -> Losses {
-        Losses { streams: self.sockets.len() as u16, ..told(&self.looks, self.now().sent) }
+    pub fn told(&self, infos: &[Option<TcpInfo>]) -> Losses {
+        Losses { streams: infos.len() as u16, ..told(&self.looks, self.now(infos).sent) }
     }
 }
 
@@ -154,10 +154,10 @@ fn told(looks: &[Look], all: Sent) -> Losses {
     let later = &looks[half.map_or(0, |i| i + 1)..];
     let n = later.len().max(1) as f64;
     let before = std::iter::once(begin).chain(later.iter().map(|look| look.sent));
-    let again: Vec<f64> =
-        later.iter().zip(before).map(|(look, before)| look.sent.since(&before).again as f64).collect();
-    let mean = again.iter().sum::<f64>() / n;
-    let variance = again.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+    let lost: Vec<f64> =
+        later.iter().zip(before).map(|(look, before)| look.sent.since(&before).lost() as f64).collect();
+    let mean = lost.iter().sum::<f64>() / n;
+    let variance = lost.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
     Losses {
         all,
         later: all.since(&begin),
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     fn look(s: u64, segments: u64, again: u64) -> Look {
-        let sent = Sent { segments, again, bytes: 1000 * segments, ns: s * 1_000_000_000, window_ns: 0 };
+        let sent = Sent { segments, again, bytes: 1000 * segments, ns: s * 1_000_000_000, ..Sent::default() };
         Look { sent, queue_ns: 1000 * s, held: 0.5 }
     }
 
@@ -200,6 +200,6 @@ mod tests {
     fn of_a_short_transfer_all_is_told() {
         let all = look(1, 10, 1).sent;
         assert_eq!((told(&[], all).later, told(&[], all).looks), (all, 0));
-        assert_eq!(Sent::default().loss(), 0.0);
+        assert_eq!((Sent::default().loss(), Sent { needless: 1, ..all }.loss()), (0.0, 0.0));
     }
 }

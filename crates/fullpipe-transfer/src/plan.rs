@@ -73,7 +73,10 @@ impl<F: Clone> Plan<F> {
     /// A large file: what is to be sent of it, in order.
     pub fn add_large(&mut self, file: F, rest: impl IntoIterator<Item = (Extent, bool)>) {
         let rest: VecDeque<_> = rest.into_iter().filter(|(extent, _)| extent.len > 0).collect();
-        self.rest += rest.iter().filter(|(_, hole)| !hole).map(|(extent, _)| extent.len).sum::<u64>();
+        // Where a file system does not tell holes, sizes may add up to anything.
+        for (extent, _) in rest.iter().filter(|(_, hole)| !hole) {
+            self.rest = self.rest.saturating_add(extent.len);
+        }
         self.large.push_back(Large { file, rest });
     }
 
@@ -117,7 +120,7 @@ impl<F: Clone> Plan<F> {
             // Up to the next multiple of the block, so that unaligned extents become aligned.
             let most = block - extent.offset % ALIGN;
             let cut = Extent { offset: extent.offset, len: extent.len.min(most) };
-            self.rest -= cut.len;
+            self.rest = self.rest.saturating_sub(cut.len);
             if cut.len < extent.len {
                 let rest = Extent { offset: cut.offset + cut.len, len: extent.len - cut.len };
                 first.rest.push_front((rest, false));
@@ -185,6 +188,33 @@ mod tests {
             at += extent.len;
         }
         assert_eq!(at, 20_000_000);
+    }
+
+    #[test]
+    fn blocks_shrink_towards_the_end() {
+        let mut plan = Plan::new(8 << 20, 8, 100);
+        plan.add_large(1, [(extent(0, 1 << 30), false)]);
+        plan.add_large(2, [(extent(0, 100 << 20), false)]);
+        plan.complete();
+        let lens: Vec<u64> = drain(&mut plan)
+            .into_iter()
+            .map(|work| if let Work::Block { extent, .. } = work { extent.len } else { 0 })
+            .collect();
+        assert_eq!((lens[0], lens.iter().sum::<u64>()), (8 << 20, (1 << 30) + (100 << 20)));
+        // But for the end of the first file, and what is left of the second.
+        let (end, whole) = (lens.iter().rposition(|len| *len > LEAST).unwrap(), lens.len() - 1);
+        assert!(lens[end..whole].is_sorted_by(|a, b| a >= b) && whole - end >= 16, "{:?}", &lens[end..]);
+    }
+
+    #[test]
+    fn sizes_that_no_disk_has_do_no_harm() {
+        let mut plan = Plan::new(8 << 20, 1, 100);
+        for file in 0..3 {
+            plan.add_large(file, [(extent(0, u64::MAX / 2), false)]);
+        }
+        for _ in 0..100 {
+            assert!(matches!(plan.take(), Work::Block { extent, .. } if extent.len == 8 << 20));
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
 };
 
-use crate::error::TransferError;
+use crate::error::{TransferError, system};
 
 /// BLAKE3 of a certificate.
 pub type Fingerprint = [u8; 32];
@@ -279,6 +279,15 @@ impl Write for Tls {
         }
         Ok(())
     }
+}
+
+/// The sockets of streams, for those who only look at them or set them.
+///
+/// # Errors
+/// A descriptor cannot be doubled.
+pub(crate) fn sockets(streams: &[Stream]) -> Result<Vec<TcpStream>, TransferError> {
+    let all: io::Result<_> = streams.iter().map(|stream| stream.socket().try_clone()).collect();
+    all.map_err(system("doubling a descriptor"))
 }
 
 impl Stream {

@@ -11,9 +11,9 @@ use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Seen, ends, sys};
 
-use crate::error::{TransferError, system};
+use crate::error::TransferError;
 use crate::proto::Message;
-use crate::secure::Stream;
+use crate::secure::{self, Stream};
 
 use crate::session::{Session, lock, thread};
 
@@ -55,13 +55,12 @@ impl Trace {
         if interval_ns == 0 || streams.is_empty() {
             return Ok(None);
         }
-        let sockets: Result<Vec<TcpStream>, _> = streams.iter().map(|stream| stream.socket().try_clone()).collect();
         let trace = Arc::new(Trace {
             end,
             zero_ns: sys::now_ns(),
             cpu_s: sys::cpu_seconds(),
             arrivals: streams.iter().map(|_| Arrival::default()).collect(),
-            sockets: sockets.map_err(system("doubling a descriptor"))?,
+            sockets: secure::sockets(streams)?,
             kept: Mutex::new(Kept { samples: Vec::new(), interval_ns: interval_ns.max(10_000_000) }),
         });
         let (sampling, session) = (trace.clone(), session.clone());

@@ -291,7 +291,8 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
-                   "transport": finished.transport, "rtt_s": finished.rtt_s, "retransmits": finished.losses.map(|l| l.all.again),
+                   "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
                    "left": named, "left_total": left.total})
         );

@@ -20,9 +20,9 @@ use fullpipe_path::{Buffer, Size, Transport};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
-use crate::error::{TransferError, system};
+use crate::error::TransferError;
 use crate::proto::Limits;
-use crate::secure::Stream;
+use crate::secure::{self, Stream};
 use crate::session::{Session, lock, thread};
 pub(crate) use udp::Udp;
 use wire::Keys;
@@ -174,8 +174,7 @@ pub(crate) fn start(
     counters: &Arc<Counters>,
 ) -> Result<(), TransferError> {
     let Some(aside) = aside else { return Ok(()) };
-    let sockets: Result<Vec<TcpStream>, _> = streams.iter().map(|s| s.socket().try_clone()).collect();
-    let sockets = Arc::new(sockets.map_err(system("doubling a descriptor"))?);
+    let sockets = Arc::new(secure::sockets(streams)?);
     let session = session.clone();
     if sends {
         if aside.law.paces() {

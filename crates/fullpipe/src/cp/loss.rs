@@ -29,7 +29,7 @@ const WORTH: f64 = 1.5;
 pub fn share(losses: &Losses, rtt_s: f64) -> Option<f64> {
     let sent = &losses.later;
     let long = sent.ns as f64 * 1e-9 >= SECONDS.max(RTTS * rtt_s) && losses.looks >= LOOKS;
-    (long && (sent.again == 0 || sent.again >= ENOUGH)).then(|| sent.loss())
+    (long && (sent.lost() == 0 || sent.lost() >= ENOUGH)).then(|| sent.loss())
 }
 
 /// Whether it is losses that held the transfer back, and the path itself that lost.
@@ -75,19 +75,38 @@ mod tests {
     /// Ten seconds of 8 streams at 50 Mb/s that lose one packet in a thousand.
     fn losses() -> Losses {
         let bytes = 62_500_000;
-        let later = Sent { segments: bytes / 1448, again: 43, bytes, ns: 10_000_000_000, window_ns: 0 };
+        let later = Sent { segments: bytes / 1448, again: 43, bytes, ns: 10_000_000_000, ..Sent::default() };
         Losses { all: later, later, streams: 8, looks: 30, queue_ns: 500_000, held: 1.0, bursts: 1.0 }
     }
 
-    /// What is said of them after a transfer over 45.6 ms.
-    fn said(words: &[&str], losses: &Losses) -> Option<String> {
+    /// How 45.6 ms and packets of 1,500 bytes are sent over by hosts that have what most have.
+    fn chosen(words: &[&str]) -> (transport::Args, Chosen, Between) {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
         let limits = Limits { ccs, send: 1 << 30, receive: 1 << 30, tuned_send: 1 << 30, tuned_receive: 1 << 30 };
         let between = Between { rtt_s: 0.0456, mtu: Some(1500), sender: limits.clone(), receiver: limits };
         let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
+        (how, chosen, between)
+    }
+
+    /// What is said of losses after such a transfer.
+    fn said(words: &[&str], losses: &Losses) -> Option<String> {
+        let (how, chosen, between) = chosen(words);
         assert!(!words.is_empty() || chosen.transport.cc == "cubic", "{}", chosen.transport);
         advice(&how, &chosen, &between, losses)
+    }
+
+    #[test]
+    fn what_the_profile_lacks_of_a_path_does_not_take_its_loss_away() {
+        for (words, lacks) in [
+            (&["--rate", "1gbit", "--queue", "1MB", "--loss", "1e-3"][..], "queue=1MB"),
+            (&["--rate", "100mbit", "--loss", "1e-3"], "rate=100mbit"),
+            (&["--rate", "1gbit", "--loss", "0.2"], "loss=0.2"),
+        ] {
+            let (_, chosen, _) = chosen(words);
+            assert_eq!(chosen.transport.cc, "bbr", "{words:?}: {:?}", chosen.why);
+            assert!(chosen.why[0].contains(lacks), "{words:?}: {:?}", chosen.why);
+        }
     }
 
     #[test]

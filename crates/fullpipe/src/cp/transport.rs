@@ -167,10 +167,11 @@ impl Args {
         let rtt = Time((between.rtt_s * 1e9) as u64);
         let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
         describe(&mut query, self.rate, self.loss, self.queue)?;
+        let plain = Query { within: EQUAL, ..Query::from(rtt) };
         // A rough choice is better than none: nobody asked for one of a path like this. Each turn asks for less.
         loop {
             let asked = match select(&profile, &query) {
-                Err(ProfileError::NothingFits { asked, .. }) => asked,
+                Err(ProfileError::NothingFits { asked, .. }) if query != plain => asked,
                 selection => return Ok((selection?, why)),
             };
             let instead = match asked.split('=').next() {
@@ -180,11 +181,10 @@ impl Args {
                     query.loss = Some(MOST_LOSS);
                     "less loss"
                 }
-                _ if query != Query::from(rtt) => {
-                    query = Query::from(rtt);
+                _ => {
+                    query = plain.clone();
                     "the round-trip time alone"
                 }
-                _ => return Ok((select(&profile, &query)?, why)),
             };
             why.push(format!("the profile has nothing for {asked}: chosen for {instead}"));
         }
@@ -192,8 +192,7 @@ impl Args {
 
     /// Chooses for a path and its ends.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
-        let Between { rtt_s, sender, receiver, .. } = between;
-        let rtt_s = *rtt_s;
+        let (rtt_s, sender, receiver) = (between.rtt_s, &between.sender, &between.receiver);
         let mut why = Vec::new();
         let mut expected_bps = None;
         let has = |cc: &str| sender.ccs.iter().any(|name| name == cc);

@@ -28,6 +28,7 @@ pub struct Watch {
     /// Bytes on the network in this attempt, and in those before it.
     wire: Cell<u64>,
     done: Cell<u64>,
+    /// What was last said to be done: it does not go back.
     shown: Cell<u64>,
     earlier: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
@@ -157,7 +158,7 @@ impl Watch {
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let limit = limit(&since(ours, our_before), &since(theirs, their_before));
         let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
-        // On a slow path a block takes long. It does not count as done before it has been written, either.
+        // On a slow path a block takes long. Between its arrival and its being written it is neither here nor there.
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
         self.shown.set(done);
         if self.json {

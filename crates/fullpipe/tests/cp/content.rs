@@ -13,6 +13,22 @@ fn mode(path: impl AsRef<std::path::Path>, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
+/// Over a slow path a block takes seconds.
+#[test]
+fn progress_is_of_what_has_come() {
+    let host = Host::start();
+    write(host.file("data"), bytes(6 * MIB, 3));
+    for (from, to) in [(host.file("data").into(), host.far("push")), (host.far("data"), host.file("pull").into())] {
+        let done = host.cp().words("--json -n 1 --pacing 8mbit").arg(from).arg(to).ok();
+        let said = done.json();
+        let so_far: Vec<u64> =
+            said.iter().filter(|line| line["kind"] == "progress").map(|l| l["bytes"].as_u64().unwrap()).collect();
+        // The first of four blocks takes one and a half seconds.
+        let first = so_far[0];
+        assert!(0 < first && first < 6 * MIB as u64 && so_far.is_sorted(), "{so_far:?}");
+    }
+}
+
 #[test]
 fn sizes_around_every_boundary() {
     let host = Host::start();
