@@ -18,7 +18,7 @@ use crate::keys::Token;
 use crate::left::Leftovers;
 use crate::losses::Losses;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task};
+use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task, Terms};
 use crate::reach::{self, Line, Stop};
 use crate::secure::{self, Guard};
 use crate::session::Session;
@@ -310,13 +310,13 @@ struct Door {
     port: u16,
     token: [u8; 32],
     certificate: Vec<u8>,
-    offer: bool,
+    terms: Terms,
     udp: u16,
 }
 
 fn ready(session: &Session, line: &mut Line) -> Result<Door, TransferError> {
     match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, offer, udp } => Ok(Door { port, token, certificate, offer, udp }),
+        Message::Ready { port, token, certificate, terms, udp } => Ok(Door { port, token, certificate, terms, udp }),
         other => Err(session.unexpected(&other)),
     }
 }
@@ -328,9 +328,9 @@ fn introduce(
     role: Role,
     task: Task,
 ) -> Result<Introduced, TransferError> {
-    let (sends, ours_has_past) = match &role {
-        Role::Send(_) => (true, false),
-        Role::Receive(to) => (false, to.has_past()),
+    let (sends, our_terms) = match &role {
+        Role::Send(_) => (true, Terms::default()),
+        Role::Receive(to) => (false, to.terms()),
     };
     let ours = join::hello().limits;
     let mut options = order.options;
@@ -345,7 +345,7 @@ fn introduce(
     };
     let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
         let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
-        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, offer: ours_has_past, port })
+        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: our_terms, port })
     };
     // Most hosts allow what this one does.
     let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
@@ -362,7 +362,7 @@ fn introduce(
         Some(door) if probably.as_ref() == Some(&connect) => (door, knocked),
         _ => (ready(session, line)?, None),
     };
-    let Door { port, token, certificate, offer, udp } = door;
+    let Door { port, token, certificate, terms, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Guard::Client(secure::client(*blake3::hash(&certificate).as_bytes())?),
@@ -377,7 +377,7 @@ fn introduce(
     to.set_port(udp);
     let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
     let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, sobas::call(&token, to)));
-    let met = Met { role, options, offer, streams, aside };
+    let met = Met { role, options, terms, streams, aside };
     Ok(Introduced { met, transport, rtt_s })
 }
 

@@ -11,7 +11,7 @@ use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::left::Leftovers;
 use crate::losses::{self, Losses};
-use crate::proto::{Message, Options, Summary};
+use crate::proto::{Message, Options, Summary, Terms};
 use crate::receive::{Destination, Receiver};
 use crate::secure::{self, Stream};
 use crate::send::Sender;
@@ -34,8 +34,8 @@ pub(crate) enum Role {
 pub(crate) struct Met {
     pub(crate) role: Role,
     pub(crate) options: Options,
-    /// Files are offered before they are sent: the receiver has some of them.
-    pub(crate) offer: bool,
+    /// What the receiver asks for.
+    pub(crate) terms: Terms,
     pub(crate) streams: Vec<Stream>,
     pub(crate) aside: Option<Aside>,
 }
@@ -66,7 +66,7 @@ pub(crate) fn run(
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
-    let Met { role, options, offer, mut streams, aside } = met;
+    let Met { role, options, terms, mut streams, aside } = met;
     let stall = Duration::from_nanos(options.stall_ns);
     let sends = matches!(role, Role::Send(_));
     sobas::start(session, aside, &mut streams, sends, &counters)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(
             let sockets = secure::sockets(&streams)?;
             let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
             let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
-            let sender = Sender::start(session.clone(), options, places, streams, offer, counters)?;
+            let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
             session.listen(input, sender.clone())?;
             session.watch(stall, &mut || {
                 let infos = infos();

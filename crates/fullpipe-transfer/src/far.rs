@@ -13,7 +13,7 @@ use crate::end::{self, Met, Outcome, Role};
 use crate::error::{TransferError, system};
 use crate::join;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Message, Options, Setup, Task};
+use crate::proto::{self, Connect, Message, Options, Setup, Task, Terms};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, Aside, Udp};
@@ -169,15 +169,15 @@ fn prepare(
     let Door { listener, guard, token, udp } = door;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
-    let (sends, offer) = match &role {
-        Role::Send(_) => (true, connect.offer),
-        Role::Receive(to) => (false, to.has_past()),
+    let (sends, terms) = match &role {
+        Role::Send(_) => (true, connect.terms),
+        Role::Receive(to) => (false, to.terms()),
     };
     for stream in streams.iter().filter(|_| sends) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
     let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Met { role, offer, options: setup.options, streams, aside }))
+    Ok(Some(Met { role, terms, options: setup.options, streams, aside }))
 }
 
 /// Answers one that has come to look, until it goes.
@@ -262,8 +262,11 @@ impl Door {
             Some(_) => sobas::listen(&token, address, options.ports),
             None => (None, 0),
         };
-        let offer = matches!(role, Role::Receive(to) if to.has_past());
-        session.send(&Message::Ready { port: address.port(), token, certificate, offer, udp: udp_port })?;
+        let terms = match role {
+            Role::Send(_) => Terms::default(),
+            Role::Receive(to) => to.terms(),
+        };
+        session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
         Ok(Door { listener, guard, token, udp })
     }
 }

@@ -11,16 +11,19 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{Digest, Key};
 use crate::item::{Extent, Meta, Name};
-use crate::proto::DIGEST;
 
-/// First bytes of the file, the format's version included. Behind them stands who holds it, and
-/// since which start of the machine.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-03";
+/// First bytes of the file, the format's version included. Behind them stands the key of the digests, who holds it,
+/// and since which start of the machine.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-04";
+/// Where the holder stands.
+const HOLDER: u64 = (MAGIC.len() + Key::LEN) as u64;
+
 /// Bytes of a boot's name (`random(4)`, boot_id).
 const BOOT: usize = 36;
 /// Bytes before the first record.
-const HEAD: u64 = (MAGIC.len() + 8 + BOOT) as u64;
+const HEAD: u64 = HOLDER + 8 + BOOT as u64;
 /// Longest record.
 const LONGEST: usize = 1 << 16;
 
@@ -33,8 +36,8 @@ pub enum Record {
         file: u64,
         /// Which bytes.
         extent: Extent,
-        /// BLAKE3 of them; none for a hole.
-        digest: Option<[u8; DIGEST]>,
+        /// Of them; none for a hole.
+        digest: Option<Digest>,
     },
     /// A file has taken its name.
     Done {
@@ -57,12 +60,14 @@ pub enum Record {
     Crashed,
 }
 
-/// A block of a partial file, and BLAKE3 of it; none for a hole.
-pub type Block = (Extent, Option<[u8; DIGEST]>);
+/// A block of a partial file, and its digest; none for a hole.
+pub type Block = (Extent, Option<Digest>);
 
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
+    /// What digests are made with.
+    pub key: Key,
     /// Files under their names, by [`crate::item::FileItem::key`].
     pub done: std::collections::HashSet<u64>,
     /// Blocks of partial files, by [`crate::item::FileItem::key`].
@@ -183,13 +188,14 @@ impl Journal {
         if good == 0 {
             file.set_len(0)?;
             file.write_all_at(MAGIC, 0)?;
+            file.write_all_at(&Key::random().0, MAGIC.len() as u64)?;
             good = HEAD;
         }
-        let at = MAGIC.len() as u64;
+        file.read_exact_at(&mut past.key.0, MAGIC.len() as u64)?;
         let (mut before, now) = ([0; BOOT], boot());
-        past.rebooted = file.read_exact_at(&mut before, at + 8).is_ok() && before != now;
-        file.write_all_at(&process.to_le_bytes(), at)?;
-        file.write_all_at(&now, at + 8)?;
+        past.rebooted = file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now;
+        file.write_all_at(&process.to_le_bytes(), HOLDER)?;
+        file.write_all_at(&now, HOLDER + 8)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
         Ok((Journal { file, buffer: Vec::new(), useful: !past.is_empty() }, past))
@@ -213,7 +219,7 @@ impl Journal {
     /// The process that holds a journal, as far as it can be read.
     pub fn holder(file: &File) -> Option<u64> {
         let mut process = [0; 8];
-        file.read_exact_at(&mut process, MAGIC.len() as u64).ok()?;
+        file.read_exact_at(&mut process, HOLDER).ok()?;
         Some(u64::from_le_bytes(process))
     }
 
@@ -249,9 +255,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::digest;
 
     fn block(file: u64, offset: u64) -> Record {
-        Record::Block { file, extent: Extent { offset, len: 10 }, digest: Some([offset as u8; DIGEST]) }
+        Record::Block { file, extent: Extent { offset, len: 10 }, digest: Some([offset as u8; digest::LEN]) }
     }
 
     fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
@@ -290,10 +297,19 @@ mod tests {
     }
 
     #[test]
+    fn the_key_stays_as_long_as_the_journal_does() {
+        let (file, _) = written(&[block(1, 0)]);
+        let key = reopen(&file).1.key;
+        assert_eq!(reopen(&file).1.key, key);
+        file.as_file().set_len(HEAD - 1).unwrap();
+        assert_ne!(reopen(&file).1.key, key, "of another");
+    }
+
+    #[test]
     fn another_start_of_the_machine_is_seen_once() {
         let (file, _) = written(&[Record::Done { file: 2 }]);
         let other = [b'x'; BOOT];
-        file.as_file().write_all_at(&other, MAGIC.len() as u64 + 8).unwrap();
+        file.as_file().write_all_at(&other, HOLDER + 8).unwrap();
         let (mut journal, past) = reopen(&file);
         assert!(past.rebooted && past.done.contains(&2));
         journal.add(&Record::Crashed).unwrap();
@@ -327,7 +343,7 @@ mod tests {
             std::fs::write(file.path(), &bytes).unwrap();
             let (_, past) = reopen(&file);
             for (extent, digest) in past.blocks.values().flatten() {
-                prop_assert_eq!(*digest, Some([extent.offset as u8; DIGEST]));
+                prop_assert_eq!(*digest, Some([extent.offset as u8; digest::LEN]));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Files from one host to another.
 //!
 //! The sender walks its sources ([`walk`]), cuts large files into blocks and gathers small ones into packs
-//! ([`plan`]), and n streams carry what is next ([`send`]). The receiver checks each by its hash, writes it
+//! ([`plan`]), and n streams carry what is next ([`send`]). The receiver checks each by its digest ([`digest`]), writes it
 //! beside its final name, and gives a file its name when it is whole ([`receive`]); what it has finished is
 //! in a journal ([`journal`]), so that the same command goes on where it was. One more connection carries
 //! the two ends' words ([`proto`], [`session`]).
@@ -9,6 +9,7 @@
 mod ahead;
 pub mod client;
 pub mod counters;
+pub mod digest;
 pub mod direct;
 pub mod end;
 mod error;

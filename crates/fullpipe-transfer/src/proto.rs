@@ -9,6 +9,7 @@ use std::io::{self, Read, Write};
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
+use crate::digest::{self, Digest, Key};
 use crate::item::{Extent, FileItem, Meta, Name};
 use crate::left::Leftovers;
 use crate::losses::Losses;
@@ -18,13 +19,11 @@ use crate::walk::Sight;
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
 pub const PACK_FILES: usize = 4096;
-/// Bytes of a digest (BLAKE3).
-pub const DIGEST: usize = 32;
 
 /// One message on the control connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -60,9 +59,8 @@ pub enum Message {
         token: [u8; 32],
         /// Certificate of the streams (DER), if they are encrypted.
         certificate: Vec<u8>,
-        /// Where the far end receives: an earlier attempt has left something, so that files must be offered
-        /// before they are sent.
-        offer: bool,
+        /// Where the far end receives.
+        terms: Terms,
         /// UDP port for probes, 0 if there is none.
         udp: u16,
     },
@@ -298,11 +296,20 @@ pub struct Connect {
     pub transport: Transport,
     /// Round-trip time as the client saw it, nanoseconds.
     pub rtt_ns: u64,
-    /// Where the client receives: files must be offered before they are sent.
-    pub offer: bool,
+    /// Where the client receives.
+    pub terms: Terms,
     /// The port that the client would like the streams to go to, so that it need not wait to be told; zero
     /// for any.
     pub port: u16,
+}
+
+/// What a receiving end asks of the sending one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Terms {
+    /// An earlier attempt has left something: files must be offered before they are sent.
+    pub offer: bool,
+    /// Of the digests.
+    pub key: Key,
 }
 
 /// What of an offered file is to be sent.
@@ -365,13 +372,13 @@ impl Chunk {
 pub struct Trailer {
     /// If not, the data is filling, and the sender says elsewhere what was wrong.
     pub good: bool,
-    /// BLAKE3 of the data.
-    pub digest: [u8; DIGEST],
+    /// Of the data.
+    pub digest: Digest,
 }
 
 impl Trailer {
     /// Bytes of a trailer.
-    pub const LEN: usize = DIGEST + 1;
+    pub const LEN: usize = digest::LEN + 1;
 
     /// Packed.
     pub fn pack(&self) -> [u8; Trailer::LEN] {
@@ -464,7 +471,7 @@ mod tests {
         let chunk = Chunk::Block { id: 7, file: item("a/b"), extent: Extent { offset: 0, len: 5 }, hole: false };
         let bytes = pack(&chunk).unwrap();
         assert_eq!(receive::<Chunk>(&mut bytes.as_slice()).unwrap(), chunk);
-        let trailer = Trailer { good: true, digest: [9; DIGEST] };
+        let trailer = Trailer { good: true, digest: [9; digest::LEN] };
         assert_eq!(Trailer::unpack(&trailer.pack()), Some(trailer));
     }
 

@@ -21,6 +21,7 @@ use fullpipe_net::sample::End;
 use nix::fcntl::Flock;
 
 use crate::counters::Counters;
+use crate::digest::Key;
 use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, local, why};
 use crate::files::{self, Root};
@@ -54,6 +55,7 @@ pub struct Receiver {
     journal: Mutex<Journal>,
     journal_name: PathBuf,
     past: Mutex<Past>,
+    key: Key,
     /// Blocks of earlier attempts that are what they were, by [`FileItem::key`].
     kept: Mutex<HashMap<u64, u64>>,
     large: Mutex<HashMap<u64, Slot>>,
@@ -119,6 +121,7 @@ impl Receiver {
             process: to.process,
             journal: Mutex::new(to.journal),
             journal_name: to.journal_name,
+            key: to.past.key,
             past: Mutex::new(to.past),
             kept: Mutex::default(),
             large: Mutex::default(),

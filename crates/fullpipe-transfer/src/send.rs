@@ -12,6 +12,7 @@ use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
 
 use crate::counters::Counters;
+use crate::digest::Key;
 use crate::direct;
 use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, why};
@@ -19,7 +20,7 @@ use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
 use crate::left::{Left, Leftovers};
 use crate::plan::{self, Plan};
-use crate::proto::{self, Chunk, Message, Options, Summary, Want};
+use crate::proto::{self, Chunk, Message, Options, Summary, Terms, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
@@ -92,6 +93,7 @@ pub struct Sender {
     session: Arc<Session>,
     options: Options,
     offer: bool,
+    key: Key,
     /// Bytes of a block.
     block: usize,
     state: Mutex<State>,
@@ -113,7 +115,7 @@ impl Sender {
         options: Options,
         places: Vec<Place>,
         streams: Vec<Stream>,
-        offer: bool,
+        terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
         let n = streams.len();
@@ -136,7 +138,8 @@ impl Sender {
             told: Mutex::default(),
             session: session.clone(),
             options,
-            offer: offer || options.update,
+            offer: terms.offer || options.update,
+            key: terms.key,
             block: block as usize,
             state: Mutex::new(state),
             changed: Condvar::new(),

@@ -13,7 +13,7 @@ use crate::error::{TransferError, local};
 use crate::files::{self, Root};
 use crate::item::scratch;
 use crate::journal::{Journal, Past};
-use crate::proto::Target;
+use crate::proto::{Target, Terms};
 
 /// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind but a
 /// folder that had to be made.
@@ -134,9 +134,10 @@ impl Destination {
         }
     }
 
-    /// Whether an earlier attempt has left something.
-    pub fn has_past(&self) -> bool {
-        self.0.as_ref().is_some_and(|parts| !parts.past.is_empty())
+    /// What the sender is asked for.
+    pub fn terms(&self) -> Terms {
+        let terms = |parts: &Parts| Terms { offer: !parts.past.is_empty(), key: parts.past.key };
+        self.0.as_ref().map(terms).unwrap_or_default()
     }
 }
 

@@ -13,6 +13,7 @@ use nix::fcntl::FallocateFlags;
 use super::small::create;
 use super::{MOST_LARGE, Receiver};
 use crate::counters::timed;
+use crate::digest::Digest;
 use crate::direct;
 use crate::error::{TransferError, local};
 use crate::files;
@@ -133,7 +134,7 @@ impl Receiver {
         id: u64,
         slot: Slot,
         extent: Extent,
-        digest: Option<[u8; 32]>,
+        digest: Option<Digest>,
     ) -> Result<(), TransferError> {
         let Some(large) = slot else { return Ok(()) };
         let record = Record::Block { file: large.key, extent, digest };

@@ -79,7 +79,7 @@ impl Receiver {
                 continue;
             }
             if let Some(digest) = digest {
-                let mut hasher = blake3::Hasher::new();
+                let mut hasher = self.key.hasher();
                 let (mut at, mut rest) = (extent.offset, extent.len);
                 while rest > 0 {
                     let piece = &mut buffer[..PIECE.min(rest as usize)];
@@ -91,7 +91,7 @@ impl Receiver {
                     rest -= piece.len() as u64;
                 }
                 self.session.moved(extent.len);
-                if rest > 0 || hasher.finalize() != blake3::Hash::from_bytes(digest) {
+                if rest > 0 || hasher.finish() != digest {
                     continue;
                 }
             }

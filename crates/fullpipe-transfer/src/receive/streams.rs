@@ -9,6 +9,7 @@ use super::large::{Large, Slot};
 use super::small::Folder;
 use super::{PIECE, Receiver};
 use crate::counters::timed;
+use crate::digest::Digest;
 use crate::direct::{self, Aligned};
 use crate::end::SMALL;
 use crate::error::{TransferError, system};
@@ -23,7 +24,7 @@ pub(super) struct Filled {
     pub(super) large: Arc<Large>,
     pub(super) extent: Extent,
     pub(super) data: Aligned,
-    pub(super) digest: [u8; 32],
+    pub(super) digest: Digest,
 }
 
 impl Receiver {
@@ -108,7 +109,7 @@ impl Receiver {
                     pack.resize(len as usize, 0);
                     timed(&self.counters.net_ns, || stream.read_exact(&mut pack)).map_err(lost)?;
                     let trailer = self.trailer(&mut stream)?;
-                    let digest = timed(&self.counters.hash_ns, || blake3::hash(&pack));
+                    let digest = timed(&self.counters.hash_ns, || self.key.digest(&pack));
                     self.verify(trailer, digest, "a pack of files")?;
                     self.session.moved(len);
                     self.counters.come_bytes.fetch_add(len, Ordering::Relaxed);
@@ -156,12 +157,8 @@ impl Receiver {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    pub(super) fn verify(&self, trailer: Trailer, digest: blake3::Hash, what: &str) -> Result<(), TransferError> {
-        if trailer.good && digest != blake3::Hash::from_bytes(trailer.digest) {
-            Err(self.damaged(what))
-        } else {
-            Ok(())
-        }
+    pub(super) fn verify(&self, trailer: Trailer, digest: Digest, what: &str) -> Result<(), TransferError> {
+        if trailer.good && digest != trailer.digest { Err(self.damaged(what)) } else { Ok(()) }
     }
 
     /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
@@ -173,7 +170,7 @@ impl Receiver {
         extent: Extent,
         mut data: Aligned,
     ) -> Result<Option<Filled>, TransferError> {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = self.key.hasher();
         for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
             self.receive(stream, piece)?;
             timed(&self.counters.hash_ns, || hasher.update(piece));
@@ -183,15 +180,15 @@ impl Receiver {
         if !trailer.good {
             return Ok(None);
         }
-        let digest = hasher.finalize();
-        if digest != blake3::Hash::from_bytes(trailer.digest) {
+        let digest = hasher.finish();
+        if digest != trailer.digest {
             lock(&large.state).damaged = true;
             self.close(id, &large)?;
             return Ok(None);
         }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        Ok(Some(Filled { id, large, extent, data, digest: *digest.as_bytes() }))
+        Ok(Some(Filled { id, large, extent, data, digest }))
     }
 
     pub(super) fn block(
@@ -202,7 +199,7 @@ impl Receiver {
         slot: Slot,
         extent: Extent,
     ) -> Result<(), TransferError> {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = self.key.hasher();
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
@@ -217,12 +214,12 @@ impl Receiver {
         }
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
-        let digest = hasher.finalize();
+        let digest = hasher.finish();
         if !trailer.good {
             // The sender gives the reason with its last word on the file.
             return Ok(());
         }
-        if digest != blake3::Hash::from_bytes(trailer.digest) {
+        if digest != trailer.digest {
             let Some(large) = slot else { return Ok(()) };
             lock(&large.state).damaged = true;
             return self.close(id, &large);
@@ -232,6 +229,6 @@ impl Receiver {
         if let (Some(large), Some(e)) = (&slot, failed) {
             return self.give_up(id, large, &e);
         }
-        self.covered(id, slot, extent, Some(*digest.as_bytes()))
+        self.covered(id, slot, extent, Some(digest))
     }
 }

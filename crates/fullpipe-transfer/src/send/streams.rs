@@ -100,7 +100,7 @@ impl Sender {
         if let Err(e) = &read {
             lock(&source.bad).get_or_insert(why(e));
         }
-        let digest = timed(&self.counters.hash_ns, || *blake3::hash(data.first(len)).as_bytes());
+        let digest = timed(&self.counters.hash_ns, || self.key.digest(data.first(len)));
         Ready::Block { source, extent, data, trailer: Trailer { good: read.is_ok(), digest } }
     }
 
@@ -182,7 +182,7 @@ impl Sender {
         if !hole {
             let open = lock(&source.open).clone();
             let file = open.as_ref().map(|open| &open.file);
-            let mut hasher = blake3::Hasher::new();
+            let mut hasher = self.key.hasher();
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
@@ -219,7 +219,7 @@ impl Sender {
                 at += piece.len() as u64;
                 rest -= piece.len() as u64;
             }
-            self.write(stream, &Trailer { good, digest: *hasher.finalize().as_bytes() }.pack())?;
+            self.write(stream, &Trailer { good, digest: hasher.finish() }.pack())?;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         }
         self.dealt_with(source, extent)
@@ -276,7 +276,7 @@ impl Sender {
                 }
             }
         });
-        let digest = timed(&self.counters.hash_ns, || *blake3::hash(&buffer.1).as_bytes());
+        let digest = timed(&self.counters.hash_ns, || self.key.digest(&buffer.1));
         self.header(stream, &Chunk::Pack(items))?;
         for piece in buffer.1.chunks(PIECE) {
             self.write(stream, piece)?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::digest::Key;
 use fullpipe_transfer::item::{Meta, Name};
 use fullpipe_transfer::proto::{
     self, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target,
@@ -57,7 +58,7 @@ fn message(rng: &mut StdRng) -> Message {
         2 => Message::Connect(Box::new(Connect {
             transport,
             rtt_ns: rng.random(),
-            offer: rng.random(),
+            terms: proto::Terms { offer: rng.random(), key: Key::default() },
             port: rng.random(),
         })),
         3 => Message::Offer(vec![]),

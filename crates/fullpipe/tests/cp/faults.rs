@@ -162,7 +162,7 @@ fn a_tree_goes_on_too() {
     for i in 0..300 {
         write(tree.join(format!("{}/{i}", i % 10)), bytes(5_000, i as u64));
     }
-    for i in 0..8 {
+    for i in 0..16 {
         write(tree.join(format!("large/{i}")), bytes(5 * MIB, i as u64));
     }
     fs::create_dir(host.file("to")).unwrap();
@@ -171,15 +171,15 @@ fn a_tree_goes_on_too() {
         cp.words(how).arg("--json").arg("-r").arg(&tree).arg(host.far("to"));
         cp
     };
-    for _ in 0..3 {
+    // The small files take about 7,000 bytes of the journal, in steps; all 11,000.
+    for much in [3000, 6000, 9000] {
         let running = again(SLOW).start();
-        let before = journalled(&host.file("to"));
-        until("blocks in the journal", || journalled(&host.file("to")) > before + 2500);
+        until("blocks in the journal", || journalled(&host.file("to")) > much);
         running.kill();
     }
     let done = again("").ok();
-    assert!(done.number("skipped") > 0 && done.number("bytes") < 35 * MIB as u64, "{}", done.out);
-    assert_eq!(done.number("files"), 308);
+    assert!(done.number("skipped") > 0 && done.number("bytes") < 60 * MIB as u64, "{}", done.out);
+    assert_eq!(done.number("files"), 316);
     same(&tree, &host.file("to/tree"));
     assert!(leftovers(&host.file("to")).is_empty());
 }
