@@ -199,11 +199,12 @@ impl Args {
         let usual =
             || if has("cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned();
         let mut transport = if rtt_s < LOCAL_S {
-            why.push(format!("at {:.3} ms no window is the limit, processors are: four streams", rtt_s * 1e3));
+            let streams = busy();
+            why.push(format!("at {:.3} ms no window is the limit, processors are: {streams} streams", rtt_s * 1e3));
             if !has("cubic") {
                 why.push("the sender's kernel does not allow this user cubic".into());
             }
-            Transport { cc: usual(), streams: 4, buffer: Buffer::Auto, pacing: None }
+            Transport { cc: usual(), streams, buffer: Buffer::Auto, pacing: None }
         } else {
             let (selection, rough) = self.rank(between)?;
             why.extend(rough);
@@ -265,6 +266,13 @@ impl Args {
         transport.validate()?;
         Ok(Chosen { transport, expected_bps, why })
     }
+}
+
+/// Streams where processors are the limit: one for each of them, for they all write to one file, which its file system
+/// lets in one at a time; more than four gain nothing.
+fn busy() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    processors.clamp(2, 4) as u16
 }
 
 fn bytes(buffer: Buffer) -> u64 {
