@@ -310,7 +310,7 @@ struct Door {
     port: u16,
     token: [u8; 32],
     certificate: Vec<u8>,
-    terms: Terms,
+    terms: Option<Terms>,
     udp: u16,
 }
 
@@ -329,7 +329,7 @@ fn introduce(
     task: Task,
 ) -> Result<Introduced, TransferError> {
     let (sends, our_terms) = match &role {
-        Role::Send(_) => (true, Terms::default()),
+        Role::Send(_) => (true, None),
         Role::Receive(to) => (false, to.terms()),
     };
     let ours = join::hello().limits;

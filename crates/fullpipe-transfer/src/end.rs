@@ -35,7 +35,7 @@ pub(crate) struct Met {
     pub(crate) role: Role,
     pub(crate) options: Options,
     /// What the receiver asks for.
-    pub(crate) terms: Terms,
+    pub(crate) terms: Option<Terms>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) aside: Option<Aside>,
 }
@@ -66,12 +66,25 @@ pub(crate) fn run(
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
+    // Where it ends before the session watches over it, the other is told here.
+    move_all(session, input, met, counters, tick).inspect_err(|error| session.tell(error))
+}
+
+fn move_all(
+    session: &Arc<Session>,
+    input: Box<dyn Read + Send>,
+    met: Met,
+    counters: Arc<Counters>,
+    tick: &mut dyn FnMut(),
+) -> Result<Outcome, TransferError> {
     let Met { role, options, terms, mut streams, aside } = met;
     let stall = Duration::from_nanos(options.stall_ns);
     let sends = matches!(role, Role::Send(_));
     sobas::start(session, aside, &mut streams, sends, &counters)?;
     let ((summary, left), (trace, told), losses) = match role {
         Role::Send(places) => {
+            let no_terms = || "it does not say how it receives".to_owned();
+            let terms = terms.ok_or_else(|| TransferError::Stranger { peer: session.peer.clone(), why: no_terms() })?;
             let sockets = secure::sockets(&streams)?;
             let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
             let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());

@@ -13,7 +13,7 @@ use crate::end::{self, Met, Outcome, Role};
 use crate::error::{TransferError, system};
 use crate::join;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Message, Options, Setup, Task, Terms};
+use crate::proto::{self, Connect, Message, Options, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, Aside, Udp};
@@ -263,7 +263,7 @@ impl Door {
             None => (None, 0),
         };
         let terms = match role {
-            Role::Send(_) => Terms::default(),
+            Role::Send(_) => None,
             Role::Receive(to) => to.terms(),
         };
         session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;

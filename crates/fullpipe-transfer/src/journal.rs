@@ -66,8 +66,6 @@ pub type Block = (Extent, Option<Digest>);
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
-    /// What digests are made with.
-    pub key: Key,
     /// Files under their names, by [`crate::item::FileItem::key`].
     pub done: std::collections::HashSet<u64>,
     /// Blocks of partial files, by [`crate::item::FileItem::key`].
@@ -170,6 +168,7 @@ pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<
 /// The journal of a transfer that runs.
 pub struct Journal {
     file: File,
+    key: Key,
     buffer: Vec<u8>,
     /// Something was finished.
     useful: bool,
@@ -187,18 +186,17 @@ impl Journal {
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
         if good == 0 {
             file.set_len(0)?;
-            file.write_all_at(MAGIC, 0)?;
-            file.write_all_at(&Key::random().0, MAGIC.len() as u64)?;
+            file.write_all_at(&[&MAGIC[..], &Key::random().0].concat(), 0)?;
             good = HEAD;
         }
-        file.read_exact_at(&mut past.key.0, MAGIC.len() as u64)?;
+        let mut key = [0; Key::LEN];
+        file.read_exact_at(&mut key, MAGIC.len() as u64)?;
         let (mut before, now) = ([0; BOOT], boot());
         past.rebooted = file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now;
-        file.write_all_at(&process.to_le_bytes(), HOLDER)?;
-        file.write_all_at(&now, HOLDER + 8)?;
+        file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
-        Ok((Journal { file, buffer: Vec::new(), useful: !past.is_empty() }, past))
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful: !past.is_empty() }, past))
     }
 
     /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
@@ -214,6 +212,11 @@ impl Journal {
         } else {
             Ok(())
         }
+    }
+
+    /// What the digests in it are made with.
+    pub fn key(&self) -> Key {
+        self.key
     }
 
     /// The process that holds a journal, as far as it can be read.
@@ -299,10 +302,10 @@ mod tests {
     #[test]
     fn the_key_stays_as_long_as_the_journal_does() {
         let (file, _) = written(&[block(1, 0)]);
-        let key = reopen(&file).1.key;
-        assert_eq!(reopen(&file).1.key, key);
+        let key = reopen(&file).0.key();
+        assert_eq!(reopen(&file).0.key(), key);
         file.as_file().set_len(HEAD - 1).unwrap();
-        assert_ne!(reopen(&file).1.key, key, "of another");
+        assert_ne!(reopen(&file).0.key(), key, "of another");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Files from one host to another.
 //!
 //! The sender walks its sources ([`walk`]), cuts large files into blocks and gathers small ones into packs
-//! ([`plan`]), and n streams carry what is next ([`send`]). The receiver checks each by its digest ([`digest`]), writes it
-//! beside its final name, and gives a file its name when it is whole ([`receive`]); what it has finished is
+//! ([`plan`]), and n streams carry what is next ([`send`]). The receiver checks each by its digest ([`digest`]), writes
+//! it beside its final name, and gives a file its name when it is whole ([`receive`]); what it has finished is
 //! in a journal ([`journal`]), so that the same command goes on where it was. One more connection carries
 //! the two ends' words ([`proto`], [`session`]).
 

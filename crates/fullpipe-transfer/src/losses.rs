@@ -125,8 +125,10 @@ impl Watch {
         for info in infos.iter().flatten() {
             let get = |name| info.get(name).unwrap_or(0);
             sent.segments += get("data_segs_out");
-            sent.again += get("total_retrans");
-            sent.needless += get("dsack_dups");
+            let again = get("total_retrans");
+            sent.again += again;
+            // A network that duplicates makes more.
+            sent.needless += get("dsack_dups").min(again);
             sent.bytes += get("bytes_acked");
             sent.window_ns += 1000 * (get("rwnd_limited") + get("sndbuf_limited"));
             if get("notsent_bytes") > 0 {

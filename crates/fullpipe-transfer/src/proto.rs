@@ -59,8 +59,8 @@ pub enum Message {
         token: [u8; 32],
         /// Certificate of the streams (DER), if they are encrypted.
         certificate: Vec<u8>,
-        /// Where the far end receives.
-        terms: Terms,
+        /// If the far end receives.
+        terms: Option<Terms>,
         /// UDP port for probes, 0 if there is none.
         udp: u16,
     },
@@ -296,15 +296,15 @@ pub struct Connect {
     pub transport: Transport,
     /// Round-trip time as the client saw it, nanoseconds.
     pub rtt_ns: u64,
-    /// Where the client receives.
-    pub terms: Terms,
+    /// If the client receives.
+    pub terms: Option<Terms>,
     /// The port that the client would like the streams to go to, so that it need not wait to be told; zero
     /// for any.
     pub port: u16,
 }
 
 /// What a receiving end asks of the sending one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
     /// An earlier attempt has left something: files must be offered before they are sent.
     pub offer: bool,
@@ -367,34 +367,25 @@ impl Chunk {
     }
 }
 
-/// What closes a chunk's data: whether the sender could read it all, and its digest.
+/// What closes a chunk's data: its digest; none where the sender could not read it all. Then the data is filling, and
+/// it says elsewhere what was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trailer {
-    /// If not, the data is filling, and the sender says elsewhere what was wrong.
-    pub good: bool,
-    /// Of the data.
-    pub digest: Digest,
-}
+pub struct Trailer(pub Option<Digest>);
 
 impl Trailer {
     /// Bytes of a trailer.
-    pub const LEN: usize = digest::LEN + 1;
+    pub const LEN: usize = digest::LEN;
+    /// What no data has: damage to a digest does not make it this.
+    const NONE: Digest = [0; Trailer::LEN];
 
     /// Packed.
     pub fn pack(&self) -> [u8; Trailer::LEN] {
-        let mut bytes = [0; Trailer::LEN];
-        bytes[0] = u8::from(self.good);
-        bytes[1..].copy_from_slice(&self.digest);
-        bytes
+        self.0.unwrap_or(Trailer::NONE)
     }
 
-    /// Unpacked; none if it is damaged.
-    pub fn unpack(bytes: &[u8; Trailer::LEN]) -> Option<Trailer> {
-        let (good, digest) = bytes.split_first()?;
-        if *good > 1 {
-            return None;
-        }
-        Some(Trailer { good: *good == 1, digest: digest.try_into().ok()? })
+    /// Unpacked.
+    pub fn unpack(bytes: [u8; Trailer::LEN]) -> Trailer {
+        Trailer((bytes != Trailer::NONE).then_some(bytes))
     }
 }
 
@@ -471,8 +462,9 @@ mod tests {
         let chunk = Chunk::Block { id: 7, file: item("a/b"), extent: Extent { offset: 0, len: 5 }, hole: false };
         let bytes = pack(&chunk).unwrap();
         assert_eq!(receive::<Chunk>(&mut bytes.as_slice()).unwrap(), chunk);
-        let trailer = Trailer { good: true, digest: [9; digest::LEN] };
-        assert_eq!(Trailer::unpack(&trailer.pack()), Some(trailer));
+        for trailer in [Trailer(Some([9; digest::LEN])), Trailer(None)] {
+            assert_eq!(Trailer::unpack(trailer.pack()), trailer);
+        }
     }
 
     #[test]

@@ -173,21 +173,31 @@ impl Session {
             if !matches!(*state, State::Running) {
                 return;
             }
-            // Whoever told us knows already.
-            let told = matches!(error, TransferError::Remote { .. } | TransferError::Refused { .. });
-            if !told {
-                let again = error.again();
-                // Where the connection is what broke, nobody hears it.
-                if let Ok(mut out) = self.out.try_lock() {
-                    let class = error.class() as u8;
-                    let _ = proto::send(&mut **out, &Message::Failed { why: error.to_string(), again, class });
-                }
-            }
+            self.say(&error);
             *state = State::Failed(Some(error));
             self.over.store(true, Ordering::SeqCst);
         }
         self.changed.notify_all();
         self.cut();
+    }
+
+    /// Tells the other end why this one gives up, unless the transfer has ended before.
+    pub(crate) fn tell(&self, error: &TransferError) {
+        if matches!(*lock(&self.state), State::Running) {
+            self.say(error);
+        }
+    }
+
+    fn say(&self, error: &TransferError) {
+        // Whoever told us knows already.
+        if matches!(error, TransferError::Remote { .. } | TransferError::Refused { .. }) {
+            return;
+        }
+        // Where the connection is what broke, nobody hears it.
+        if let Ok(mut out) = self.out.try_lock() {
+            let (why, again, class) = (error.to_string(), error.again(), error.class() as u8);
+            let _ = proto::send(&mut **out, &Message::Failed { why, again, class });
+        }
     }
 
     /// Ends it well.

@@ -135,9 +135,8 @@ impl Destination {
     }
 
     /// What the sender is asked for.
-    pub fn terms(&self) -> Terms {
-        let terms = |parts: &Parts| Terms { offer: !parts.past.is_empty(), key: parts.past.key };
-        self.0.as_ref().map(terms).unwrap_or_default()
+    pub fn terms(&self) -> Option<Terms> {
+        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key() })
     }
 }
 

@@ -79,19 +79,19 @@ impl Receiver {
                 continue;
             }
             if let Some(digest) = digest {
-                let mut hasher = self.key.hasher();
+                let mut mac = self.key.mac();
                 let (mut at, mut rest) = (extent.offset, extent.len);
                 while rest > 0 {
                     let piece = &mut buffer[..PIECE.min(rest as usize)];
                     if file.read_exact_at(piece, at).is_err() {
                         break;
                     }
-                    hasher.update(piece);
+                    mac.update(piece);
                     at += piece.len() as u64;
                     rest -= piece.len() as u64;
                 }
                 self.session.moved(extent.len);
-                if rest > 0 || hasher.finish() != digest {
+                if rest > 0 || mac.finish() != digest {
                     continue;
                 }
             }

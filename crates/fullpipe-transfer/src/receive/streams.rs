@@ -110,7 +110,10 @@ impl Receiver {
                     timed(&self.counters.net_ns, || stream.read_exact(&mut pack)).map_err(lost)?;
                     let trailer = self.trailer(&mut stream)?;
                     let digest = timed(&self.counters.hash_ns, || self.key.digest(&pack));
-                    self.verify(trailer, digest, "a pack of files")?;
+                    // What cannot be read is in no pack.
+                    if trailer != Trailer(Some(digest)) {
+                        return Err(self.damaged("a pack of files"));
+                    }
                     self.session.moved(len);
                     self.counters.come_bytes.fetch_add(len, Ordering::Relaxed);
                     let mut rest = pack.as_slice();
@@ -133,7 +136,7 @@ impl Receiver {
         let mut bytes = [0; Trailer::LEN];
         timed(&self.counters.net_ns, || stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
-        Trailer::unpack(&bytes).ok_or_else(|| self.damaged("a trailer"))
+        Ok(Trailer::unpack(bytes))
     }
 
     /// All of a piece of a block, counted as it comes: over a slow path it takes long.
@@ -157,10 +160,6 @@ impl Receiver {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    pub(super) fn verify(&self, trailer: Trailer, digest: Digest, what: &str) -> Result<(), TransferError> {
-        if trailer.good && digest != trailer.digest { Err(self.damaged(what)) } else { Ok(()) }
-    }
-
     /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
     pub(super) fn fill(
         &self,
@@ -170,18 +169,16 @@ impl Receiver {
         extent: Extent,
         mut data: Aligned,
     ) -> Result<Option<Filled>, TransferError> {
-        let mut hasher = self.key.hasher();
+        let mut mac = self.key.mac();
         for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
             self.receive(stream, piece)?;
-            timed(&self.counters.hash_ns, || hasher.update(piece));
+            timed(&self.counters.hash_ns, || mac.update(piece));
         }
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
-        if !trailer.good {
-            return Ok(None);
-        }
-        let digest = hasher.finish();
-        if digest != trailer.digest {
+        let Trailer(Some(right)) = trailer else { return Ok(None) };
+        let digest = mac.finish();
+        if digest != right {
             lock(&large.state).damaged = true;
             self.close(id, &large)?;
             return Ok(None);
@@ -199,13 +196,13 @@ impl Receiver {
         slot: Slot,
         extent: Extent,
     ) -> Result<(), TransferError> {
-        let mut hasher = self.key.hasher();
+        let mut mac = self.key.mac();
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
             let piece = &mut buffer[..PIECE.min(rest as usize)];
             self.receive(stream, piece)?;
-            timed(&self.counters.hash_ns, || hasher.update(piece));
+            timed(&self.counters.hash_ns, || mac.update(piece));
             if let (Some(large), None) = (&slot, &failed) {
                 failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
             }
@@ -214,12 +211,10 @@ impl Receiver {
         }
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
-        let digest = hasher.finish();
-        if !trailer.good {
-            // The sender gives the reason with its last word on the file.
-            return Ok(());
-        }
-        if digest != trailer.digest {
+        // The sender gives the reason with its last word on the file.
+        let Trailer(Some(right)) = trailer else { return Ok(()) };
+        let digest = mac.finish();
+        if digest != right {
             let Some(large) = slot else { return Ok(()) };
             lock(&large.state).damaged = true;
             return self.close(id, &large);

@@ -101,7 +101,7 @@ impl Sender {
             lock(&source.bad).get_or_insert(why(e));
         }
         let digest = timed(&self.counters.hash_ns, || self.key.digest(data.first(len)));
-        Ready::Block { source, extent, data, trailer: Trailer { good: read.is_ok(), digest } }
+        Ready::Block { source, extent, data, trailer: Trailer(read.is_ok().then_some(digest)) }
     }
 
     fn feed(
@@ -182,7 +182,7 @@ impl Sender {
         if !hole {
             let open = lock(&source.open).clone();
             let file = open.as_ref().map(|open| &open.file);
-            let mut hasher = self.key.hasher();
+            let mut mac = self.key.mac();
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
@@ -195,7 +195,7 @@ impl Sender {
                     }
                 }
                 if good {
-                    timed(&self.counters.hash_ns, || hasher.update(piece));
+                    timed(&self.counters.hash_ns, || mac.update(piece));
                 }
                 let len = piece.len();
                 let whole = if let Stream::Plain(socket) = &*stream { socket.whole() } else { None };
@@ -219,7 +219,7 @@ impl Sender {
                 at += piece.len() as u64;
                 rest -= piece.len() as u64;
             }
-            self.write(stream, &Trailer { good, digest: hasher.finish() }.pack())?;
+            self.write(stream, &Trailer(good.then(|| mac.finish())).pack())?;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         }
         self.dealt_with(source, extent)
@@ -281,7 +281,7 @@ impl Sender {
         for piece in buffer.1.chunks(PIECE) {
             self.write(stream, piece)?;
         }
-        self.write(stream, &Trailer { good: true, digest }.pack())?;
+        self.write(stream, &Trailer(Some(digest)).pack())?;
         self.counters.wire_bytes.fetch_add(buffer.1.len() as u64, Ordering::Relaxed);
         Ok(())
     }

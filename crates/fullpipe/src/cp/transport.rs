@@ -268,8 +268,8 @@ impl Args {
     }
 }
 
-/// Streams where processors are the limit: one for each of them, for they all write to one file, which its file system
-/// lets in one at a time; more than four gain nothing.
+/// Streams where processors are the limit, as many as this host has, but two at least: they all write to one file, which
+/// its file system lets in one at a time. More than four gain nothing.
 fn busy() -> u16 {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     processors.clamp(2, 4) as u16

@@ -56,6 +56,8 @@ pub struct Host {
     pub interfaces: Vec<Interface>,
     /// Processors that are online.
     pub cpus: usize,
+    /// Whether processors have instructions for AES, and on x86 AVX, which what uses them here wants too.
+    pub aes: Option<bool>,
     /// Frequency governors, and on how many processors each.
     pub governors: BTreeMap<String, usize>,
     /// Whether a process of that name runs.
@@ -129,6 +131,7 @@ impl Host {
             modules: modules(root, &release),
             interfaces: interfaces(root, only),
             cpus: processors(root).len(),
+            aes: aes(root),
             governors: governors(root),
             irqbalance: irqbalance(root),
             backlog_drops: backlog_drops(root),
@@ -348,12 +351,22 @@ fn hypervisor(root: &Path) -> Option<String> {
     if let Some(kind) = says("sys/hypervisor/type") {
         return Some(kind);
     }
-    let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
-    let flags = cpuinfo.lines().find(|line| line.starts_with("flags"))?;
-    flags
-        .split_whitespace()
-        .any(|flag| flag == "hypervisor")
+    abilities(root, "flags")?
+        .contains("hypervisor")
         .then(|| says("sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "of unknown make".into()))
+}
+
+fn aes(root: &Path) -> Option<bool> {
+    let all = |found: BTreeSet<String>, wanted: &[&str]| wanted.iter().all(|ability| found.contains(*ability));
+    let x86 = abilities(root, "flags").map(|found| all(found, &["aes", "avx"]));
+    x86.or_else(|| abilities(root, "Features").map(|found| all(found, &["aes"])))
+}
+
+/// What the first processor can do: `flags` on x86, `Features` on Arm.
+fn abilities(root: &Path, title: &str) -> Option<BTreeSet<String>> {
+    let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
+    let line = cpuinfo.lines().find(|line| line.starts_with(title))?;
+    Some(line.split_whitespace().map(str::to_owned).collect())
 }
 
 fn container(root: &Path) -> Option<String> {

@@ -58,7 +58,7 @@ fn message(rng: &mut StdRng) -> Message {
         2 => Message::Connect(Box::new(Connect {
             transport,
             rtt_ns: rng.random(),
-            terms: proto::Terms { offer: rng.random(), key: Key::default() },
+            terms: rng.random::<bool>().then(|| proto::Terms { offer: rng.random(), key: Key(rng.random()) }),
             port: rng.random(),
         })),
         3 => Message::Offer(vec![]),

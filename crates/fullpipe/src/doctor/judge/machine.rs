@@ -12,7 +12,8 @@ const FILES: u64 = 1024;
 const BACKLOG: i64 = 250_000;
 
 pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
-    let mut findings = vec![governor(host), interrupts(host, by), backlog(host), open_files(host), permission(host)];
+    let mut findings = vec![governor(host), aes(host), interrupts(host, by), backlog(host)];
+    findings.extend([open_files(host), permission(host)]);
     findings.extend(virtual_machine(host));
     findings.extend(container(host));
     findings
@@ -37,6 +38,20 @@ fn governor(host: &Host) -> Finding {
     Finding::costs(SUBJECT, read.join(", "), words)
         .fix(format!("echo performance | tee {FILES}"))
         .keep("/etc/tmpfiles.d/fullpipe.conf", format!("w {FILES} - - - - performance"))
+}
+
+fn aes(host: &Host) -> Finding {
+    const SUBJECT: &str = "AES instructions";
+    match host.aes {
+        Some(true) => Finding::ok(SUBJECT, "there", "copies are checked at 50 Gb/s and more by each processor"),
+        Some(false) => {
+            let mend =
+                if host.hypervisor.is_some() { "; its host may pass them on (as CPU model 'host' does)" } else { "" };
+            let words = format!("each processor checks and encrypts copies at no more than 1 to 2 Gb/s{mend}");
+            Finding::costs(SUBJECT, "none", words)
+        }
+        None => Finding::unseen(SUBJECT, "could not see what processors can do", "cat /proc/cpuinfo"),
+    }
 }
 
 fn interrupts(host: &Host, by: &Yardstick) -> Finding {

@@ -179,6 +179,23 @@ fn a_host_as_installed() {
 }
 
 #[test]
+fn processors_without_aes_check_slowly() {
+    let dir = as_installed();
+    let aes = |cpuinfo: &str| {
+        write(dir.path(), &[("proc/cpuinfo", cpuinfo)]);
+        find(&judge(&read(dir.path()), &by(0.1, 10e9)), "AES instructions")
+    };
+    assert_eq!(find(&judge(&read(dir.path()), &by(0.1, 10e9)), "AES instructions").state, State::Unknown);
+    let server = aes("processor\t: 0\nflags\t\t: fpu sse2 aes avx avx2\n");
+    let small = aes("processor\t: 0\nFeatures\t: fp asimd crc32\n");
+    let large = aes("processor\t: 0\nFeatures\t: fp asimd aes pmull\n");
+    let guest = aes("processor\t: 0\nflags\t\t: fpu sse2 aes hypervisor\n");
+    assert_eq!([server.state, small.state, large.state], [State::Ok, State::Costs, State::Ok]);
+    assert!(guest.state == State::Costs && guest.words.contains("its host may pass them on"), "{guest:?}");
+    assert!(!small.words.contains("its host"), "{small:?}");
+}
+
+#[test]
 fn mended_it_costs_nothing() {
     let dir = as_installed();
     // What was said for 10 Gb/s over 100 ms, put where it was said.
