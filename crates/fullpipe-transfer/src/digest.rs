@@ -30,7 +30,8 @@ impl Key {
     }
 
     /// The digest of all of these bytes.
-    pub(crate) fn digest(&self, bytes: &[u8]) -> Digest {
+    #[must_use]
+    pub fn digest(&self, bytes: &[u8]) -> Digest {
         let mut mac = self.mac();
         mac.update(bytes);
         mac.finish()

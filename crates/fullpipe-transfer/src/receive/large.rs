@@ -43,8 +43,8 @@ pub(super) struct LargeState {
     pub(super) covered: u64,
     /// The sender's last word on it.
     pub(super) ended: Option<Option<String>>,
-    /// A block was not what its digest says. If the source has changed meanwhile, that is why: pages of the
-    /// cache that are sent without a copy change on their way. The sender's last word tells.
+    /// A block was not what its digest says, or has none. If it could not be read, or the source has changed meanwhile,
+    /// that is why: pages of the cache that are sent without a copy change on their way. The sender's last word tells.
     pub(super) damaged: bool,
     pub(super) over: bool,
 }

@@ -1,6 +1,7 @@
 //! The far end of a transfer, told nonsense: it says so and ends; it never hangs, never panics.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,9 +9,10 @@ use std::time::{Duration, Instant};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::digest::Key;
-use fullpipe_transfer::item::{Meta, Name};
+use fullpipe_transfer::far::READY;
+use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
 use fullpipe_transfer::proto::{
-    self, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target,
+    self, Chunk, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target, Trailer,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -175,5 +177,60 @@ fn nonsense_is_not_waited_out() {
     ] {
         let (code, said) = far(&words, false);
         assert!(matches!(code, Some(2..=5)), "{code:?}: {said}");
+    }
+}
+
+/// Has the far end receive one small file, or a block of a large one, closed by what `close` makes of the right
+/// digest; gives whether the file is there.
+fn received(large: bool, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+        .arg("far")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    from.read_exact(&mut [0; READY.len()]).unwrap();
+    let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+    let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
+    to.write_all(&[hello(), setup(dir.path(), true), frame(&connect)].concat()).unwrap();
+    let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
+    let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
+    let content = vec![5; if large { 1 << 20 } else { 5000 }];
+    let size = content.len() as u64;
+    let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, meta };
+    let whole = Extent { offset: 0, len: size };
+    let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
+    let trailer = close(terms.unwrap().key.digest(&content)).pack();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let parts = [&token[..], &[0, 0], &proto::pack(&chunk).unwrap(), &content, &trailer];
+    stream.write_all(&[&parts.concat()[..], &proto::pack(&Chunk::End).unwrap()].concat()).unwrap();
+    // Of an end that has given up nobody hears.
+    let mut say = |message: &Message| drop(to.write_all(&frame(message)));
+    if large {
+        say(&Message::FileEnd { id: 1, failed: None });
+    }
+    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    let mut said = String::new();
+    let _ = from.read_to_end(&mut Vec::new());
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    child.wait().unwrap();
+    (dir.path().join("file").exists(), said)
+}
+
+#[test]
+fn only_what_has_its_digest_takes_its_name() {
+    for large in [false, true] {
+        let (there, said) = received(large, |digest| Trailer(Some(digest)));
+        assert!(there, "{said}");
+        let flipped = |digest: [u8; 32]| Trailer(Some([&[digest[0] ^ 1], &digest[1..]].concat().try_into().unwrap()));
+        for (what, close) in [("another", &flipped as &dyn Fn(_) -> _), ("none", &|_| Trailer(None))] {
+            let (there, said) = received(large, close);
+            assert!(!there && said.contains("was damaged on the way"), "{large} {what}: {said}");
+        }
     }
 }
