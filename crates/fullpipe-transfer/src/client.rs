@@ -328,10 +328,7 @@ fn introduce(
     role: Role,
     task: Task,
 ) -> Result<Introduced, TransferError> {
-    let (sends, our_terms) = match &role {
-        Role::Send(_) => (true, None),
-        Role::Receive(to) => (false, to.terms()),
-    };
+    let sends = role.sends();
     let ours = join::hello().limits;
     let mut options = order.options;
     if sends {
@@ -345,7 +342,7 @@ fn introduce(
     };
     let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
         let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
-        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: our_terms, port })
+        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
     };
     // Most hosts allow what this one does.
     let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;

@@ -30,11 +30,25 @@ pub(crate) enum Role {
     Receive(Box<Destination>),
 }
 
+impl Role {
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self, Role::Send(_))
+    }
+
+    /// What this end asks of the other, if it receives.
+    pub(crate) fn terms(&self) -> Option<Terms> {
+        match self {
+            Role::Send(_) => None,
+            Role::Receive(to) => to.terms(),
+        }
+    }
+}
+
 /// An end that has met the other.
 pub(crate) struct Met {
     pub(crate) role: Role,
     pub(crate) options: Options,
-    /// What the receiver asks for.
+    /// What the other end asks for, if it receives.
     pub(crate) terms: Option<Terms>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) aside: Option<Aside>,
@@ -66,58 +80,52 @@ pub(crate) fn run(
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
-    // Where it ends before the session watches over it, the other is told here.
-    move_all(session, input, met, counters, tick).inspect_err(|error| session.tell(error))
-}
-
-fn move_all(
-    session: &Arc<Session>,
-    input: Box<dyn Read + Send>,
-    met: Met,
-    counters: Arc<Counters>,
-    tick: &mut dyn FnMut(),
-) -> Result<Outcome, TransferError> {
-    let Met { role, options, terms, mut streams, aside } = met;
-    let stall = Duration::from_nanos(options.stall_ns);
-    let sends = matches!(role, Role::Send(_));
-    sobas::start(session, aside, &mut streams, sends, &counters)?;
-    let ((summary, left), (trace, told), losses) = match role {
-        Role::Send(places) => {
-            let no_terms = || "it does not say how it receives".to_owned();
-            let terms = terms.ok_or_else(|| TransferError::Stranger { peer: session.peer.clone(), why: no_terms() })?;
-            let sockets = secure::sockets(&streams)?;
-            let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
-            let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
-            let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
-            session.listen(input, sender.clone())?;
-            session.watch(stall, &mut || {
-                let infos = infos();
-                ahead.adjust(&sockets, &infos);
-                watch.look(&infos);
-                tick();
-            })?;
-            let losses = watch.told(&infos());
-            let (trace, told) = sender.trace();
-            // The receiver's end waits for these words, but without them all is done too.
-            let _ = trace.as_ref().map(|trace| trace.tell(session));
-            let _ = session.send(&Message::Losses(losses));
-            let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-            (sender.summary(), (trace, told), Some(losses))
-        }
-        Role::Receive(to) => {
-            let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
-            session.listen(input, receiver.clone())?;
-            let ended = session.watch(stall, &mut || {
-                receiver.tell_progress();
-                tick();
-            });
-            receiver.release();
-            ended?;
-            (receiver.summary(), receiver.trace(), receiver.losses())
-        }
+    let all = || {
+        let Met { role, options, terms, mut streams, aside } = met;
+        let stall = Duration::from_nanos(options.stall_ns);
+        let sends = role.sends();
+        sobas::start(session, aside, &mut streams, sends, &counters)?;
+        let ((summary, left), (trace, told), losses) = match role {
+            Role::Send(places) => {
+                let why = "it does not say how it receives";
+                let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
+                let terms = terms.ok_or_else(no_terms)?;
+                let sockets = secure::sockets(&streams)?;
+                let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
+                let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
+                let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
+                session.listen(input, sender.clone())?;
+                session.watch(stall, &mut || {
+                    let infos = infos();
+                    ahead.adjust(&sockets, &infos);
+                    watch.look(&infos);
+                    tick();
+                })?;
+                let losses = watch.told(&infos());
+                let (trace, told) = sender.trace();
+                // The receiver's end waits for these words, but without them all is done too.
+                let _ = trace.as_ref().map(|trace| trace.tell(session));
+                let _ = session.send(&Message::Losses(losses));
+                let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+                (sender.summary(), (trace, told), Some(losses))
+            }
+            Role::Receive(to) => {
+                let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
+                session.listen(input, receiver.clone())?;
+                let ended = session.watch(stall, &mut || {
+                    receiver.tell_progress();
+                    tick();
+                });
+                receiver.release();
+                ended?;
+                (receiver.summary(), receiver.trace(), receiver.losses())
+            }
+        };
+        let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
+        Ok(Outcome { summary, left, losses, seen, told })
     };
-    let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-    Ok(Outcome { summary, left, losses, seen, told })
+    // Where it ends before the session watches over it, the other is told here.
+    all().inspect_err(|error| session.tell(error))
 }
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.

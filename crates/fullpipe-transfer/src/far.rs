@@ -169,15 +169,11 @@ fn prepare(
     let Door { listener, guard, token, udp } = door;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
-    let (sends, terms) = match &role {
-        Role::Send(_) => (true, connect.terms),
-        Role::Receive(to) => (false, to.terms()),
-    };
-    for stream in streams.iter().filter(|_| sends) {
+    for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
     let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Met { role, terms, options: setup.options, streams, aside }))
+    Ok(Some(Met { role, terms: connect.terms, options: setup.options, streams, aside }))
 }
 
 /// Answers one that has come to look, until it goes.
@@ -262,10 +258,7 @@ impl Door {
             Some(_) => sobas::listen(&token, address, options.ports),
             None => (None, 0),
         };
-        let terms = match role {
-            Role::Send(_) => None,
-            Role::Receive(to) => to.terms(),
-        };
+        let terms = role.terms();
         session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
         Ok(Door { listener, guard, token, udp })
     }

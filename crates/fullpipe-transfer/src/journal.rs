@@ -19,7 +19,6 @@ use crate::item::{Extent, Meta, Name};
 const MAGIC: &[u8; 16] = b"fullpipe-jrnl-04";
 /// Where the holder stands.
 const HOLDER: u64 = (MAGIC.len() + Key::LEN) as u64;
-
 /// Bytes of a boot's name (`random(4)`, boot_id).
 const BOOT: usize = 36;
 /// Bytes before the first record.

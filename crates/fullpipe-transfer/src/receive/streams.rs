@@ -160,7 +160,8 @@ impl Receiver {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    /// Receives a whole block, to be written by the other thread; none where the sender could not read it.
+    /// Receives a whole block, to be written by the other thread; none where it is not what its digest says, or has
+    /// none.
     pub(super) fn fill(
         &self,
         stream: &mut Stream,

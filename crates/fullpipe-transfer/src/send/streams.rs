@@ -100,8 +100,9 @@ impl Sender {
         if let Err(e) = &read {
             lock(&source.bad).get_or_insert(why(e));
         }
-        let digest = timed(&self.counters.hash_ns, || self.key.digest(data.first(len)));
-        Ready::Block { source, extent, data, trailer: Trailer(read.is_ok().then_some(digest)) }
+        let digest = || timed(&self.counters.hash_ns, || self.key.digest(data.first(len)));
+        let trailer = Trailer(read.is_ok().then(digest));
+        Ready::Block { source, extent, data, trailer }
     }
 
     fn feed(

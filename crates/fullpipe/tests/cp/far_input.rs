@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
@@ -112,15 +112,14 @@ fn words(seed: u64, dir: &Path) -> Vec<u8> {
     all
 }
 
+fn start(answers: Stdio) -> Child {
+    let mut far = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    far.arg("far").stdin(Stdio::piped()).stdout(answers).stderr(Stdio::piped()).spawn().unwrap()
+}
+
 /// Runs the far end on these words; gives its exit code and what it said.
 fn far(words: &[u8], close: bool) -> (Option<i32>, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .arg("far")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = start(Stdio::null());
     let mut input = child.stdin.take().unwrap();
     // It may have heard enough before the end.
     let _ = input.write_all(words);
@@ -180,45 +179,62 @@ fn nonsense_is_not_waited_out() {
     }
 }
 
+/// A client that has said all that comes before the first file, with one stream, not encrypted; it asks for nothing.
+struct Client {
+    far: Child,
+    to: ChildStdin,
+    from: ChildStdout,
+    stream: TcpStream,
+    terms: Option<proto::Terms>,
+}
+
+impl Client {
+    fn meet(dir: &Path, push: bool) -> Client {
+        let mut far = start(Stdio::piped());
+        let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
+        from.read_exact(&mut [0; READY.len()]).unwrap();
+        let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
+        to.write_all(&[hello(), setup(dir, push), frame(&connect)].concat()).unwrap();
+        let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
+        let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.write_all(&[&token[..], &[0, 0]].concat()).unwrap();
+        Client { far, to, from, stream, terms }
+    }
+
+    /// Waits for the far end to end; gives what it said to people.
+    fn end(mut self) -> String {
+        let mut said = String::new();
+        let _ = self.from.read_to_end(&mut Vec::new());
+        self.far.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        self.far.wait().unwrap();
+        said
+    }
+}
+
 /// Has the far end receive one small file, or a block of a large one, closed by what `close` makes of the right
-/// digest; gives whether the file is there.
+/// digest; gives whether the file is there, and what the far end said.
 fn received(large: bool, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-        .arg("far")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let (mut to, mut from) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    from.read_exact(&mut [0; READY.len()]).unwrap();
-    let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
-    let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
-    to.write_all(&[hello(), setup(dir.path(), true), frame(&connect)].concat()).unwrap();
-    let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
-    let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
+    let mut client = Client::meet(dir.path(), true);
     let content = vec![5; if large { 1 << 20 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
     let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, meta };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
-    let trailer = close(terms.unwrap().key.digest(&content)).pack();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let parts = [&token[..], &[0, 0], &proto::pack(&chunk).unwrap(), &content, &trailer];
-    stream.write_all(&[&parts.concat()[..], &proto::pack(&Chunk::End).unwrap()].concat()).unwrap();
+    let trailer = close(client.terms.unwrap().key.digest(&content)).pack();
+    let parts = [&proto::pack(&chunk).unwrap(), &content, &trailer[..], &proto::pack(&Chunk::End).unwrap()];
+    client.stream.write_all(&parts.concat()).unwrap();
     // Of an end that has given up nobody hears.
-    let mut say = |message: &Message| drop(to.write_all(&frame(message)));
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     if large {
         say(&Message::FileEnd { id: 1, failed: None });
     }
     say(&Message::AllSent(Leftovers::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-    let mut said = String::new();
-    let _ = from.read_to_end(&mut Vec::new());
-    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    child.wait().unwrap();
+    let said = client.end();
     (dir.path().join("file").exists(), said)
 }
 
@@ -233,4 +249,16 @@ fn only_what_has_its_digest_takes_its_name() {
             assert!(!there && said.contains("was damaged on the way"), "{large} {what}: {said}");
         }
     }
+}
+
+#[test]
+fn a_receiver_without_terms_is_told_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = Client::meet(dir.path(), false);
+    assert_eq!(client.terms, None);
+    let Message::Failed { why, again: false, .. } = proto::receive(&mut client.from).unwrap() else {
+        panic!("it goes on")
+    };
+    assert!(why.contains("it does not say how it receives"), "{why}");
+    assert!(client.end().contains(&why));
 }
