@@ -7,7 +7,8 @@
 //!   the queue has gone.
 //! - `Follow`: less than C' is to be had. A short queue is kept standing: while it stands, nothing is left
 //!   free. Once it has gone, a *pulse* of the same size is added to the rate. If the queue comes back, the
-//!   pulse has refilled it; if not, others have left and the rate grows by the pulse's.
+//!   pulse has refilled it; if not, others have left and the rate grows by the pulse's. A rate that has
+//!   overflowed the queue is kept beneath until it is seen that others have left.
 //! - `Start`, once more: losses have left TCP's window far below the rate, nothing more is lost and no queue
 //!   stands. TCP alone would make up a segment per round trip.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
@@ -16,11 +17,13 @@
 //! Without trains C' is unknown: TCP starts up unlimited, until a queue stands or segments are lost, and
 //! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
 
+mod ceiling;
 mod drains;
 mod losses;
 mod pulses;
 mod restarts;
 
+use ceiling::Ceiling;
 use drains::{SHRUNK, STUCK, Stuck};
 use pulses::{DEEPER, FIRST_BUDGET, Pulse};
 use restarts::Restart;
@@ -96,6 +99,8 @@ pub(crate) struct Follow {
     trained: f64,
     /// Whether nothing above it is tried.
     sure: bool,
+    /// Where a queue overflowed before it could be seen.
+    ceiling: Option<Ceiling>,
     /// Delay of the queue to keep standing, seconds.
     target: f64,
     /// When the next decision is due.
@@ -141,6 +146,7 @@ impl Follow {
             capacity: None,
             trained: 0.0,
             sure: false,
+            ceiling: None,
             target: LEAST_TARGET_S,
             judge: now,
             last_queue: None,
@@ -390,7 +396,7 @@ impl Follow {
             });
             let pull = (self.target - queue) * capacity / (Self::round(s) as f64 * 1e-9);
             self.last_queue = Some((now, queue));
-            self.rate = Some((rate - DAMP * grown + PULL * pull).clamp(0.5 * rate, self.cap().min(1.1 * rate)));
+            self.rate = Some((rate - DAMP * grown + PULL * pull).clamp(0.5 * rate, self.top().min(1.1 * rate)));
             return None;
         }
         self.last_queue = None;

@@ -62,7 +62,7 @@ impl Follow {
             known => self.capacity = Some(known.unwrap_or(0.0).max(seen)),
         }
         let capacity = self.capacity.unwrap_or(seen).max(1.0);
-        self.after = (BELOW_SEEN * seen).min(self.cap());
+        self.after = (BELOW_SEEN * seen).min(self.top());
         let over = (s.probes.base_ns().max(STANDING_NS)) as f64 * 1e-9;
         // A window alone drains the queue by itself: what is in flight beyond it stops.
         let cut = if s.config.pacing { ((queue - self.target) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };

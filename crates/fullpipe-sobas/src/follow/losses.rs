@@ -122,6 +122,7 @@ impl Follow {
             {
                 let queue = s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9;
                 self.learn_queue(now, s);
+                self.overflowed_at(now, bps);
                 self.reduce(now, s, bps, queue, Why::Loss)
             }
             State::Start => {
@@ -143,7 +144,8 @@ impl Follow {
                 if !self.sure && filled && longest < VISIBLE_S {
                     (self.capacity, self.sure, self.trained) = (Some(bps), true, bps);
                 }
-                self.rate = self.rate.map(|rate| rate.min(self.cap()));
+                self.overflowed_at(now, bps);
+                self.rate = self.rate.map(|rate| rate.min(self.top()));
                 Some(Why::Loss)
             }
             _ => None,

@@ -95,7 +95,12 @@ impl Follow {
         };
         let received = s.recent_bps(now).unwrap_or(rate);
         // A sender that does not follow pulses must not lead the rate away.
-        self.rate = Some((rate + 0.9 * room).min(self.cap()).min(rate.max(AHEAD * received)));
+        let aim = (rate + 0.9 * room).min(self.cap()).min(rate.max(AHEAD * received));
+        if rate >= self.top() {
+            let clear = s.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(s) + VISIBLE_S / 2.0;
+            self.ceiling = self.ceiling.and_then(|ceiling| ceiling.after(now, clear));
+        }
+        self.rate = Some(aim.min(self.top()));
         if !self.sure {
             self.capacity = Some(capacity.max(received));
         }

@@ -97,7 +97,7 @@ impl Follow {
         if now < self.restart.after.max(first).max(self.restart.lost + over).max(below + over / 2) {
             return None;
         }
-        if !s.config.trains {
+        if !s.config.trains || self.ceiling.is_some_and(|ceiling| rate <= ceiling.bps && ceiling.fresh(now)) {
             return self.again(now, s, received, rate);
         }
         s.trains.ask();
