@@ -6,7 +6,9 @@
 //! without them one of TCP's own bursts. What came of a single pulse does not tell the two apart.
 
 use super::pulses::SENDER_LIMITED;
-use super::{Follow, State};
+use super::{Follow, HIGH};
+use crate::Senses;
+use crate::words::State;
 
 /// Part of a rate that overflowed which nothing above is tried of;
 const BENEATH: f64 = 0.98;
@@ -69,8 +71,11 @@ impl Follow {
         self.ceiling.map_or(self.cap(), |ceiling| ceiling.bps.min(self.cap()))
     }
 
-    /// A sender that filled its rate had so much of a queue that overflowed.
-    pub(super) fn overflowed_at(&mut self, now: u64, bps: f64) {
+    /// A sender that filled its rate had so much of a queue that overflowed. A deep one shows before it does.
+    pub(super) fn overflowed_at(&mut self, now: u64, s: &Senses, bps: f64) {
+        if self.overflown(now, s) >= HIGH * self.high(s) {
+            return;
+        }
         let rate = if self.state == State::Drain { Some(self.after) } else { self.rate };
         let Some(rate) = rate.filter(|rate| bps > SENDER_LIMITED * rate) else { return };
         // Who sends more than is left pushes others aside in the queue: of C', p beside x has p·C'/(p + x).

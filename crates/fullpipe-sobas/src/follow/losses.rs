@@ -88,7 +88,7 @@ impl Follow {
     }
 
     /// Longest delay of the queue before a loss that has been told just now, seconds.
-    fn overflown(&self, now: u64, s: &Senses) -> f64 {
+    pub(super) fn overflown(&self, now: u64, s: &Senses) -> f64 {
         s.probes.longest_ns(now.saturating_sub(2 * s.probes.base_ns() + STANDING_NS)) as f64 * 1e-9
     }
 
@@ -122,7 +122,7 @@ impl Follow {
             {
                 let queue = s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9;
                 self.learn_queue(now, s);
-                self.overflowed_at(now, bps);
+                self.overflowed_at(now, s, bps);
                 self.reduce(now, s, bps, queue, Why::Loss)
             }
             State::Start => {
@@ -144,7 +144,7 @@ impl Follow {
                 if !self.sure && filled && longest < VISIBLE_S {
                     (self.capacity, self.sure, self.trained) = (Some(bps), true, bps);
                 }
-                self.overflowed_at(now, bps);
+                self.overflowed_at(now, s, bps);
                 self.rate = self.rate.map(|rate| rate.min(self.top()));
                 Some(Why::Loss)
             }
