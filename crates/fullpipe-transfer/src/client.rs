@@ -18,7 +18,7 @@ use crate::keys::Token;
 use crate::left::Leftovers;
 use crate::losses::Losses;
 use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Limits, Message, Options, Setup, Summary, Target, Task, Terms};
+use crate::proto::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
 use crate::reach::{self, Line, Stop};
 use crate::secure::{self, Guard};
 use crate::session::Session;
@@ -33,7 +33,7 @@ pub enum Endpoint {
         /// As ssh takes it: `user@host` or a name of its configuration.
         host: String,
         /// The program and its own options, `ssh` by default.
-        ssh: Vec<String>,
+        ssh: Vec<std::ffi::OsString>,
         /// What is started there, `fullpipe` by default.
         program: String,
         /// Ports that its streams may use there.
@@ -85,9 +85,9 @@ pub struct Between {
 #[derive(Debug, Clone)]
 pub enum Way {
     /// These local things go there.
-    Push(Vec<Vec<u8>>, Target),
+    Push(Sources, Target),
     /// Those things there come here.
-    Pull(Vec<Vec<u8>>, Target),
+    Pull(Sources, Target),
 }
 
 /// How it went.
@@ -141,14 +141,14 @@ pub struct Looked {
 /// It cannot be reached, or does not want to talk; a source is not there.
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
-        Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), &[][..]),
-        Way::Pull(sources, _) => (None, &sources[..]),
+        Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), Sources::default()),
+        Way::Pull(sources, _) => (None, sources.clone()),
     };
     let mut line = reach::dial(endpoint, &Stop::default())?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
     let mut look = || {
-        let theirs = greet(endpoint, options, Task::Look(there.to_vec()), None, &session, &mut line)?;
+        let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
         let rtt_s = far_away(&session, &mut line)?;
         let count = match &here {
             Some(places) => walk::count(places, options.sight(), &mut |_| Ok(()))?,
@@ -186,7 +186,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Way::Pull(sources, target) => {
             let mut to = place::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             // Of what is in a folder, the names are not known here.
-            if let Some(names) = sources.iter().map(|source| Some(place::last(source)?.to_vec())).collect() {
+            if let Some(names) = sources.paths.iter().map(|source| Some(place::last(source)?.to_vec())).collect() {
                 to.only(names);
             }
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
@@ -194,7 +194,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     };
     let sends = matches!(mine, Role::Send(_));
     let stop = Arc::new(Stop::default());
-    let (mut line, session, introduced) = unless_interrupted(order.interrupted, &stop, || {
+    let stall = Duration::from_nanos(order.options.stall_ns);
+    let (mut line, session, introduced) = unless_stopped(order.interrupted, stall, &stop, || {
         let mut line = reach::dial(order.endpoint, &stop)?;
         let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
         let session = Session::new(line.peer.clone(), output);
@@ -225,13 +226,19 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     Ok(Finished { summary, left, transport, rtt_s, trace, losses })
 }
 
-/// Connects; an interruption ends it at once, whatever it waits for.
-fn unless_interrupted<R>(interrupted: &AtomicBool, stop: &Stop, connect: impl FnOnce() -> R) -> R {
+/// Connects; an interruption ends it at once, whatever it waits for, and so does a far end that is silent for too long.
+fn unless_stopped<R>(
+    interrupted: &AtomicBool,
+    stall: Duration,
+    stop: &Stop,
+    connect: impl FnOnce() -> Result<R, TransferError>,
+) -> Result<R, TransferError> {
     let connected = AtomicBool::new(false);
+    let stalled = || stop.awaited() > stall;
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             while !connected.load(Ordering::SeqCst) {
-                if interrupted.load(Ordering::SeqCst) {
+                if interrupted.load(Ordering::SeqCst) || stalled() {
                     return stop.cut();
                 }
                 std::thread::park_timeout(Duration::from_millis(100));
@@ -240,7 +247,7 @@ fn unless_interrupted<R>(interrupted: &AtomicBool, stop: &Stop, connect: impl Fn
         let result = connect();
         connected.store(true, Ordering::SeqCst);
         watch.thread().unpark();
-        result
+        result.map_err(|error| if stalled() { TransferError::Stalled { seconds: stall.as_secs_f64() } } else { error })
     })
 }
 

@@ -177,6 +177,8 @@ pub struct FileItem {
     pub size: u64,
     /// It occupies less at its source: room for all of it must not be asked for.
     pub sparse: bool,
+    /// Last change of the inode at its source (ctime): other content may be given the same size and times, not this.
+    pub changed: (i64, u32),
     /// The rest.
     pub meta: Meta,
 }
@@ -186,8 +188,9 @@ impl FileItem {
     pub fn key(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size.to_le_bytes());
-        hasher.update(&self.meta.mtime.0.to_le_bytes());
-        hasher.update(&self.meta.mtime.1.to_le_bytes());
+        for (seconds, nanoseconds) in [self.meta.mtime, self.changed] {
+            hasher.update(&seconds.to_le_bytes()).update(&nanoseconds.to_le_bytes());
+        }
         hasher.update(self.name.bytes());
         number(&hasher.finalize())
     }
@@ -250,11 +253,15 @@ mod tests {
     #[test]
     fn versions() {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 1), xattrs: vec![] };
-        let file = FileItem { name: name("a").unwrap(), size: 1, sparse: false, meta };
+        let file = FileItem { name: name("a").unwrap(), size: 1, sparse: false, changed: (1, 1), meta };
         let longer = FileItem { size: 2, ..file.clone() };
         let later = FileItem { meta: Meta { mtime: (1, 2), ..file.meta.clone() }, ..file.clone() };
         let open = FileItem { meta: Meta { mode: 0o600, ..file.meta.clone() }, ..file.clone() };
-        assert!(file.key() != longer.key() && file.key() != later.key() && file.key() == open.key());
+        let other = FileItem { changed: (1, 2), ..file.clone() };
+        for changed in [longer, later, other] {
+            assert!(file.key() != changed.key());
+        }
+        assert_eq!(file.key(), open.key());
     }
 
     #[test]

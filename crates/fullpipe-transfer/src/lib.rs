@@ -13,6 +13,7 @@ pub mod digest;
 pub mod direct;
 pub mod end;
 mod error;
+pub mod exclude;
 pub mod far;
 pub mod files;
 pub mod item;

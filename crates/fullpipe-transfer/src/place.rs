@@ -8,9 +8,10 @@ use std::sync::Arc;
 use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
+use crate::exclude::Exclude;
 use crate::files::Root;
 use crate::item::{Name, number, printable};
-use crate::proto::Target;
+use crate::proto::{Sources, Target};
 use crate::receive::Destination;
 use crate::walk::Place;
 
@@ -83,8 +84,10 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 ///
 /// # Errors
 /// As with [`place`]; or two have the same name.
-pub(crate) fn places(realm: &Realm, paths: &[Vec<u8>]) -> Result<Vec<Place>, TransferError> {
-    let places = paths.iter().map(|path| place(realm, path)).collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
+    let exclude = Arc::new(Exclude::new(&sources.exclude)?);
+    let place = |path: &Vec<u8>| Ok::<_, TransferError>(Place { exclude: exclude.clone(), ..place(realm, path)? });
+    let places = sources.paths.iter().map(place).collect::<Result<Vec<_>, _>>()?;
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
         None => Ok(places),
@@ -118,13 +121,13 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
             };
             let root = Root::open(&folder, false).map_err(failed)?;
             exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top })
+            Ok(Place { root: Arc::new(root), path: rest, top, exclude: Arc::default() })
         }
         Realm::Below(base) => {
             let root = Root::open(base, true).map_err(failed)?;
             let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
             exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top })
+            Ok(Place { root: Arc::new(root), path: rest, top, exclude: Arc::default() })
         }
     }
 }
@@ -134,6 +137,10 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     found.map(drop).map_err(|e| {
         let why = match e.raw_os_error() {
             Some(libc::EXDEV) => "it leads out of the server's folder".to_owned(),
+            // At the other end no shell has seen it.
+            Some(libc::ENOENT) if shown.iter().any(|b| b"*?[".contains(b)) => {
+                format!("{}; names are taken as they are, patterns are not expanded", why(&e))
+            }
             _ => why(&e),
         };
         TransferError::Usage(format!("{}: {why}", printable(shown)))

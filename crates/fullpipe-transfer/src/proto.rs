@@ -19,7 +19,7 @@ use crate::walk::Sight;
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -213,9 +213,18 @@ pub enum Task {
     /// The client sends.
     Push(Target),
     /// The far end sends these.
-    Pull(Vec<Vec<u8>>),
+    Pull(Sources),
     /// Nothing: the client only wants to know how it would go, and with [`Message::Count`] how much these are.
-    Look(Vec<Vec<u8>>),
+    Look(Sources),
+}
+
+/// What is copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sources {
+    /// As typed.
+    pub paths: Vec<Vec<u8>>,
+    /// What is left out: patterns as [`crate::exclude`] reads them.
+    pub exclude: Vec<String>,
 }
 
 /// Where files go.
@@ -454,7 +463,13 @@ mod tests {
 
     fn item(name: &str) -> FileItem {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 2), xattrs: vec![] };
-        FileItem { name: Name::try_from(name.as_bytes().to_vec()).unwrap(), size: 5, sparse: false, meta }
+        FileItem {
+            name: Name::try_from(name.as_bytes().to_vec()).unwrap(),
+            size: 5,
+            sparse: false,
+            changed: (2, 3),
+            meta,
+        }
     }
 
     #[test]

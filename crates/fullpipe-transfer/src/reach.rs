@@ -1,10 +1,11 @@
 //! The control connection, however the far end is reached.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullpipe_net::NetError;
 use fullpipe_path::ExitClass;
@@ -18,6 +19,9 @@ use crate::proto::{self, Message};
 use crate::secure::{self, Guard};
 use crate::session::{lock, thread};
 
+/// How long ssh may take to connect where its configuration sets no limit, seconds.
+const SSH_CONNECTS_S: u32 = 30;
+
 /// A control connection.
 pub(crate) struct Line {
     pub(crate) input: Box<dyn Read + Send>,
@@ -29,6 +33,7 @@ pub(crate) struct Line {
     pub(crate) child: Option<Arc<Mutex<Child>>>,
     /// A standing server that was shown no token.
     tokenless: bool,
+    awaited: Awaited,
     errors: Arc<Mutex<Vec<String>>>,
 }
 
@@ -47,6 +52,7 @@ impl Line {
                 self.input.read_exact(&mut byte).map_err(|e| lost(&self.peer, e))?;
                 seen.push(byte[0]);
             }
+            *lock(&self.awaited) = Some(Instant::now());
         }
         proto::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
     }
@@ -80,9 +86,18 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
 pub(crate) struct Stop {
     sockets: Mutex<Vec<TcpStream>>,
     children: Mutex<Vec<Arc<Mutex<Child>>>>,
+    awaited: Awaited,
 }
 
+/// Since when the far end's program owes an answer; none while ssh may still wait for a person.
+type Awaited = Arc<Mutex<Option<Instant>>>;
+
 impl Stop {
+    /// How long the far end has owed an answer.
+    pub(crate) fn awaited(&self) -> Duration {
+        lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     pub(crate) fn cut(&self) {
         for socket in lock(&self.sockets).iter() {
             let _ = socket.shutdown(Shutdown::Both);
@@ -107,7 +122,8 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferErr
                     Ok(socket) => {
                         let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
                         lock(&stop.sockets).push(again);
-                        return answer(socket, address, name, token.as_ref());
+                        *lock(&stop.awaited) = Some(Instant::now());
+                        return answer(socket, address, name, token.as_ref(), stop.awaited.clone());
                     }
                     Err(error) => last = error,
                 }
@@ -115,14 +131,20 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferErr
             Err(NetError::Connect { host: name, source: last }.into())
         }
         Endpoint::Ssh { host, ssh, program, ports } => {
-            let line = start(host, ssh, program, ports.as_deref())?;
+            let line = start(host, ssh, program, ports.as_deref(), stop.awaited.clone())?;
             lock(&stop.children).extend(line.child.clone());
             Ok(line)
         }
     }
 }
 
-fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&Token>) -> Result<Line, TransferError> {
+fn answer(
+    socket: TcpStream,
+    address: SocketAddr,
+    peer: String,
+    token: Option<&Token>,
+    awaited: Awaited,
+) -> Result<Line, TransferError> {
     socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
     socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
     socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
@@ -156,22 +178,35 @@ fn answer(socket: TcpStream, address: SocketAddr, peer: String, token: Option<&T
         socket: Some(again),
         child: None,
         tokenless: token.is_none(),
+        awaited,
         errors: Arc::default(),
     })
 }
 
-fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Result<Line, TransferError> {
-    let (ssh, own) = ssh.split_first().map_or(("ssh", &[][..]), |(ssh, own)| (ssh.as_str(), own));
+fn start(
+    host: &str,
+    ssh: &[OsString],
+    program: &str,
+    ports: Option<&str>,
+    awaited: Awaited,
+) -> Result<Line, TransferError> {
+    let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
     if host.starts_with('-') {
         return Err(TransferError::Usage(format!("'{host}' is not a host")));
     }
+    let configured = configured(ssh, own, host);
     let mut command = Command::new(ssh);
+    if configured.lines().any(|line| line == "connecttimeout none") {
+        // A host that answers nothing would else be waited for as long as the kernel calls it: two minutes.
+        command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
+    }
     command.args(own).arg(host).arg("--").arg(program).arg("far");
     if let Some(ports) = ports {
         command.args(["--data-ports", ports]);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.into(), source })?;
+    let mut child =
+        command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
     let (Some(input), Some(output), Some(errors)) = (child.stdout.take(), child.stdin.take(), child.stderr.take())
     else {
         return Err(TransferError::Unreachable("ssh has no pipes".into()));
@@ -183,7 +218,7 @@ fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Resu
             lock(&said).push(line);
         }
     })?;
-    let addresses = data_addresses(ssh, own, host)?;
+    let addresses = data_addresses(&configured, host)?;
     Ok(Line {
         input: Box::new(input),
         output: Box::new(output),
@@ -192,15 +227,20 @@ fn start(host: &str, ssh: &[String], program: &str, ports: Option<&str>) -> Resu
         socket: None,
         child: Some(Arc::new(Mutex::new(child))),
         tokenless: false,
+        awaited,
         errors: lines,
     })
 }
 
-/// Where the host is that ssh talks to, by ssh's own configuration (`ssh -G`).
-fn data_addresses(ssh: &str, own: &[String], host: &str) -> Result<Vec<SocketAddr>, TransferError> {
-    let told = Command::new(ssh).args(own).arg("-G").arg(host).stderr(Stdio::null()).output();
-    let text = told.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
-    let name = text.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
+/// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it.
+fn configured(ssh: &OsStr, own: &[OsString], host: &str) -> String {
+    let told = Command::new(ssh).args(own).arg("-G").arg(host).stdin(Stdio::null()).stderr(Stdio::null()).output();
+    told.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+}
+
+/// Where the host is that ssh talks to, by ssh's own configuration.
+fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, TransferError> {
+    let name = configured.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
     let name = name.rsplit('@').next().unwrap_or(name);
     let mut found = resolve(name, 0)?;
     found.dedup();
@@ -215,8 +255,10 @@ fn is_end(error: &TransferError) -> bool {
 
 /// Where ssh did not bring the far end, or lost it, says why in its own words.
 pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
-    if let (TransferError::Lost { .. }, true) = (&error, line.tokenless) {
-        return TransferError::Unreachable(format!("{error}; if that server wants a token, give it with --token-file"));
+    if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
+        return TransferError::Unreachable(format!(
+            "{peer} does not answer as 'fullpipe serve --insecure' does; if it wants a token, give it with --token-file"
+        ));
     }
     let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
     // What it had to say may still be on its way, and so may its end, which has the far end's exit code.

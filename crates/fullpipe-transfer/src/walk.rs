@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use nix::sys::stat::{FileStat, SFlag};
 
 use crate::end::SMALL;
 use crate::error::{TransferError, why};
+use crate::exclude::Exclude;
 use crate::files::{self, Root};
 use crate::item::{self, FileItem, Meta, Name};
 use crate::left::{Left, Leftovers};
@@ -29,6 +31,8 @@ pub struct Place {
     pub path: PathBuf,
     /// Its name at the other end; none where only its content is sent.
     pub top: Option<Name>,
+    /// What of it is left out.
+    pub exclude: Arc<Exclude>,
 }
 
 /// What the walk sees.
@@ -92,7 +96,13 @@ pub fn walk(
     sight: Sight,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
-    let shown = || place.path.as_os_str().as_bytes().to_vec();
+    if place.path.file_name().is_some_and(|name| place.exclude.leaves_out(Path::new(name))) {
+        return Ok(());
+    }
+    let shown = || match place.path.as_os_str().as_bytes() {
+        b"" => b".".to_vec(),
+        path => path.to_vec(),
+    };
     let path = if place.path.as_os_str().is_empty() { Path::new(".") } else { &place.path };
     // What a person names is followed, as scp does.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
@@ -131,6 +141,9 @@ pub fn walk(
             continue;
         }
         let path = level.path.join(OsStr::from_bytes(part));
+        if place.exclude.leaves_out(path.strip_prefix(&place.path).unwrap_or(&path)) {
+            continue;
+        }
         let name = match &level.name {
             Some(name) => name.join(part),
             None => Name::try_from(part.to_vec()),
@@ -259,6 +272,9 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
         SFlag::S_IFREG => {
             let size = stat.st_size as u64;
             let mut meta = meta;
+            if size == 0 && place.root.read(&path).is_ok_and(|file| file.read_at(&mut [0], 0).is_ok_and(|n| n > 0)) {
+                return special("it has content, but says that it has 0 bytes, as files of the kernel do");
+            }
             // One that cannot be opened is told of when it is its turn.
             if sight.xattrs
                 && size > SMALL
@@ -270,7 +286,8 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
                 }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
-            Found::File { item: FileItem { name, size, sparse, meta }, path }
+            let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
+            Found::File { item: FileItem { name, size, sparse, changed, meta }, path }
         }
         SFlag::S_IFLNK => {
             let target = place
@@ -296,7 +313,7 @@ mod tests {
         let root = Arc::new(Root::open(dir.parent().unwrap(), false).unwrap());
         let top = Name::try_from(dir.file_name().unwrap().as_bytes().to_vec()).unwrap();
         let path = PathBuf::from(dir.file_name().unwrap());
-        let place = Place { root, path, top: Some(Name::try_from(b"top".to_vec()).unwrap()) };
+        let place = Place { root, path, top: Some(Name::try_from(b"top".to_vec()).unwrap()), exclude: Arc::default() };
         assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
         let mut all = Vec::new();
         walk(&place, sight, &mut |found| {

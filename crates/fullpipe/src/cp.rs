@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{ExitClass, Size, Time};
 use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
-use fullpipe_transfer::proto::{Direct, Options, Target};
+use fullpipe_transfer::proto::{Direct, Options, Sources, Target};
 use fullpipe_transfer::{Leftovers, TransferError};
 use serde_json::json;
 
@@ -39,8 +39,14 @@ pub struct Args {
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Folders too
-    #[arg(long, short)]
+    #[arg(long, short, visible_short_alias = 'a')]
     recursive: bool,
+    /// Modes and times: they are kept in any case
+    #[arg(long = "preserve", short = 'p')]
+    _preserve: bool,
+    /// Leave out what is called so, or is there below a source, such as '*.tmp' or 'raw/**'
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
     /// What symbolic links point at, not the links
     #[arg(long, short = 'L')]
     dereference: bool,
@@ -67,6 +73,12 @@ pub struct Args {
     /// The program that connects, with its options
     #[arg(long, default_value = "ssh", value_name = "COMMAND")]
     ssh: String,
+    /// ssh's port, as 'ssh -p'
+    #[arg(long, short = 'P', value_name = "PORT")]
+    port: Option<u16>,
+    /// ssh's key, as 'ssh -i'
+    #[arg(long, short, value_name = "FILE")]
+    identity: Option<std::path::PathBuf>,
     /// fullpipe at the far end, if it is not on the PATH of its logins
     #[arg(long, default_value = "fullpipe", value_name = "PROGRAM")]
     far_program: String,
@@ -101,7 +113,7 @@ pub struct Args {
     /// Testbed: draws every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Give up when nothing moved for so long
+    /// Give up a connection over which nothing moved for so long; a lost one is tried five times more
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
     /// What happens as NDJSON on stdout
@@ -139,7 +151,14 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
-        words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
+        let excluded = self.exclude.iter().map(|pattern| ("--exclude", pattern.clone()));
+        words.extend(
+            valued
+                .into_iter()
+                .chain(excluded)
+                .chain(how.passed_on())
+                .flat_map(|(flag, value)| [flag.to_owned(), value]),
+        );
         words
     }
 }
@@ -253,7 +272,8 @@ fn copy(args: Args) -> Result {
         }
         if !is_interrupted() {
             watch.say(&format!("{error}; connecting again"));
-            let until = Instant::now() + Duration::from_secs(1 << tries.min(5));
+            // Who wants to know soon does not want to wait long in between either.
+            let until = Instant::now() + Duration::from_secs(1 << tries.min(5)).min(Duration::from_nanos(args.stall.0));
             while !is_interrupted() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -330,23 +350,23 @@ fn left(left: &Leftovers, what: &str) -> Result {
     let more = if left.total > SHOWN as u64 { " (the first of them above)" } else { "" };
     let again = match left.to_do() {
         0 => "",
-        _ => "; once its cause is mended, the same command copies the rest, and only that",
+        _ => "; once the cause is mended, the same command copies the rest, and only that",
     };
     Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
 }
 
 impl From<&Args> for endpoint::Ssh {
     fn from(args: &Args) -> endpoint::Ssh {
-        endpoint::Ssh {
-            ssh: args.ssh.split_whitespace().map(str::to_owned).collect(),
-            program: args.far_program.clone(),
-            ports: args.data_ports.clone(),
-        }
+        let mut ssh: Vec<OsString> = args.ssh.split_whitespace().map(OsString::from).collect();
+        ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
+        ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
+        endpoint::Ssh { ssh, program: args.far_program.clone(), ports: args.data_ports.clone() }
     }
 }
 
 /// A way and its number: the same for the same command, so that it goes on where it was.
-fn way(push: bool, sources: Vec<Vec<u8>>, mut target: Target) -> Way {
+fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], mut target: Target) -> Way {
     target.process = rand::random();
+    let sources = Sources { paths, exclude: exclude.to_vec() };
     if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }

@@ -53,7 +53,7 @@ enum Verb {
     /// Measure one transport over one path: a real host, or one emulated in the testbed
     Measure(measure::Args),
     /// Copy files to or from another host, at the path's full rate
-    Cp(cp::Args),
+    Cp(Box<cp::Args>),
     /// The far end of a transfer, started by ssh
     #[command(hide = true)]
     Far(far::Args),
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().verb {
         Verb::Measure(args) => measure::run(args),
-        Verb::Cp(args) => cp::run(args),
+        Verb::Cp(args) => cp::run(*args),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),
         Verb::Lab(args) => lab::run(args),

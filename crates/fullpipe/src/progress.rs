@@ -18,21 +18,26 @@ pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     }
     let bar = ProgressBar::no_length();
     if length > 0 {
-        known(&bar, length);
-    } else if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {msg}") {
-        bar.set_style(style);
+        style(&bar, "{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}");
+        bar.set_length(length);
+    } else {
+        style(&bar, "{spinner} {prefix} {msg}");
     }
     bar.set_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }
 
-/// The number of steps, as far as it is known.
+/// The number of steps, as far as it is known. Steps that differ in what they cost have no ETA but in their words.
 pub fn known(bar: &ProgressBar, length: u64) {
-    if bar.length().is_none()
-        && let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {percent:>3}% {msg} ETA {eta}")
-    {
-        bar.set_style(style);
+    if bar.length().is_none() {
+        style(bar, "{prefix} {wide_bar} {percent:>3}% {msg}");
     }
     bar.set_length(length);
+}
+
+fn style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
 }

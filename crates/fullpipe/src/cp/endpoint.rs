@@ -27,7 +27,7 @@ pub enum Place {
 
 /// How ssh is called.
 pub struct Ssh {
-    pub ssh: Vec<String>,
+    pub ssh: Vec<OsString>,
     pub program: String,
     pub ports: Option<String>,
 }
@@ -70,6 +70,12 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
             Path::Host(_) => Err(usage(format!("{text} is no emulated path"))),
         };
     }
+    if let Some((scheme, _)) = text.split_once(":/").filter(|(scheme, rest)| {
+        rest.starts_with('/') && !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
+    }) {
+        let known = "write HOST:PATH (over ssh), or fullpipe://HOST:PORT/PATH (a standing server)";
+        return Err(usage(format!("{text}: '{scheme}' is not known here; {known}")));
+    }
     // An address of IPv6 has colons of its own, and stands in brackets.
     let start = bytes.iter().position(|b| *b == b']').filter(|_| text.starts_with('[') || text.contains("@["));
     let colon = bytes.iter().skip(start.unwrap_or(0)).position(|b| *b == b':').map(|at| at + start.unwrap_or(0));
@@ -89,11 +95,11 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
-    let target = |path: &[u8], sources: &[Vec<u8>], hosts: &str| Target {
+    let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
         folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
         content: sources.iter().any(|source| last(source).is_none()),
-        transfer: transfer(hosts, sources, path),
+        transfer: 0,
         process: 0,
     };
     match (locals, to) {
@@ -101,11 +107,16 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             Err(usage("both ends are this host; cp is the tool for that. Name another as HOST:PATH"))
         }
         (Some(sources), to) => {
+            let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
+            if !args.recursive && sources.iter().all(is_folder) {
+                let one = fullpipe_transfer::item::printable(&sources[0]);
+                return Err(usage(format!("{one} is a folder; copy it with -r")));
+            }
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
-            let mut target = target(&path, &sources, "");
+            let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path);
-            Ok((endpoint, super::way(true, sources, target)))
+            Ok((endpoint, super::way(true, sources, &args.exclude, target)))
         }
         (None, Place::Local(path)) => {
             let mut sources = Vec::new();
@@ -119,8 +130,9 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
                 first.get_or_insert((endpoint, name));
             }
             let Some((endpoint, name)) = first else { return Err(usage("give SRC... DST")) };
-            let target = target(path, &sources, &name);
-            Ok((endpoint, super::way(false, sources, target)))
+            let mut target = target(path, &sources);
+            target.transfer = transfer(&name, &sources, &absolute(path));
+            Ok((endpoint, super::way(false, sources, &args.exclude, target)))
         }
         (None, _) => Err(usage("one end must be this host; start the copy on one of the others")),
     }
@@ -200,6 +212,8 @@ mod tests {
             "lab:rtt=1ms:/x",
             "lab:rtt=1ms,rate=1gbit,cross=udp:1mbit",
             "fullpipe://h:99999/x",
+            "ssh://h/x",
+            "sftp://me@h/x",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fullpipe_transfer::counters::Counters;
 use fullpipe_transfer::proto::Times;
@@ -17,6 +17,11 @@ use crate::{progress, words};
 /// Of the controller's decisions a record keeps so many: it decides some ten a second, the other end may say any number.
 const MOST_NOTES: usize = 1 << 17;
 
+/// How much of a second's rate is taken for the pace of what is to come.
+const STEADY: f64 = 0.3;
+/// Who would wait for longer does not want to know, seconds.
+const LONGEST_ETA_S: f64 = 1e7;
+
 /// Progress of all attempts together.
 pub struct Watch {
     /// None while it connects: ssh may ask something on the same terminal.
@@ -30,6 +35,8 @@ pub struct Watch {
     done: Cell<u64>,
     /// What was last said to be done: it does not go back.
     shown: Cell<u64>,
+    /// Rate over the last some seconds, bit/s.
+    pace: Cell<Option<f64>>,
     earlier: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     said: Cell<bool>,
@@ -49,6 +56,7 @@ impl Watch {
             wire: Cell::new(0),
             done: Cell::new(0),
             shown: Cell::new(0),
+            pace: Cell::new(None),
             earlier: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
@@ -67,6 +75,7 @@ impl Watch {
         self.earlier.set(self.earlier.get() + self.wire.take());
         self.last.replace(None);
         self.shown.set(0);
+        self.pace.set(None);
     }
 
     /// Bytes of content that earlier attempts have brought onto the network.
@@ -174,10 +183,19 @@ impl Watch {
         } else {
             String::new()
         };
+        // What was there already and holes take no time: the rest at this pace does.
+        let pace = self.pace.get().map_or(rate, |before| before + STEADY * (rate - before));
+        self.pace.set(Some(pace));
+        let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
+            seconds if seconds <= LONGEST_ETA_S => {
+                format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
+            }
+            _ => String::new(),
+        };
         let bar = self.bar.borrow();
         bar.set_position(done);
         bar.set_message(format!(
-            "{} of {}{many}, {}, {limit}",
+            "{} of {}{many}, {}, {limit}{eta}",
             words::bytes(done as f64),
             words::bytes(found as f64),
             words::rate(rate)

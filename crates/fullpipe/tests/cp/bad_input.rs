@@ -49,9 +49,25 @@ fn sources_that_are_not_there() {
         let done = host.cp().arg(host.far(name)).arg(host.file("to")).fails_at_once(2, "far refused: ");
         assert!(done.err.contains(host.file(name).to_str().unwrap()), "{}", done.err);
     }
-    host.cp().arg(host.file("folder")).arg(host.far("to")).fails(1, "it is a folder; copy it with -r");
+    host.cp().arg(host.file("folder")).arg(host.far("to")).fails_at_once(2, "folder is a folder; copy it with -r");
+    host.cp()
+        .arg(host.file("folder"))
+        .arg(host.file("a"))
+        .arg(host.far("to/"))
+        .fails(1, "it is a folder; copy it with -r");
+    fs::remove_dir_all(host.file("to")).unwrap();
+    host.cp().arg(host.far("*")).arg(host.file("to")).fails_at_once(2, "patterns are not expanded");
     host.cp().arg(host.far("folder")).arg(host.file("to")).fails(1, "it is a folder; copy it with -r");
     assert!(!host.file("to").is_dir() || fs::read_dir(host.file("to")).unwrap().count() == 0);
+}
+
+#[test]
+fn a_file_that_says_it_is_empty_and_is_not() {
+    let host = Host::start();
+    host.cp().arg("/proc/self/status").arg(host.far("status")).fails(1, "says that it has 0 bytes");
+    write(host.file("empty"), "");
+    host.cp().arg(host.file("empty")).arg(host.far("there")).ok();
+    only(&host.file(""), &["empty", "there"]);
 }
 
 #[test]

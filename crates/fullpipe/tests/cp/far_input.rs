@@ -45,7 +45,11 @@ fn setup(dir: &Path, push: bool) -> Vec<u8> {
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
-    let task = if push { proto::Task::Push(target) } else { proto::Task::Pull(vec![path]) };
+    let task = if push {
+        proto::Task::Push(target)
+    } else {
+        proto::Task::Pull(proto::Sources { paths: vec![path], exclude: vec![] })
+    };
     frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![], probably: None })))
 }
 
@@ -221,7 +225,7 @@ fn received(large: bool, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) 
     let content = vec![5; if large { 1 << 20 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
-    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, meta };
+    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), meta };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
     let trailer = close(client.terms.unwrap().key.digest(&content)).pack();

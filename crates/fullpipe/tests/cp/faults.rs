@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -187,12 +188,55 @@ fn a_tree_goes_on_too() {
 
 #[test]
 fn a_source_that_is_another_by_then_is_not_mixed_in() {
+    // Even if it was given its size and time.
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("large"), bytes(LARGE, 7));
+        date(host.file("large"), 800_000_000, 0);
+        fs::create_dir_all(host.file("to")).unwrap();
+        let running = repeat(&host, push, SLOW).start();
+        some_blocks(&host.file("to"));
+        running.kill();
+        write(host.file("other"), bytes(LARGE, 8));
+        date(host.file("other"), 800_000_000, 0);
+        fs::rename(host.file("other"), host.file("large")).unwrap();
+        let sent = repeat(&host, push, "").ok().number("bytes");
+        assert_eq!(sent, LARGE as u64);
+        same(&host.file("large"), &host.file("to/large"));
+        only(&host.file("to"), &["large"]);
+    });
+}
+
+#[test]
+fn relative_and_absolute_names_go_on_alike() {
+    both_ways(|push| {
+        let host = Host::start();
+        slow(&host, push).kill();
+        let (local, far) = if push { ("large", host.far("to/")) } else { ("to", host.far("large")) };
+        let words = if push { [local.into(), far] } else { [far, local.into()] };
+        let mut cp = host.cp();
+        let done = words.iter().fold(cp.arg("--json"), |cp, word| cp.arg(word)).within(&host.file("")).ok();
+        assert!(done.number("bytes") < (LARGE - 2 * MIB) as u64, "push {push}: {}", done.out);
+        only(&host.file("to"), &["large"]);
+        same(&host.file("large"), &host.file("to/large"));
+    });
+}
+
+#[test]
+fn a_far_end_that_hangs_is_not_waited_for_long() {
     let host = Host::start();
-    slow(&host, true).kill();
-    write(host.file("large"), bytes(LARGE, 8));
-    repeat(&host, true, "").ok();
-    same(&host.file("large"), &host.file("to/large"));
-    only(&host.file("to"), &["large"]);
+    let (program, ids) = host.known_by_id();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let running = repeat(&host, true, &format!("{SLOW} --stall 1s")).far_program(&program).start();
+    some_blocks(&host.file("to"));
+    let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(id), Signal::SIGSTOP).unwrap();
+    let began = Instant::now();
+    let done = running.wait();
+    kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+    assert!(done.code() != 0 && began.elapsed() < Duration::from_secs(40), "{:?} {}", began.elapsed(), done.err);
+    goes_on(&host, true);
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Host {
     dir: tempfile::TempDir,
     sshd: Child,
     ssh: String,
+    /// That it listens on.
+    pub port: u16,
 }
 
 fn sshd() -> PathBuf {
@@ -68,7 +70,7 @@ impl Host {
             while sshd.try_wait().unwrap().is_none() {
                 if TcpStream::connect(("127.0.0.1", port)).is_ok() {
                     let ssh = client(at, &user, port);
-                    let host = Host { dir, sshd, ssh };
+                    let host = Host { dir, sshd, ssh, port };
                     fs::create_dir(host.file("")).unwrap();
                     return host;
                 }
@@ -95,6 +97,11 @@ impl Host {
         cp.ssh(&self.ssh).far_program(Path::new(FULLPIPE));
         cp.home = Some(self.dir.path().to_owned());
         cp
+    }
+
+    /// The key that it lets in.
+    pub fn key(&self) -> PathBuf {
+        self.dir.path().join("id")
     }
 
     /// A script that the far end runs in place of the program.

@@ -51,6 +51,51 @@ fn relative_names_start_at_the_far_users_home() {
 }
 
 #[test]
+fn ssh_takes_its_port_and_key_as_scp_does() {
+    let host = Host::start();
+    write(host.file("a"), "content");
+    let port = host.port.to_string();
+    host.cp()
+        .arg("-pP")
+        .arg(&port)
+        .arg("-i")
+        .arg(host.key())
+        .arg(host.file("a"))
+        .arg(format!("closed:{}", host.file("b").display()))
+        .ok();
+    host.cp().arg("-i").arg(host.key()).arg(host.file("a")).arg(format!("unknown:{}", host.file("c").display())).ok();
+    same(&host.file("a"), &host.file("b"));
+    same(&host.file("a"), &host.file("c"));
+}
+
+#[test]
+fn what_is_excluded_stays() {
+    let host = Host::start();
+    for name in ["a", "a.tmp", "raw/b", "raw/c.tmp", "sub/raw/d", "sub/e"] {
+        write(host.file("tree").join(name), name);
+    }
+    for (from, to) in
+        [(host.file("tree").into_os_string(), host.far("up/")), (host.far("tree"), host.file("down/").into())]
+    {
+        let with = |word: &str| {
+            let mut cp = host.cp();
+            cp.words("-a --exclude *.tmp --exclude raw/** --json").arg(word).arg(&from).arg(&to);
+            cp
+        };
+        assert_eq!(with("--dry-run").ok().json()[0]["files"], 3);
+        assert_eq!(with("-r").fails(2, "cannot be used multiple times").out, "");
+        assert_eq!(with("--exclude=d").ok().number("files"), 2);
+        assert_eq!(with("--xattrs").ok().number("files"), 3);
+        with("--exclude=[").fails(2, "--exclude '[': unclosed character class");
+    }
+    for to in ["up", "down"] {
+        only(&host.file(to).join("tree"), &["a", "raw", "sub"]);
+        only(&host.file(to).join("tree/raw"), &[]);
+        same(&host.file("tree/sub"), &host.file(to).join("tree/sub"));
+    }
+}
+
+#[test]
 fn several_sources_go_into_a_folder() {
     let host = Host::start();
     write(host.file("a"), "1");

@@ -1,0 +1,91 @@
+//! What of a tree is left out, by patterns.
+//!
+//! A pattern without a slash is for the last part of a name, wherever it is (`*.tmp`); one with a slash is for all of the
+//! name below the source (`raw/**`, `*/scratch`). `*` and `?` match no slash, `**` does, `[a-z]` and `{a,b}` are
+//! alternatives. With a folder goes all that is in it.
+
+use std::path::Path;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use crate::error::TransferError;
+
+/// Most patterns, and most bytes of one: they may come from the network.
+const MOST: usize = 1000;
+const LONGEST: usize = 4096;
+
+/// Patterns, ready to be used.
+#[derive(Debug, Default)]
+pub struct Exclude {
+    names: GlobSet,
+    paths: GlobSet,
+}
+
+impl Exclude {
+    /// # Errors
+    /// One of them is no pattern.
+    pub fn new(patterns: &[String]) -> Result<Exclude, TransferError> {
+        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
+            TransferError::Usage(format!("--exclude '{}': {why}", crate::item::printable(pattern.as_bytes())))
+        };
+        if patterns.len() > MOST {
+            return Err(TransferError::Usage(format!("--exclude: give at most {MOST}")));
+        }
+        for pattern in patterns {
+            if pattern.is_empty() || pattern.len() > LONGEST {
+                return Err(wrong(pattern, &format!("give from 1 to {LONGEST} bytes")));
+            }
+            // A slash at the end says that it is a folder, one at the start that it is right below the source.
+            let whole = pattern.trim_end_matches('/');
+            let glob = GlobBuilder::new(whole.strip_prefix('/').unwrap_or(whole)).literal_separator(true).build();
+            let glob = glob.map_err(|e| wrong(pattern, e.kind()))?;
+            if whole.contains('/') {
+                paths.add(glob)
+            } else {
+                names.add(glob)
+            };
+        }
+        let build = |set: GlobSetBuilder| set.build().map_err(|e| wrong("", e.kind()));
+        Ok(Exclude { names: build(names)?, paths: build(paths)? })
+    }
+
+    /// Whether what has this name below its source is left out.
+    #[must_use]
+    pub fn leaves_out(&self, below: &Path) -> bool {
+        let last = || below.file_name().is_some_and(|name| self.names.is_match(name));
+        (!self.paths.is_empty() && self.paths.is_match(below)) || (!self.names.is_empty() && last())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, out, stays) in [
+            ("*.tmp", &["a.tmp", "x/y/a.tmp", ".tmp"][..], &["a.tmp.gz", "tmp", "a.tmp/b"][..]),
+            ("raw", &["raw", "x/raw"], &["raw2", "raw/x"]),
+            ("raw/", &["raw", "x/raw"], &["raw2"]),
+            ("/raw", &["raw"], &["x/raw"]),
+            ("raw/**", &["raw/a", "raw/a/b"], &["raw", "x/raw/a"]),
+            ("*/scratch", &["x/scratch"], &["scratch", "x/y/scratch"]),
+            ("**/scratch", &["scratch", "x/y/scratch"], &["x/scratch2"]),
+            ("run[0-9].{log,err}", &["run1.log", "x/run2.err"], &["run.log", "run1.out"]),
+        ] {
+            let exclude = Exclude::new(&[pattern.to_owned()]).unwrap();
+            for name in out {
+                assert!(exclude.leaves_out(Path::new(name)), "{pattern}: {name}");
+            }
+            for name in stays {
+                assert!(!exclude.leaves_out(Path::new(name)), "{pattern}: {name}");
+            }
+        }
+        assert!(!Exclude::default().leaves_out(Path::new("a")));
+        for bad in ["", "[", "{a", &"x".repeat(LONGEST + 1)] {
+            assert!(Exclude::new(&[bad.to_owned()]).is_err(), "{bad}");
+        }
+        assert!(Exclude::new(&vec!["a".to_owned(); MOST + 1]).is_err());
+    }
+}
