@@ -247,7 +247,8 @@ fn unless_stopped<R>(
         let result = connect();
         connected.store(true, Ordering::SeqCst);
         watch.thread().unpark();
-        result.map_err(|error| if stalled() { TransferError::Stalled { seconds: stall.as_secs_f64() } } else { error })
+        let silent = || format!("the far end has not answered for {stall:?}; raise --stall if it is only slow");
+        result.map_err(|error| if stalled() { TransferError::Unreachable(silent()) } else { error })
     })
 }
 
