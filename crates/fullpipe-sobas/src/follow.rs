@@ -396,7 +396,8 @@ impl Follow {
             });
             let pull = (self.target - queue) * capacity / (Self::round(s) as f64 * 1e-9);
             self.last_queue = Some((now, queue));
-            self.rate = Some((rate - DAMP * grown + PULL * pull).clamp(0.5 * rate, self.top().min(1.1 * rate)));
+            let aim = rate - DAMP * grown + PULL * pull;
+            self.rate = Some(aim.clamp(0.5 * rate, 1.1 * rate).min(self.top()));
             return None;
         }
         self.last_queue = None;

@@ -125,7 +125,7 @@ fn a_rate_that_overflowed_is_kept_beneath() {
         let s = Sim::new(path, cc, adaptive()).run(gone + bar + 1.0);
         let what = format!("{rtt} ms, {cc:?}");
         let losses = s.events.iter().filter(|e| e.why == Why::Loss).count();
-        assert!(losses <= 6, "{what}: {losses}");
+        assert!(losses <= 9, "{what}: {losses}");
         let shares = (s.share(come + bar, gone) / (1.0 - 0.4 / 0.97), s.share(gone + bar, s.now));
         assert!(shares.0 >= 0.88 && shares.1 >= 0.95, "{what}: {shares:?}");
     }

@@ -35,7 +35,7 @@ impl Follow {
         s.probes.rebase(now.saturating_sub(STANDING_NS));
         // A window that opens at once lets a burst go, unless it is paced.
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
-        self.depth = 0.0;
+        (self.depth, self.ceiling) = (0.0, None);
         self.target = self.target_at(s, self.capacity.unwrap_or(f64::INFINITY));
         self.stuck = Stuck::default();
         self.judge = now + Self::round(s);

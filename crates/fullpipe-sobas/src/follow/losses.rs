@@ -43,7 +43,7 @@ impl Follow {
                     // Those that were on their way, or that our own queue still drops.
                     s.probes.forget_losses();
                 } else if s.probes.congested() {
-                    self.rate = None;
+                    (self.rate, self.ceiling) = (None, None);
                     s.probes.forget_losses();
                     return self.enter(State::Disabled, Why::Congested);
                 } else if s.probes.full() {
@@ -146,6 +146,7 @@ impl Follow {
                 }
                 self.overflowed_at(now, s, bps);
                 self.rate = self.rate.map(|rate| rate.min(self.top()));
+                self.after = self.after.min(self.top());
                 Some(Why::Loss)
             }
             _ => None,
