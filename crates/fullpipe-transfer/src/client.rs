@@ -233,12 +233,12 @@ fn unless_stopped<R>(
     stop: &Stop,
     connect: impl FnOnce() -> Result<R, TransferError>,
 ) -> Result<R, TransferError> {
-    let connected = AtomicBool::new(false);
-    let stalled = || stop.awaited() > stall;
+    let (connected, late) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             while !connected.load(Ordering::SeqCst) {
-                if interrupted.load(Ordering::SeqCst) || stalled() {
+                late.store(stop.awaited() > stall, Ordering::SeqCst);
+                if interrupted.load(Ordering::SeqCst) || late.load(Ordering::SeqCst) {
                     return stop.cut();
                 }
                 std::thread::park_timeout(Duration::from_millis(100));
@@ -248,7 +248,7 @@ fn unless_stopped<R>(
         connected.store(true, Ordering::SeqCst);
         watch.thread().unpark();
         let silent = || format!("the far end has not answered for {stall:?}; raise --stall if it is only slow");
-        result.map_err(|error| if stalled() { TransferError::Unreachable(silent()) } else { error })
+        result.map_err(|error| if late.load(Ordering::SeqCst) { TransferError::Unreachable(silent()) } else { error })
     })
 }
 

@@ -10,9 +10,10 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 
 use crate::error::TransferError;
 
-/// Most patterns, and most bytes of one: they may come from the network.
-const MOST: usize = 1000;
-const LONGEST: usize = 4096;
+/// Most bytes of all patterns, and most braces within braces: they may come from the network, and each of these goes
+/// deeper into a recursion.
+const MOST: usize = 16 << 10;
+const DEEPEST: usize = 8;
 
 /// Patterns, ready to be used.
 #[derive(Debug, Default)]
@@ -29,12 +30,15 @@ impl Exclude {
         let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
             TransferError::Usage(format!("--exclude '{}': {why}", crate::item::printable(pattern.as_bytes())))
         };
-        if patterns.len() > MOST {
-            return Err(TransferError::Usage(format!("--exclude: give at most {MOST}")));
+        if patterns.iter().map(|pattern| pattern.len() + 1).sum::<usize>() > MOST {
+            return Err(TransferError::Usage(format!("--exclude: give at most {MOST} bytes of patterns")));
         }
         for pattern in patterns {
-            if pattern.is_empty() || pattern.len() > LONGEST {
-                return Err(wrong(pattern, &format!("give from 1 to {LONGEST} bytes")));
+            if pattern.is_empty() {
+                return Err(wrong(pattern, &"an empty pattern is no name's"));
+            }
+            if pattern.matches('{').count() > DEEPEST {
+                return Err(wrong(pattern, &format!("give at most {DEEPEST} alternatives in braces")));
             }
             // A slash at the end says that it is a folder, one at the start that it is right below the source.
             let whole = pattern.trim_end_matches('/');
@@ -48,6 +52,12 @@ impl Exclude {
         }
         let build = |set: GlobSetBuilder| set.build().map_err(|e| wrong("", e.kind()));
         Ok(Exclude { names: build(names)?, paths: build(paths)? })
+    }
+
+    /// Whether a source that is called so is left out.
+    #[must_use]
+    pub fn leaves_out_source(&self, name: &Path) -> bool {
+        !self.names.is_empty() && self.names.is_match(name)
     }
 
     /// Whether what has this name below its source is left out.
@@ -83,9 +93,12 @@ mod tests {
             }
         }
         assert!(!Exclude::default().leaves_out(Path::new("a")));
-        for bad in ["", "[", "{a", &"x".repeat(LONGEST + 1)] {
+        let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
+        for bad in ["", "[", "{a", &deep, &"x".repeat(MOST)] {
             assert!(Exclude::new(&[bad.to_owned()]).is_err(), "{bad}");
         }
-        assert!(Exclude::new(&vec!["a".to_owned(); MOST + 1]).is_err());
+        assert!(Exclude::new(&vec!["a".to_owned(); MOST]).is_err());
+        let most = vec!["?".repeat(1000) + ".x"; 16];
+        assert!(Exclude::new(&most).unwrap().leaves_out(Path::new(&("y".repeat(1000) + ".x"))));
     }
 }

@@ -196,11 +196,14 @@ fn start(
     }
     let configured = configured(ssh, own, host);
     let mut command = Command::new(ssh);
-    if configured.lines().any(|line| line == "connecttimeout none") {
-        // A host that answers nothing would else be waited for as long as the kernel calls it: two minutes.
+    command.args(own);
+    let by_another = |line: &str| line.starts_with("proxyjump ") || line.starts_with("proxycommand ");
+    if configured.lines().any(|line| line == "connecttimeout none") && !configured.lines().any(by_another) {
+        // A host that answers nothing would else be waited for as long as the kernel calls it: two minutes. Where another
+        // host is between, the limit would be on what a person types there too.
         command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
     }
-    command.args(own).arg(host).arg("--").arg(program).arg("far");
+    command.arg(host).arg("--").arg(program).arg("far");
     if let Some(ports) = ports {
         command.args(["--data-ports", ports]);
     }

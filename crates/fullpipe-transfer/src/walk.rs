@@ -96,7 +96,7 @@ pub fn walk(
     sight: Sight,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
-    if place.path.file_name().is_some_and(|name| place.exclude.leaves_out(Path::new(name))) {
+    if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path())) {
         return Ok(());
     }
     let shown = || match place.path.as_os_str().as_bytes() {
@@ -272,7 +272,11 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
         SFlag::S_IFREG => {
             let size = stat.st_size as u64;
             let mut meta = meta;
-            if size == 0 && place.root.read(&path).is_ok_and(|file| file.read_at(&mut [0], 0).is_ok_and(|n| n > 0)) {
+            let full = |file: File| {
+                let read = file.read_at(&mut [0], 0).is_ok_and(|n| n > 0);
+                read && file.metadata().is_ok_and(|now| now.len() == 0)
+            };
+            if size == 0 && place.root.read(&path).is_ok_and(full) {
                 return special("it has content, but says that it has 0 bytes, as files of the kernel do");
             }
             // One that cannot be opened is told of when it is its turn.

@@ -151,14 +151,8 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
-        let excluded = self.exclude.iter().map(|pattern| ("--exclude", pattern.clone()));
-        words.extend(
-            valued
-                .into_iter()
-                .chain(excluded)
-                .chain(how.passed_on())
-                .flat_map(|(flag, value)| [flag.to_owned(), value]),
-        );
+        words.extend(self.exclude.iter().map(|pattern| format!("--exclude={pattern}")));
+        words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         words
     }
 }

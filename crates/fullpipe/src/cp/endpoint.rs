@@ -12,6 +12,9 @@ use fullpipe_transfer::proto::Target;
 use crate::Result;
 use crate::failure::Failure;
 
+/// What other tools have before `://`. (`host://path` is one of ours, with a slash too many.)
+const SCHEMES: [&str; 9] = ["ssh", "scp", "sftp", "rsync", "http", "https", "ftp", "gsiftp", "file"];
+
 /// A place as typed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
@@ -70,9 +73,7 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
             Path::Host(_) => Err(usage(format!("{text} is no emulated path"))),
         };
     }
-    if let Some((scheme, _)) = text.split_once(":/").filter(|(scheme, rest)| {
-        rest.starts_with('/') && !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+')
-    }) {
+    if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| SCHEMES.contains(scheme)) {
         let known = "write HOST:PATH (over ssh), or fullpipe://HOST:PORT/PATH (a standing server)";
         return Err(usage(format!("{text}: '{scheme}' is not known here; {known}")));
     }
@@ -196,6 +197,7 @@ mod tests {
         assert_eq!(parse("me@[::1]:/x").ok(), Some(Place::Ssh("me@::1".into(), b"/x".to_vec())));
         assert_eq!(parse("[fe80::1]:").ok(), Some(Place::Ssh("fe80::1".into(), vec![])));
         assert_eq!(parse("./[a]:b").ok(), Some(Place::Local(b"./[a]:b".to_vec())));
+        assert_eq!(parse("nas://data").ok(), Some(Place::Ssh("nas".into(), b"//data".to_vec())));
         assert_eq!(parse("host:").ok(), Some(Place::Ssh("host".into(), vec![])));
         assert_eq!(parse("fullpipe://h:7000/in/").ok(), Some(Place::Server("h".into(), 7000, b"/in/".to_vec())));
         assert_eq!(
