@@ -17,6 +17,7 @@ use crate::join;
 use crate::keys::Token;
 use crate::left::Leftovers;
 use crate::losses::Losses;
+use crate::pattern::Part;
 use crate::place::{self, Realm};
 use crate::proto::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
 use crate::reach::{self, Line, Stop};
@@ -186,8 +187,10 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Way::Pull(sources, target) => {
             let mut to = place::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             // Of what is in a folder, the names are not known here.
-            if let Some(names) = sources.paths.iter().map(|source| Some(place::last(source)?.to_vec())).collect() {
-                to.only(names);
+            let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| place::last(source)).collect();
+            if let Some(tops) = tops {
+                let part = |top: &[u8]| if sources.patterns { Part::new(top) } else { Ok(Part::exactly(top)) };
+                to.only(tops.into_iter().map(part).collect::<Result<_, _>>()?);
             }
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }

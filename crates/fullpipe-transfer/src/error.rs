@@ -176,6 +176,8 @@ pub(crate) fn why(error: &std::io::Error) -> String {
     match error.raw_os_error() {
         // What a socket with a timeout says when it is over.
         _ if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => LATE.into(),
+        // Of a name below a folder that must not be left (openat2(2)).
+        Some(libc::EXDEV) => "it leads out of the server's folder".into(),
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
         None => error.to_string(),

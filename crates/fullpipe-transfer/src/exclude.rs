@@ -6,14 +6,13 @@
 
 use std::path::Path;
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::{GlobSet, GlobSetBuilder};
 
 use crate::error::TransferError;
+use crate::pattern;
 
-/// Most bytes of all patterns, and most braces within braces: they may come from the network, and each of these goes
-/// deeper into a recursion.
+/// Most bytes of all patterns: they may come from the network.
 const MOST: usize = 16 << 10;
-const DEEPEST: usize = 8;
 
 /// Patterns, ready to be used.
 #[derive(Debug, Default)]
@@ -37,13 +36,9 @@ impl Exclude {
             if pattern.is_empty() {
                 return Err(wrong(pattern, &"an empty pattern is no name's"));
             }
-            if pattern.matches('{').count() > DEEPEST {
-                return Err(wrong(pattern, &format!("give at most {DEEPEST} alternatives in braces")));
-            }
             // A slash at the end says that it is a folder, one at the start that it is right below the source.
             let whole = pattern.trim_end_matches('/');
-            let glob = GlobBuilder::new(whole.strip_prefix('/').unwrap_or(whole)).literal_separator(true).build();
-            let glob = glob.map_err(|e| wrong(pattern, e.kind()))?;
+            let glob = pattern::glob(whole.strip_prefix('/').unwrap_or(whole)).map_err(|why| wrong(pattern, &why))?;
             if whole.contains('/') {
                 paths.add(glob)
             } else {

@@ -11,6 +11,7 @@ use crate::error::{TransferError, local, why};
 use crate::exclude::Exclude;
 use crate::files::Root;
 use crate::item::{Name, number, printable};
+use crate::pattern;
 use crate::proto::{Sources, Target};
 use crate::receive::Destination;
 use crate::walk::Place;
@@ -83,11 +84,27 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 /// Sources as typed, no two of which would have the same name at the other end.
 ///
 /// # Errors
-/// As with [`place`]; or two have the same name.
+/// One leads out of the realm, is not there, or is a pattern for nothing; or two have the same name.
 pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
     let exclude = Arc::new(Exclude::new(&sources.exclude)?);
-    let place = |path: &Vec<u8>| Ok::<_, TransferError>(Place { exclude: exclude.clone(), ..place(realm, path)? });
-    let places = sources.paths.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let mut folders = Folders::default();
+    let mut places = Vec::new();
+    for path in &sources.paths {
+        let there = place(realm, path, &mut folders);
+        let there = there.and_then(|place| exists(&place.root, &place.path, path).map(|()| place));
+        match there {
+            Err(_) if sources.patterns && pattern::is_one(path) => {
+                let open = |folder: &[u8]| opened(realm, folder);
+                for path in pattern::expand(path, pattern::MOST_NAMES.saturating_sub(places.len()), &open)? {
+                    places.push(place(realm, &path, &mut folders)?);
+                }
+            }
+            there => places.push(there?),
+        }
+    }
+    for place in &mut places {
+        place.exclude = exclude.clone();
+    }
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
         None => Ok(places),
@@ -97,11 +114,35 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     }
 }
 
-/// A source as typed.
-///
-/// # Errors
-/// It leads out of the realm, or its folder cannot be opened.
-pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
+/// The folder that was opened last: many sources are in the same one, and descriptors are few.
+#[derive(Default)]
+struct Folders(Option<(PathBuf, Arc<Root>)>);
+
+impl Folders {
+    fn open(&mut self, folder: PathBuf, confined: bool) -> std::io::Result<Arc<Root>> {
+        if let Some((_, root)) = self.0.as_ref().filter(|(known, _)| *known == folder) {
+            return Ok(root.clone());
+        }
+        let root = Arc::new(Root::open(&folder, confined)?);
+        self.0 = Some((folder, root.clone()));
+        Ok(root)
+    }
+}
+
+/// A folder whose names are asked for.
+fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
+    match realm {
+        Realm::User(base) if folder.is_empty() => Root::open(base, false),
+        Realm::User(base) => Root::open(&resolve(folder, base), false),
+        Realm::Below(base) => {
+            let name = below(folder).map_err(std::io::Error::other)?;
+            Root::open(base, true)?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
+        }
+    }
+}
+
+/// A source as typed; whether it is there is another question.
+fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, TransferError> {
     let last = last(path);
     let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
     let failed = |e: std::io::Error| match e.raw_os_error() {
@@ -109,7 +150,7 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
         Some(libc::ENOENT | libc::ENOTDIR) => TransferError::Usage(format!("{}: {}", printable(path), why(&e))),
         _ => local(format!("cannot open {}", printable(path)))(e),
     };
-    match realm {
+    let (root, path) = match realm {
         Realm::User(base) => {
             let whole = resolve(path, base);
             let (folder, rest) = match last {
@@ -119,27 +160,23 @@ pub fn place(realm: &Realm, path: &[u8]) -> Result<Place, TransferError> {
                 ),
                 None => (whole, PathBuf::new()),
             };
-            let root = Root::open(&folder, false).map_err(failed)?;
-            exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top, exclude: Arc::default() })
+            (folders.open(folder, false).map_err(failed)?, rest)
         }
         Realm::Below(base) => {
-            let root = Root::open(base, true).map_err(failed)?;
             let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
-            exists(&root, &rest, path)?;
-            Ok(Place { root: Arc::new(root), path: rest, top, exclude: Arc::default() })
+            (folders.open(base.clone(), true).map_err(failed)?, rest)
         }
-    }
+    };
+    Ok(Place { root, path, top, exclude: Arc::default() })
 }
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
     found.map(drop).map_err(|e| {
         let why = match e.raw_os_error() {
-            Some(libc::EXDEV) => "it leads out of the server's folder".to_owned(),
             // At the other end no shell has seen it.
             Some(libc::ENOENT) if shown.iter().any(|b| b"*?[".contains(b)) => {
-                format!("{}; names are taken as they are, patterns are not expanded", why(&e))
+                format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
             }
             _ => why(&e),
         };

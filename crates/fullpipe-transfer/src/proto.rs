@@ -19,7 +19,7 @@ use crate::walk::Sight;
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -225,6 +225,8 @@ pub struct Sources {
     pub paths: Vec<Vec<u8>>,
     /// What is left out: patterns as [`crate::exclude`] reads them.
     pub exclude: Vec<String>,
+    /// Names may be patterns, as [`crate::pattern`] reads them.
+    pub patterns: bool,
 }
 
 /// Where files go.

@@ -29,6 +29,7 @@ use crate::item::{self, FileItem, Name, printable};
 use crate::journal::{Journal, Past, Record};
 use crate::left::{Left, Leftovers};
 use crate::losses::Losses;
+use crate::pattern::Part;
 use crate::proto::{Message, Options, Summary};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
@@ -49,7 +50,7 @@ pub struct Receiver {
     options: Options,
     root: Root,
     rename: Option<Vec<u8>>,
-    only: Option<Vec<Vec<u8>>>,
+    only: Option<Vec<Part>>,
     transfer: u64,
     process: u64,
     journal: Mutex<Journal>,
@@ -242,7 +243,7 @@ impl Receiver {
 
     /// What something is called here.
     fn named(&self, name: &Name) -> io::Result<Name> {
-        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top == name.first())) {
+        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top.is_match(name.first()))) {
             return Err(io::Error::other("it was not asked for"));
         }
         let name = match &self.rename {

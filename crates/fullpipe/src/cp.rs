@@ -359,8 +359,8 @@ impl From<&Args> for endpoint::Ssh {
 }
 
 /// A way and its number: the same for the same command, so that it goes on where it was.
-fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], mut target: Target) -> Way {
+fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], patterns: bool, mut target: Target) -> Way {
     target.process = rand::random();
-    let sources = Sources { paths, exclude: exclude.to_vec() };
+    let sources = Sources { paths, exclude: exclude.to_vec(), patterns };
     if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }

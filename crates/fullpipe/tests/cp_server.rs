@@ -113,10 +113,16 @@ fn nothing_leads_out_of_the_root() {
         let (code, text) = error(&stage.cp(&["--insecure", "file", &stage.url(to)], None));
         assert_ne!(code, 0, "{to}: {text}");
     }
-    for from in ["/../secret", "/up/secret", "/away"] {
+    for from in ["/../secret", "/up/secret", "/away", "/../s*", "/u?/secret", "/up/*", "/*/secret", "/[a]way"] {
         let (code, text) = error(&stage.cp(&["--insecure", "-r", &stage.url(from), "got"], None));
         assert_ne!(code, 0, "{from}: {text}");
         assert!(!stage.at("got").exists(), "{from}");
+        fs::create_dir(stage.at("got")).unwrap();
+        let (code, text) = error(&stage.cp(&["--insecure", "-r", &stage.url(from), "got/"], None));
+        assert_ne!(code, 0, "{from}: {text}");
+        let got = fs::read_dir(stage.at("got")).unwrap().map(|it| it.unwrap().file_name());
+        assert_eq!(got.filter(|name| !name.to_string_lossy().starts_with(".fullpipe.")).count(), 0, "{from}");
+        fs::remove_dir_all(stage.at("got")).unwrap();
     }
     assert_eq!(fs::read_dir(stage.at("outside")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(stage.dir.path()).unwrap().count(), 4, "file, secret, outside, root");

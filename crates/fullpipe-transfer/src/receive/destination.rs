@@ -13,6 +13,7 @@ use crate::error::{TransferError, local};
 use crate::files::{self, Root};
 use crate::item::scratch;
 use crate::journal::{Journal, Past};
+use crate::pattern::Part;
 use crate::proto::{Target, Terms};
 
 /// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind but a
@@ -24,7 +25,7 @@ pub(super) struct Parts {
     /// The name of the one thing that comes, if another than at its source.
     pub(super) rename: Option<Vec<u8>>,
     /// What alone may come, at the top; anything if there is no list.
-    pub(super) only: Option<Vec<Vec<u8>>>,
+    pub(super) only: Option<Vec<Part>>,
     pub(super) journal: Journal,
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
@@ -128,7 +129,7 @@ impl Destination {
     }
 
     /// Takes nothing but these, at the top: a far end may be another than one takes it for.
-    pub(crate) fn only(&mut self, names: Vec<Vec<u8>>) {
+    pub(crate) fn only(&mut self, names: Vec<Part>) {
         if let Some(parts) = &mut self.0 {
             parts.only = Some(names);
         }

@@ -117,7 +117,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path);
-            Ok((endpoint, super::way(true, sources, &args.exclude, target)))
+            Ok((endpoint, super::way(true, sources, &args.exclude, false, target)))
         }
         (None, Place::Local(path)) => {
             let mut sources = Vec::new();
@@ -133,7 +133,9 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             let Some((endpoint, name)) = first else { return Err(usage("give SRC... DST")) };
             let mut target = target(path, &sources);
             target.transfer = transfer(&name, &sources, &absolute(path));
-            Ok((endpoint, super::way(false, sources, &args.exclude, target)))
+            // A pattern may stand for many.
+            let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
+            Ok((endpoint, super::way(false, sources, &args.exclude, patterns, target)))
         }
         (None, _) => Err(usage("one end must be this host; start the copy on one of the others")),
     }

@@ -48,7 +48,7 @@ fn setup(dir: &Path, push: bool) -> Vec<u8> {
     let task = if push {
         proto::Task::Push(target)
     } else {
-        proto::Task::Pull(proto::Sources { paths: vec![path], exclude: vec![] })
+        proto::Task::Pull(proto::Sources { paths: vec![path], exclude: vec![], patterns: true })
     };
     frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![], probably: None })))
 }

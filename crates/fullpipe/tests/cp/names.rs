@@ -96,6 +96,37 @@ fn what_is_excluded_stays() {
 }
 
 #[test]
+fn patterns_are_expanded_at_the_far_end() {
+    let host = Host::start();
+    for name in ["r/1.h5", "r/2.h5", "r/.3.h5", "r/x", "s/1.h5", "r/[9].h5", "r/9.h5"] {
+        write(host.file(name), name);
+    }
+    std::os::unix::fs::symlink("nowhere", host.file("r/broken.h5")).unwrap();
+    let get = |pattern: &str, to: &str| {
+        let mut cp = host.cp();
+        cp.words("-r --json").arg(host.far(pattern)).arg(host.file(to));
+        cp
+    };
+    get("r/?.h5", "some/").ok();
+    only(&host.file("some"), &["1.h5", "2.h5", "9.h5"]);
+    same(&host.file("r/2.h5"), &host.file("some/2.h5"));
+    // What is called so is taken as it is.
+    get("r/[9].h5", "literal/").ok();
+    only(&host.file("literal"), &["[9].h5"]);
+    get("*/1.h5", "two/").fails(2, "two sources are called 1.h5");
+    get("[rs]", "all/").ok();
+    only(&host.file("all/r"), &[".3.h5", "1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5", "x"]);
+    assert_eq!(get("r/[12]*", "none/").arg("--dry-run").ok().json()[0]["files"], 2);
+    get("r/*.nc", "none/").fails(2, "nothing there is called so");
+    get("r/?.h5", "name").fails(2, "patterns are expanded at the far end only, and where DST is a folder");
+    // One of many that cannot be read does not keep the others.
+    get("r/*.h5", "most/").fails(1, "broken.h5: no such file");
+    write(host.file("r/nowhere"), "mended");
+    get("r/*.h5", "most/").ok();
+    only(&host.file("most"), &["1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5"]);
+}
+
+#[test]
 fn several_sources_go_into_a_folder() {
     let host = Host::start();
     write(host.file("a"), "1");
