@@ -135,7 +135,8 @@ impl Server {
                     continue;
                 }
             };
-            let peer = address.to_string();
+            // One of IPv4 comes as one of IPv6 where both are listened to.
+            let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
             if self.options.once {
                 return either(stream, &peer, &self.options, self.other.as_ref(), &log);
             }

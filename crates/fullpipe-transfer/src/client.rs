@@ -145,21 +145,26 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), Sources::default()),
         Way::Pull(sources, _) => (None, sources.clone()),
     };
-    let mut line = reach::dial(endpoint, &Stop::default())?;
-    let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
-    let session = Session::new(line.peer.clone(), output);
-    let mut look = || {
-        let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
-        let rtt_s = far_away(&session, &mut line)?;
-        let count = match &here {
-            Some(places) => walk::count(places, options.sight(), &mut |_| Ok(()))?,
-            None => counted(&session, &mut *line.input)?,
+    let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
+    let (between, count) = unless_stopped(&AtomicBool::new(false), stall, &stop, || {
+        let mut line = reach::dial(endpoint, &stop)?;
+        let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+        let session = Session::new(line.peer.clone(), output);
+        let mut look = || {
+            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
+            let rtt_s = far_away(&session, &mut line)?;
+            let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
+            Ok((between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
         };
-        let between = between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs);
-        Ok(Looked { between, count })
+        let looked = look();
+        looked.map_err(|error| reach::explain(&line, error))
+    })?;
+    // What is here is counted when nobody waits.
+    let count = match (count, here) {
+        (None, Some(places)) => walk::count(&places, options.sight(), &mut |_| Ok(()))?,
+        (count, _) => count.unwrap_or_default(),
     };
-    let looked = look();
-    looked.map_err(|error| reach::explain(&line, error))
+    Ok(Looked { between, count })
 }
 
 /// Asks how much there is to be sent.

@@ -59,17 +59,19 @@ pub fn serve(
 ) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()))
+    serve_session(&session, input, options, &|| Ok(()), &|_| ())
 }
 
-/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
+/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches. `asked` hears what
+/// a client wants that may have it.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
+    asked: &dyn Fn(&Task),
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, &mut *input, options).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, &mut *input, options, asked).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => end::run(session, input, met, Arc::default(), &mut || {}).map(Some),
@@ -83,7 +85,7 @@ fn serve_session(
 }
 
 /// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
-/// one that has only looked.
+/// one that has only looked. `asked` hears what a client wants that may have it.
 ///
 /// # Errors
 /// The transfer's; the client has been told, if it could be.
@@ -92,6 +94,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
+    asked: &dyn Fn(&Task),
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -115,7 +118,7 @@ pub fn serve_socket(
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
     session.heard_on(again.try_clone().ok().map(OwnedFd::from));
-    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost))
+    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), asked)
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
@@ -126,6 +129,7 @@ fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &FarOptions,
+    asked: &dyn Fn(&Task),
 ) -> Result<Option<Met>, TransferError> {
     match hear(session, input)? {
         Message::Hello(hello) => {
@@ -139,6 +143,7 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     };
     check(&setup, options)?;
+    asked(&setup.task);
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {

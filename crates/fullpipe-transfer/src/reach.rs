@@ -58,6 +58,22 @@ impl Line {
     }
 }
 
+/// What the far end says; each part of it is an answer.
+struct Heard {
+    from: Box<dyn Read + Send>,
+    awaited: Awaited,
+}
+
+impl Read for Heard {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.from.read(into)?;
+        if let Some(since) = lock(&self.awaited).as_mut() {
+            *since = Instant::now();
+        }
+        Ok(read)
+    }
+}
+
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(child) = &self.child {
@@ -89,11 +105,11 @@ pub(crate) struct Stop {
     awaited: Awaited,
 }
 
-/// Since when the far end's program owes an answer; none while ssh may still wait for a person.
+/// Since when the far end's program has been silent; none while ssh may still wait for a person.
 type Awaited = Arc<Mutex<Option<Instant>>>;
 
 impl Stop {
-    /// How long the far end has owed an answer.
+    /// How long the far end has been silent.
     pub(crate) fn awaited(&self) -> Duration {
         lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -171,7 +187,7 @@ fn answer(
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
     Ok(Line {
-        input,
+        input: Box::new(Heard { from: input, awaited: awaited.clone() }),
         output,
         peer,
         addresses: vec![address],
@@ -223,7 +239,7 @@ fn start(
     })?;
     let addresses = data_addresses(&configured, host)?;
     Ok(Line {
-        input: Box::new(input),
+        input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
         output: Box::new(output),
         peer: host.to_owned(),
         addresses,

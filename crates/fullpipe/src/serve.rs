@@ -3,20 +3,28 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullpipe_net::serve::Event;
 use fullpipe_net::{NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
+use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::item::printable;
 use fullpipe_transfer::place::Realm;
-use fullpipe_transfer::proto::Summary;
+use fullpipe_transfer::proto::{Summary, Task};
 use fullpipe_transfer::secure::Identity;
 use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::Result;
 use crate::failure::Failure;
 use crate::output::{errln, outln};
+use crate::words;
+
+/// Sources of one client that a line of the log names.
+const SHOWN: usize = 3;
 
 /// Command line.
 #[derive(clap::Args)]
@@ -104,8 +112,11 @@ pub fn run(args: Args) -> Result {
                 errln!("{told}");
             }
             server.with_other(Arc::new(move |socket, peer| {
-                let done = far::serve_socket(socket, peer, identity.as_ref(), &far);
-                done.map(|done| done.map_or((), |done| copied(peer, &done.summary, done.left.total, json, quiet)))
+                let told = Told { json, quiet };
+                let copy = Copy { peer, begin: Instant::now() };
+                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &|task| copy.begins(task, told));
+                let left = |outcome: &Outcome| outcome.left.total.saturating_add(outcome.summary.left.total);
+                done.map(|done| done.map_or((), |done| copy.ends(&done.summary, left(&done), told)))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }
@@ -115,7 +126,7 @@ pub fn run(args: Args) -> Result {
     } else if !quiet {
         errln!("listening on {address}");
     }
-    server.run(move |event| log(event, json, quiet))?;
+    server.run(move |event| log(event, Told { json, quiet }))?;
     Ok(())
 }
 
@@ -162,31 +173,90 @@ fn default_token_file() -> Result<PathBuf> {
     Ok(state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe/token"))
 }
 
-fn copied(peer: &str, summary: &Summary, left: u64, json: bool, quiet: bool) {
-    let left = summary.left.total.saturating_add(left);
-    if json {
-        outln!(
-            "{}",
-            json!({"kind": "copied", "peer": peer, "files": summary.files, "bytes": summary.bytes, "left": left})
-        );
-    } else if !quiet {
-        let bytes = crate::words::bytes(summary.bytes as f64);
-        errln!("{peer}: {} copied, {bytes}", crate::words::count(summary.files, "file", "files"));
+/// Who reads the log.
+#[derive(Clone, Copy)]
+struct Told {
+    json: bool,
+    quiet: bool,
+}
+
+/// A client's copy.
+struct Copy<'a> {
+    peer: &'a str,
+    begin: Instant,
+}
+
+impl Copy<'_> {
+    fn begins(&self, task: &Task, told: Told) {
+        let shown = |paths: &[Vec<u8>]| paths.iter().map(|path| printable(path)).collect::<Vec<_>>();
+        let (what, places) = match task {
+            Task::Push(target) => ("to", shown(std::slice::from_ref(&target.path))),
+            Task::Pull(sources) => ("from", shown(&sources.paths)),
+            Task::Look(sources) => ("look", shown(&sources.paths)),
+        };
+        if told.json {
+            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, what: places}));
+        } else if !told.quiet {
+            let more = match places.len().saturating_sub(SHOWN) {
+                0 => String::new(),
+                n => format!(" and {}", words::count(n as u64, "other", "others")),
+            };
+            let places = places[..places.len().min(SHOWN)].join(", ");
+            let what = match what {
+                "look" => "asks what would be copied from",
+                "to" => "copies to",
+                _ => "copies from",
+            };
+            say(self.peer, format_args!("{what} {places}{more}"));
+        }
+    }
+
+    fn ends(&self, summary: &Summary, left: u64, told: Told) {
+        let Summary { files, skipped, bytes, .. } = *summary;
+        let seconds = self.begin.elapsed().as_secs_f64();
+        if told.json {
+            outln!(
+                "{}",
+                json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
+                       "bytes": bytes, "left": left, "seconds": seconds})
+            );
+        } else if !told.quiet {
+            let files = words::count(files, "file", "files");
+            let rate = words::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
+            let (bytes, seconds) = (words::bytes(bytes as f64), words::seconds(seconds));
+            let skipped =
+                if skipped > 0 { format!(" ({} there already)", words::thousands(skipped)) } else { String::new() };
+            let left = if left > 0 { format!("; {} not", words::thousands(left)) } else { String::new() };
+            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate})"));
+        }
     }
 }
 
-fn log(event: &Event<'_>, json: bool, quiet: bool) {
+/// UTC, to the second.
+fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
+}
+
+/// A line of the log.
+fn say(peer: &str, what: impl std::fmt::Display) {
+    errln!("{} {peer}: {what}", now());
+}
+
+fn log(event: &Event<'_>, Told { json, quiet }: Told) {
     match event {
         Event::Begin { peer, request } if json => {
-            outln!("{}", json!({"kind": "begin", "peer": peer, "request": request}));
+            outln!("{}", json!({"kind": "begin", "time": now(), "peer": peer, "request": request}));
         }
-        Event::Begin { peer, request } if !quiet => errln!("{peer}: {}, {}", request.transport, request.workload),
+        Event::Begin { peer, request } if !quiet => {
+            say(peer, format_args!("{}, {}", request.transport, request.workload))
+        }
         Event::End { peer, result } if json => {
             let error = result.as_ref().err().map(ToString::to_string);
-            outln!("{}", json!({"kind": "end", "peer": peer, "error": error}));
+            outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "error": error}));
         }
-        Event::End { peer, result: Err(error) } => errln!("{peer}: {error}"),
-        Event::End { peer, result: Ok(()) } if !quiet => errln!("{peer}: done"),
+        Event::End { peer, result: Err(error) } => say(peer, error),
+        Event::End { peer, result: Ok(()) } if !quiet => say(peer, "done"),
         _ => {}
     }
 }

@@ -135,6 +135,26 @@ fn nothing_leads_out_of_the_root() {
 }
 
 #[test]
+fn its_log_says_who_copied_what() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("file"), 10);
+    for words in [["file", &stage.url("/in/")], [&stage.url("/in/f*"), "back/"], [&stage.url("/none"), "back/"]] {
+        stage.cp(&["--insecure", words[0], words[1]], None);
+    }
+    let log = stage.server.log(3);
+    let of = |kind: &str| log.iter().filter(|line| line["kind"] == kind).collect::<Vec<_>>();
+    let (begun, copied, ended) = (of("begin"), of("copied"), of("end"));
+    assert_eq!(begun[0]["to"], serde_json::json!(["/in/"]));
+    assert_eq!(begun[1]["from"], serde_json::json!(["/in/f*"]));
+    assert_eq!(begun[2]["from"], serde_json::json!(["/none"]));
+    assert_eq!(copied.len(), 2);
+    assert!(copied.iter().all(|line| line["files"] == 1 && line["bytes"] == 10 && line["left"] == 0));
+    assert_eq!(copied[0]["peer"], begun[0]["peer"]);
+    assert!(copied[0]["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(ended[0]["error"].is_null() && ended[2]["error"].as_str().unwrap().contains("/none"), "{log:?}");
+}
+
+#[test]
 fn a_server_started_wrongly_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
@@ -225,6 +245,19 @@ fn an_interruption_ends_connecting_at_once() {
     nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(begin.elapsed() < std::time::Duration::from_secs(10), "after {:?}", begin.elapsed());
+}
+
+#[test]
+fn a_silent_server_is_not_waited_for() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("file"), 10);
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("fullpipe://{}/", silent.local_addr().unwrap());
+    for more in ["--dry-run", "--xattrs"] {
+        let (code, text) = error(&stage.cp(&["--insecure", "--stall", "1s", more, "file", &url], None));
+        assert_eq!(code, 4, "{text}");
+        assert!(text.contains("the far end has not answered for 1s"), "{text}");
+    }
 }
 
 #[test]

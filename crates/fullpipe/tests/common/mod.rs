@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Runs `fullpipe` with words separated by spaces.
 pub fn fullpipe(words: &str) -> Output {
@@ -41,6 +43,7 @@ pub struct Server {
     child: Child,
     /// HOST:PORT.
     pub address: String,
+    log: Arc<Mutex<Vec<serde_json::Value>>>,
 }
 
 impl Server {
@@ -56,9 +59,27 @@ impl Server {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         let address = first["address"].as_str().unwrap().to_owned();
-        // Its log must not fill the pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        Server { child, address }
+        // It must not fill the pipe.
+        let log: Arc<Mutex<Vec<serde_json::Value>>> = Arc::default();
+        let kept = log.clone();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                kept.lock().unwrap().push(serde_json::from_str(&line).unwrap());
+            }
+        });
+        Server { child, address, log }
+    }
+
+    /// Its log, once so many clients have gone.
+    pub fn log(&self, clients: usize) -> Vec<serde_json::Value> {
+        for _ in 0..500 {
+            let log = self.log.lock().unwrap().clone();
+            if log.iter().filter(|line| line["kind"] == "end").count() >= clients {
+                return log;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{clients} clients have not gone: {:?}", self.log.lock().unwrap());
     }
 
     /// Whether it still runs.
