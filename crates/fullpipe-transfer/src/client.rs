@@ -63,6 +63,8 @@ pub struct Order<'a> {
     pub choose: &'a dyn Fn(&Between) -> Result<Transport, TransferError>,
     /// Called when what was last chosen is going to be used.
     pub chosen: &'a dyn Fn(),
+    /// Whether the counters are to have the names of what moves.
+    pub names: bool,
     /// Called now and then with the counters.
     pub show: &'a mut dyn FnMut(&Counters),
     /// Ends the transfer when it is set.
@@ -215,7 +217,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Ok::<_, TransferError>((line, session, introduced))
     })?;
     let Introduced { met, transport, rtt_s } = introduced;
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(Counters::new(order.names));
     let (seen, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
     let show = &mut order.show;
     let mut tick = || {

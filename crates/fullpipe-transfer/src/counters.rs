@@ -4,7 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::item::Name;
 use crate::proto::Times;
+use crate::session::lock;
 use crate::sobas::Note;
 
 /// Counters that a display reads.
@@ -36,9 +38,28 @@ pub struct Counters {
     pub other: Mutex<Times>,
     /// What the controller of window and pacing did, until a display takes it.
     pub notes: Mutex<Vec<Note>>,
+    /// What has begun to be sent, or taken its name here, likewise; none where no display wants it.
+    names: Option<Mutex<Vec<Name>>>,
 }
 
 impl Counters {
+    /// All at zero.
+    pub(crate) fn new(names: bool) -> Counters {
+        Counters { names: names.then(Mutex::default), ..Counters::default() }
+    }
+
+    /// This is sent, or here.
+    pub(crate) fn named(&self, name: &Name) {
+        if let Some(names) = &self.names {
+            lock(names).push(name.clone());
+        }
+    }
+
+    /// What has moved since the last time.
+    pub fn take_names(&self) -> Vec<Name> {
+        self.names.as_ref().map(|names| std::mem::take(&mut *lock(names))).unwrap_or_default()
+    }
+
     /// So many bytes of a block have come.
     pub(crate) fn came(&self, bytes: u64) {
         self.come_bytes.fetch_add(bytes, Ordering::Relaxed);

@@ -230,7 +230,10 @@ impl Sender {
                         self.found(Arc::new(source), &mut batch)
                     }
                     Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
-                    Found::Link { name, target, meta } => self.session.send(&Message::Link { name, target, meta }),
+                    Found::Link { name, target, meta } => {
+                        self.counters.named(&name);
+                        self.session.send(&Message::Link { name, target, meta })
+                    }
                     Found::Left(left) => {
                         lock(&self.state).left.add(left);
                         Ok(())
@@ -330,6 +333,7 @@ impl Sender {
 
     /// Puts a file in the plan; `have` is there already.
     fn plan(&self, source: Arc<Source>, have: &[Extent]) -> Result<(), TransferError> {
+        self.counters.named(&source.item.name);
         if source.item.size <= SMALL {
             let mut state = lock(&self.state);
             let size = source.item.size;

@@ -116,6 +116,9 @@ pub struct Args {
     /// Give up a connection over which nothing moved for so long; a lost one is tried five times more
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
+    /// Name what moves, on stdout: each file as it begins to be sent, or as it takes its name here
+    #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"])]
+    verbose: bool,
     /// What happens as NDJSON on stdout
     #[arg(long)]
     json: bool,
@@ -138,6 +141,7 @@ impl Args {
             (self.explain, "--explain"),
             (self.dry_run, "--dry-run"),
             (self.json, "--json"),
+            (self.verbose, "--verbose"),
             (self.quiet, "--quiet"),
         ] {
             if on {
@@ -250,6 +254,7 @@ fn copy(args: Args) -> Result {
             options,
             choose: &choose,
             chosen: &tell,
+            names: args.verbose,
             show: &mut show,
             interrupted: &interrupted,
         };

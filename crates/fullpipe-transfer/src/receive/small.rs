@@ -106,6 +106,7 @@ impl Receiver {
         lock(&self.journal).add(&Record::Done { file: item.key() }).map_err(local("writing the journal"))?;
         lock(&self.summary).files += 1;
         self.counters.done_files.fetch_add(1, Ordering::Relaxed);
+        self.counters.named(&item.name);
         if item.size <= SMALL {
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
         }

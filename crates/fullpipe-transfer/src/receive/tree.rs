@@ -52,7 +52,11 @@ impl Receiver {
             }
             named
         };
-        make().or_else(|e| self.leave(name.bytes(), &e))
+        match make() {
+            Ok(()) => self.counters.named(name),
+            Err(e) => self.leave(name.bytes(), &e)?,
+        }
+        Ok(())
     }
 
     /// A stream has ended, or a file, or the sender's list: perhaps it was the last.

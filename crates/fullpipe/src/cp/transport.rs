@@ -30,8 +30,8 @@ pub struct Args {
     /// With --buffer sobas: the paper's law, or which means may be used
     #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
     sobas: Law,
-    /// Pacing rate of all streams together
-    #[arg(long, value_name = "RATE")]
+    /// No faster than this, all streams together; TCP spaces its packets
+    #[arg(long, value_name = "RATE", visible_alias = "bwlimit")]
     pacing: Option<Rate>,
     /// The profile to choose from; the one that comes with the program by default
     #[arg(long, value_name = "FILE")]

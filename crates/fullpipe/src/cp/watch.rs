@@ -145,6 +145,13 @@ impl Watch {
                 }
             }
         }
+        for name in counters.take_names() {
+            if self.json {
+                outln!("{}", json!({"kind": "file", "name": name.to_string()}));
+            } else {
+                self.bar.borrow().suspend(|| outln!("{name}"));
+            }
+        }
         let done = read(&counters.done_bytes);
         let wire = read(&counters.wire_bytes);
         let come = read(&counters.come_bytes);

@@ -127,6 +127,28 @@ fn patterns_are_expanded_at_the_far_end() {
 }
 
 #[test]
+fn what_moves_is_named_where_that_is_wanted() {
+    let host = Host::start();
+    write(host.file("tree/large"), vec![7; 3 << 20]);
+    write(host.file("tree/line\n"), "2");
+    std::os::unix::fs::symlink("large", host.file("tree/link")).unwrap();
+    let all = ["$'tree/line\\n'", "tree/large", "tree/link"];
+    for (from, to) in
+        [(host.file("tree").into_os_string(), host.far("up/")), (host.far("tree"), host.file("down/").into())]
+    {
+        let mut done = host.cp();
+        let done = done.words("-rv").arg(&from).arg(&to).ok();
+        let mut names: Vec<&str> = done.out.lines().collect();
+        names.sort_unstable();
+        assert_eq!(names, all);
+        // What is there is not named again.
+        let again = host.cp().words("-ruv --json").arg(&from).arg(&to).ok();
+        let files = again.json().into_iter().filter(|line| line["kind"] == "file");
+        assert_eq!(files.map(|line| line["name"].clone()).collect::<Vec<_>>(), ["tree/link"]);
+    }
+}
+
+#[test]
 fn several_sources_go_into_a_folder() {
     let host = Host::start();
     write(host.file("a"), "1");
