@@ -175,9 +175,14 @@ pub fn run(args: Args) -> Result {
     let json = args.json;
     copy(args).inspect_err(|failure| {
         if json && !failure.is_said() {
-            outln!("{}", json!({"kind": "failed", "error": failure.to_string(), "exit_code": failure.code()}));
+            failed(&failure.to_string(), failure.code());
         }
     })
+}
+
+/// The last line with `--json` where nothing was done.
+pub fn failed(error: &str, code: u8) {
+    outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
 /// Copies, again and again while a lost connection lets it get on.

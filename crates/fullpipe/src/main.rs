@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     if fullpipe_lab::guest::is_guest() {
         return fullpipe_lab::guest::init();
     }
-    let result = match Cli::parse().verb {
+    let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
         Verb::Measure(args) => measure::run(args),
         Verb::Cp(args) => cp::run(*args),
         Verb::Far(args) => far::run(args),
@@ -90,6 +90,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Says what is wrong with the command line, to a program too.
+fn wrong(error: &clap::Error) -> ! {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let of_cp = words.first().is_some_and(|verb| verb == "cp") && words.iter().any(|word| word == "--json");
+    if of_cp && error.use_stderr() {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        cp::failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
+    }
+    error.exit()
 }
 
 /// Every verb's result.

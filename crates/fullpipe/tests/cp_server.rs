@@ -211,6 +211,10 @@ fn the_last_line_of_json_says_how_it_ended() {
     assert_eq!((&some[some.len() - 1]["kind"], &some[some.len() - 1]["left_total"]), (&"done".into(), &1.into()));
     let none = lines(&run("/nothing"));
     assert_eq!((&none[none.len() - 1]["kind"], &none[none.len() - 1]["exit_code"]), (&"failed".into(), &2.into()));
+    // Before anything is looked at, too.
+    let wrong = lines(&stage.cp(&["--json", "--no-such-flag", "here"], None));
+    assert_eq!((&wrong[0]["kind"], &wrong[0]["exit_code"], wrong.len()), (&"failed".into(), &2.into(), 1));
+    assert!(wrong[0]["error"].as_str().unwrap().contains("'--no-such-flag'"), "{wrong:?}");
 }
 
 #[test]

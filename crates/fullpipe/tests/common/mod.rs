@@ -1,5 +1,5 @@
 //! The real binary, run as a person runs it.
-#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part, and may panic")]
+#![allow(dead_code, clippy::panic, clippy::unwrap_used, reason = "each test uses its part, and may panic")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
