@@ -51,6 +51,15 @@ pub enum Endpoint {
     },
 }
 
+impl Endpoint {
+    /// The far host, as typed.
+    fn name(&self) -> &str {
+        match self {
+            Endpoint::Ssh { host, .. } | Endpoint::Server { host, .. } => host,
+        }
+    }
+}
+
 /// What is wanted.
 pub struct Order<'a> {
     /// Where the far end is.
@@ -148,7 +157,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         Way::Pull(sources, _) => (None, sources.clone()),
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
-    let (between, count) = unless_stopped(&AtomicBool::new(false), stall, &stop, || {
+    let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
         let mut line = reach::dial(endpoint, &stop)?;
         let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
         let session = Session::new(line.peer.clone(), output);
@@ -196,8 +205,9 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             // Of what is in a folder, the names are not known here.
             let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| place::last(source)).collect();
             if let Some(tops) = tops {
-                let part = |top: &[u8]| if sources.patterns { Part::new(top) } else { Ok(Part::exactly(top)) };
-                to.only(tops.into_iter().map(part).collect::<Result<_, _>>()?);
+                // What is no pattern may be a name all the same.
+                let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
+                to.only(tops.into_iter().map(|top| pattern(top).unwrap_or_else(|| Part::exactly(top))).collect());
             }
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }
@@ -205,17 +215,18 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let sends = matches!(mine, Role::Send(_));
     let stop = Arc::new(Stop::default());
     let stall = Duration::from_nanos(order.options.stall_ns);
-    let (mut line, session, introduced) = unless_stopped(order.interrupted, stall, &stop, || {
-        let mut line = reach::dial(order.endpoint, &stop)?;
-        let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
-        let session = Session::new(line.peer.clone(), output);
-        let line_too = stop.clone();
-        session.alarm(move || line_too.cut());
-        let introduced = introduce(order, &session, &mut line, mine, task);
-        let introduced = introduced.map_err(|error| reach::explain(&line, error))?;
-        untimed(&line)?;
-        Ok::<_, TransferError>((line, session, introduced))
-    })?;
+    let (mut line, session, introduced) =
+        unless_stopped(order.interrupted, stall, order.endpoint.name(), &stop, || {
+            let mut line = reach::dial(order.endpoint, &stop)?;
+            let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+            let session = Session::new(line.peer.clone(), output);
+            let line_too = stop.clone();
+            session.alarm(move || line_too.cut());
+            let introduced = introduce(order, &session, &mut line, mine, task);
+            let introduced = introduced.map_err(|error| reach::explain(&line, error))?;
+            untimed(&line)?;
+            Ok::<_, TransferError>((line, session, introduced))
+        })?;
     let Introduced { met, transport, rtt_s } = introduced;
     let counters = Arc::new(Counters::new(order.names));
     let (seen, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
@@ -240,6 +251,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
 fn unless_stopped<R>(
     interrupted: &AtomicBool,
     stall: Duration,
+    peer: &str,
     stop: &Stop,
     connect: impl FnOnce() -> Result<R, TransferError>,
 ) -> Result<R, TransferError> {
@@ -247,9 +259,10 @@ fn unless_stopped<R>(
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
             while !connected.load(Ordering::SeqCst) {
-                late.store(stop.awaited() > stall, Ordering::SeqCst);
+                late.fetch_or(stop.awaited() > stall, Ordering::SeqCst);
                 if interrupted.load(Ordering::SeqCst) || late.load(Ordering::SeqCst) {
-                    return stop.cut();
+                    // Again and again: there may be nothing to cut yet.
+                    stop.cut();
                 }
                 std::thread::park_timeout(Duration::from_millis(100));
             }
@@ -257,7 +270,7 @@ fn unless_stopped<R>(
         let result = connect();
         connected.store(true, Ordering::SeqCst);
         watch.thread().unpark();
-        let silent = || format!("the far end has not answered for {stall:?}; raise --stall if it is only slow");
+        let silent = || format!("{peer} has not answered for {stall:?}; raise --stall if it is only slow");
         result.map_err(|error| if late.load(Ordering::SeqCst) { TransferError::Unreachable(silent()) } else { error })
     })
 }

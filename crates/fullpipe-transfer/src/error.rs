@@ -151,8 +151,8 @@ impl Classified for TransferError {
     fn class(&self) -> ExitClass {
         match self {
             TransferError::Usage(_) => ExitClass::Usage,
-            TransferError::Local { .. } | TransferError::Full { .. } => ExitClass::Record,
-            TransferError::Busy(_) | TransferError::NoTool { .. } | TransferError::System { .. } => ExitClass::Missing,
+            TransferError::Local { .. } | TransferError::Full { .. } | TransferError::Busy(_) => ExitClass::Record,
+            TransferError::NoTool { .. } | TransferError::System { .. } => ExitClass::Missing,
             TransferError::Stalled { .. } => ExitClass::Failed,
             TransferError::Interrupted => ExitClass::Interrupted,
             TransferError::Net(error) => error.class(),

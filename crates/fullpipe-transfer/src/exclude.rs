@@ -1,7 +1,7 @@
 //! What of a tree is left out, by patterns.
 //!
 //! A pattern without a slash is for the last part of a name, wherever it is (`*.tmp`); one with a slash is for all of the
-//! name below the source (`raw/**`, `*/scratch`). `*` and `?` match no slash, `**` does, `[a-z]` and `{a,b}` are
+//! name below the source (`raw/**`, `*/scratch`), with the source's own name before it or not. `*` and `?` match no slash, `**` does, `[a-z]` and `{a,b}` are
 //! alternatives. With a folder goes all that is in it.
 
 use std::path::Path;
@@ -38,6 +38,7 @@ impl Exclude {
             }
             // A slash at the end says that it is a folder, one at the start that it is right below the source.
             let whole = pattern.trim_end_matches('/');
+            let whole = whole.strip_prefix("./").unwrap_or(whole);
             let glob = pattern::glob(whole.strip_prefix('/').unwrap_or(whole)).map_err(|why| wrong(pattern, &why))?;
             if whole.contains('/') {
                 paths.add(glob)
@@ -55,11 +56,12 @@ impl Exclude {
         !self.names.is_empty() && self.names.is_match(name)
     }
 
-    /// Whether what has this name below its source is left out.
+    /// Whether what has this name below its source is left out; or, with the source's own name before it, this one.
     #[must_use]
-    pub fn leaves_out(&self, below: &Path) -> bool {
+    pub fn leaves_out(&self, below: &Path, top: Option<&Path>) -> bool {
         let last = || below.file_name().is_some_and(|name| self.names.is_match(name));
-        (!self.paths.is_empty() && self.paths.is_match(below)) || (!self.names.is_empty() && last())
+        let whole = || top.is_some_and(|top| self.paths.is_match(top.join(below)));
+        (!self.paths.is_empty() && (self.paths.is_match(below) || whole())) || (!self.names.is_empty() && last())
     }
 }
 
@@ -81,19 +83,23 @@ mod tests {
         ] {
             let exclude = Exclude::new(&[pattern.to_owned()]).unwrap();
             for name in out {
-                assert!(exclude.leaves_out(Path::new(name)), "{pattern}: {name}");
+                assert!(exclude.leaves_out(Path::new(name), None), "{pattern}: {name}");
             }
             for name in stays {
-                assert!(!exclude.leaves_out(Path::new(name)), "{pattern}: {name}");
+                assert!(!exclude.leaves_out(Path::new(name), None), "{pattern}: {name}");
             }
         }
-        assert!(!Exclude::default().leaves_out(Path::new("a")));
+        // As others do, with the name of the source before it.
+        let exclude = Exclude::new(&["./top/raw".to_owned()]).unwrap();
+        assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top"))));
+        assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other"))));
+        assert!(!Exclude::default().leaves_out(Path::new("a"), None));
         let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
         for bad in ["", "[", "{a", &deep, &"x".repeat(MOST)] {
             assert!(Exclude::new(&[bad.to_owned()]).is_err(), "{bad}");
         }
         assert!(Exclude::new(&vec!["a".to_owned(); MOST]).is_err());
         let most = vec!["?".repeat(1000) + ".x"; 16];
-        assert!(Exclude::new(&most).unwrap().leaves_out(Path::new(&("y".repeat(1000) + ".x"))));
+        assert!(Exclude::new(&most).unwrap().leaves_out(Path::new(&("y".repeat(1000) + ".x")), None));
     }
 }

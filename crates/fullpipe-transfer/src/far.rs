@@ -113,7 +113,8 @@ pub fn serve_socket(
             Guard::None
         }
     };
-    let (input, output) = guard.wrap(socket).and_then(Stream::split).map_err(lost)?;
+    let greeted = guard.wrap(socket).and_then(Stream::split);
+    let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
     let options = FarOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
@@ -121,8 +122,18 @@ pub fn serve_socket(
     serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), asked)
 }
 
+/// What a client is that does not get through TLS, as far as that tells.
+fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
+    let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::AlertReceived(_) => "it does not take this certificate: its token is another server's",
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS: --insecure perhaps, or no client of fullpipe",
+        _ => return None,
+    };
+    Some(TransferError::Stranger { peer: peer.to_owned(), why: why.to_owned() })
+}
+
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    proto::receive(input).map_err(|e| session.lost("being asked", e))
+    proto::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
 }
 
 fn prepare(
@@ -156,7 +167,7 @@ fn prepare(
         }
         Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
     };
-    let mut door = match setup.probably.take() {
+    let door = match setup.probably.take() {
         Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
@@ -167,9 +178,13 @@ fn prepare(
             other => return Err(session.unexpected(&other)),
         }
     };
-    let door = match door.take() {
+    let door = match door {
         Some((door, probably)) if probably == connect => door,
-        _ => Door::open(session, &setup, &connect, options, &role)?,
+        other => {
+            // There may be but one port.
+            drop(other);
+            Door::open(session, &setup, &connect, options, &role)?
+        }
     };
     let Door { listener, guard, token, udp } = door;
     let transport = connect.transport;

@@ -100,18 +100,27 @@ impl Root {
     /// As with [`Root::folder`].
     pub fn folder_for(&self, name: Option<&Name>, mode: Mode) -> io::Result<OwnedFd> {
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let Some(name) = name else { return self.open_at(Path::new("."), how, 0) };
-        match self.open_at(name.path(), how, 0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                let parent = self.folder_for(name.parent().as_ref(), mode)?;
-                match nix::sys::stat::mkdirat(&parent, Path::new(std::ffi::OsStr::from_bytes(name.last())), mode) {
-                    // Another stream was faster.
-                    Ok(()) | Err(Errno::EEXIST) => self.open_at(name.path(), how, 0),
-                    Err(e) => Err(e.into()),
+        let mut missing: Vec<Name> = Vec::new();
+        let mut at = name.cloned();
+        // No recursion: names come from the network, and may be two thousand components deep.
+        let mut folder = loop {
+            match self.open_at(at.as_ref().map_or_else(|| Path::new("."), Name::path), how, 0) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    let Some(name) = at else { return Err(e) };
+                    at = name.parent();
+                    missing.push(name);
                 }
+                other => break other?,
             }
-            other => other,
+        };
+        while let Some(name) = missing.pop() {
+            match nix::sys::stat::mkdirat(&folder, part(name.last()), mode) {
+                // Another stream was faster.
+                Ok(()) | Err(Errno::EEXIST) => folder = self.open_at(name.path(), how, 0)?,
+                Err(e) => return Err(e.into()),
+            }
         }
+        Ok(folder)
     }
 }
 
@@ -151,7 +160,12 @@ pub fn meta(stat: &FileStat) -> Meta {
 /// The file system's.
 pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> {
     let now = file.metadata()?;
-    Ok(now.len() == size && (now.mtime(), now.mtime_nsec() as u32) == mtime)
+    Ok(now.len() == size && self::mtime(&now) == mtime)
+}
+
+/// When a file's content was last changed: seconds and nanoseconds since 1970.
+pub fn mtime(of: &std::fs::Metadata) -> (i64, u32) {
+    (of.mtime(), of.mtime_nsec() as u32)
 }
 
 /// Most bytes of a file's extended attributes.
@@ -194,29 +208,22 @@ pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
 struct Me {
     uid: u32,
     gid: u32,
-    umask: u32,
 }
 
 fn me() -> &'static Me {
     static ME: OnceLock<Me> = OnceLock::new();
-    ME.get_or_init(|| {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let umask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
-        // Where it is not told, no mode is taken for granted.
-        let umask = umask.unwrap_or(0o777);
-        Me { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw(), umask }
-    })
+    ME.get_or_init(|| Me { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() })
 }
 
 /// What a new file has from its making: nobody but its owner may read it before it is whole, unless
-/// everybody may then.
+/// everybody may then. Extended attributes are only its to take as long as it may be written to.
 pub fn first_mode(meta: &Meta) -> u32 {
-    if meta.uid == me().uid { meta.mode & 0o777 } else { meta.mode & 0o700 }
+    let mode = if meta.uid == me().uid { meta.mode & 0o777 } else { meta.mode & 0o700 };
+    if meta.xattrs.is_empty() { mode } else { mode | 0o600 }
 }
 
 /// Gives an open file what it had at its source: owner where this user may, permissions, extended
-/// attributes, times. `fresh`: made by this process with [`first_mode`], in a folder that gives its files no
-/// group; such a file has most of it already.
+/// attributes, times. `fresh`: made by this process, in a folder that gives its files no group.
 ///
 /// # Errors
 /// The file system's; an owner that may not be set is none.
@@ -227,10 +234,11 @@ pub fn dress(file: &File, meta: &Meta, fresh: bool) -> io::Result<()> {
         // Another owner's rights are not ours to give.
         mode &= 0o1777;
     }
-    if !mine || first_mode(meta) & !me().umask != mode {
+    set_xattrs(file, meta)?;
+    // The process's mask has taken from it, or an access list of its folder's.
+    if nix::sys::stat::fstat(file)?.st_mode & 0o7777 != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
     }
-    set_xattrs(file, meta)?;
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
     Ok(())
@@ -264,6 +272,19 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
 /// The file system's.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
     dress(&File::from(folder), meta, false)
+}
+
+/// Lets the owner of a folder write to it, if that is this user.
+///
+/// # Errors
+/// The file system's.
+pub fn open_up(folder: &OwnedFd) -> io::Result<()> {
+    let stat = nix::sys::stat::fstat(folder)?;
+    let is_open = stat.st_mode & libc::S_IRWXU == libc::S_IRWXU;
+    if me().uid == 0 || stat.st_uid != me().uid || is_open {
+        return Ok(());
+    }
+    Ok(nix::sys::stat::fchmod(folder, Mode::from_bits_truncate(stat.st_mode & 0o7777) | Mode::S_IRWXU)?)
 }
 
 /// Makes a file that has no name yet, if the file system can (`open(2)`, O_TMPFILE).

@@ -50,7 +50,7 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
 /// alone is not tried, which would take a round trip.
 pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
     const PATIENCE: Duration = Duration::from_secs(5);
-    let mut all = addresses.iter().map(|address| SocketAddr::new(address.ip(), port));
+    let mut all = addresses.iter().map(|address| with_port(*address, port));
     let Some(mut to) = all.next() else { return Err(TransferError::Unreachable("the host has no address".into())) };
     for next in all {
         if TcpStream::connect_timeout(&to, PATIENCE).is_ok() {
@@ -59,6 +59,12 @@ pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAdd
         to = next;
     }
     Ok(to)
+}
+
+/// Another port of the same host: one on this very network has the interface in its address.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
 }
 
 /// Ports that a client may wish for: those that no service has by right (RFC 6335, section 6).
@@ -85,7 +91,7 @@ impl Early {
             return None;
         }
         let rtt = Duration::from_nanos(connect.rtt_ns);
-        let to = SocketAddr::new(address.ip(), connect.port);
+        let to = with_port(address, connect.port);
         let one = |_| {
             let transport = connect.transport.clone();
             let knock = move || {

@@ -4,7 +4,7 @@
 //! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
 //! against the block itself before anything is built on it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use crate::item::{Extent, Meta, Name};
 
 /// First bytes of the file, the format's version included. Behind them stands the key of the digests, who holds it,
 /// and since which start of the machine.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-04";
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-05";
 /// Where the holder stands.
 const HOLDER: u64 = (MAGIC.len() + Key::LEN) as u64;
 /// Bytes of a boot's name (`random(4)`, boot_id).
@@ -42,6 +42,8 @@ pub enum Record {
     Done {
         /// [`crate::item::FileItem::key`].
         file: u64,
+        /// On disk, not only in memory.
+        synced: bool,
     },
     /// A partial file was begun beside this name.
     Begun {
@@ -65,14 +67,14 @@ pub type Block = (Extent, Option<Digest>);
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
-    /// Files under their names, by [`crate::item::FileItem::key`].
-    pub done: std::collections::HashSet<u64>,
+    /// Files under their names, by [`crate::item::FileItem::key`], and whether they were put on disk.
+    pub done: HashMap<u64, bool>,
+    /// Files that were, before the machine crashed: what is under their names may not be their content.
+    pub doubtful: HashSet<u64>,
     /// Blocks of partial files, by [`crate::item::FileItem::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
     /// Partial files were begun.
     pub begun: bool,
-    /// The machine was started anew since.
-    pub rebooted: bool,
 }
 
 impl Past {
@@ -83,19 +85,23 @@ impl Past {
                     self.blocks.entry(file).or_default().push((extent, digest));
                 }
             }
-            Record::Done { file } => {
+            Record::Done { file, synced } => {
                 self.blocks.remove(&file);
-                self.done.insert(file);
+                self.doubtful.remove(&file);
+                self.done.insert(file, synced);
             }
             Record::Begun { .. } => self.begun = true,
-            Record::Crashed => self.done.clear(),
+            Record::Crashed => {
+                let lost = self.done.extract_if(|_, synced| !*synced);
+                self.doubtful.extend(lost.map(|(file, _)| file));
+            }
             Record::Folder { .. } => {}
         }
     }
 
     /// Whether there is nothing to go on from.
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.blocks.is_empty()
+        self.done.is_empty() && self.doubtful.is_empty() && self.blocks.is_empty()
     }
 }
 
@@ -124,7 +130,7 @@ fn pack(record: &Record) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<u64> {
+pub fn replay(from: &mut impl Read, each: impl FnMut(Record)) -> io::Result<u64> {
     let mut magic = [0; 16];
     match from.read_exact(&mut magic) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
@@ -137,7 +143,11 @@ pub fn replay(from: &mut impl Read, mut each: impl FnMut(Record)) -> io::Result<
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
         other => other?,
     }
-    let mut good = HEAD;
+    records(from, HEAD, each)
+}
+
+/// The same behind the head, from the beginning of a record on.
+fn records(from: &mut impl Read, mut good: u64, mut each: impl FnMut(Record)) -> io::Result<u64> {
     let mut content = Vec::new();
     loop {
         let mut head = [0; 8];
@@ -171,6 +181,8 @@ pub struct Journal {
     buffer: Vec<u8>,
     /// Something was finished.
     useful: bool,
+    /// Where the records of this attempt begin.
+    start: u64,
 }
 
 impl Journal {
@@ -190,12 +202,19 @@ impl Journal {
         }
         let mut key = [0; Key::LEN];
         file.read_exact_at(&mut key, MAGIC.len() as u64)?;
-        let (mut before, now) = ([0; BOOT], boot());
-        past.rebooted = file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now;
-        file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
-        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful: !past.is_empty() }, past))
+        let (mut before, now) = ([0; BOOT], boot());
+        if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
+            // Said before the name of this start, which alone tells that there was another.
+            let crashed = pack(&Record::Crashed)?;
+            file.write_all(&crashed)?;
+            good += crashed.len() as u64;
+            past.take(Record::Crashed);
+        }
+        file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
+        let useful = !past.is_empty();
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, start: good }, past))
     }
 
     /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
@@ -239,16 +258,47 @@ impl Journal {
         self.file.write_all(&waiting)
     }
 
-    /// All records, in the order in which they were added.
+    /// All that has been written, to be read while more is added.
     ///
     /// # Errors
     /// The file system's.
-    pub fn records(&mut self, each: impl FnMut(Record)) -> io::Result<()> {
+    pub fn written(&mut self) -> io::Result<Written> {
         self.flush()?;
-        self.file.seek(SeekFrom::Start(0))?;
-        replay(&mut io::BufReader::new(&mut self.file), each)?;
-        self.file.seek(SeekFrom::End(0))?;
-        Ok(())
+        Ok(Written { file: self.file.try_clone()?, at: 0, start: self.start })
+    }
+}
+
+/// A journal's records.
+pub struct Written {
+    file: File,
+    at: u64,
+    start: u64,
+}
+
+impl Written {
+    /// All of them, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn all(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        replay(&mut io::BufReader::new(&mut self), each).map(drop)
+    }
+
+    /// Those of this attempt.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn of_this_attempt(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        self.at = self.start;
+        records(&mut io::BufReader::new(&mut self), 0, each).map(drop)
+    }
+}
+
+impl Read for Written {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(to, self.at)?;
+        self.at += n as u64;
+        Ok(n)
     }
 }
 
@@ -261,6 +311,10 @@ mod tests {
 
     fn block(file: u64, offset: u64) -> Record {
         Record::Block { file, extent: Extent { offset, len: 10 }, digest: Some([offset as u8; digest::LEN]) }
+    }
+
+    fn done(file: u64) -> Record {
+        Record::Done { file, synced: false }
     }
 
     fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
@@ -284,18 +338,24 @@ mod tests {
         let name = Name::try_from(b"d".to_vec()).unwrap();
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let folder = Record::Folder { name: name.clone(), meta: meta.clone() };
-        let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), Record::Done { file: 2 }]);
+        let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), done(2)]);
         let (mut journal, past) = reopen(&file);
         assert_eq!(past.blocks[&1].len(), 2);
-        assert!(past.done.contains(&2) && !past.blocks.contains_key(&2));
-        let mut folders = Vec::new();
-        let mut take = |record| {
-            if let Record::Folder { name, meta } = record {
-                folders.push((name, meta))
-            }
-        };
-        journal.records(&mut take).unwrap();
-        assert_eq!(folders, [(name, meta)]);
+        assert!(past.done.contains_key(&2) && !past.blocks.contains_key(&2));
+        fn folders(read: impl FnOnce(&mut dyn FnMut(Record)) -> io::Result<()>) -> Vec<(Name, Meta)> {
+            let mut found = Vec::new();
+            let take = &mut |record| {
+                if let Record::Folder { name, meta } = record {
+                    found.push((name, meta))
+                }
+            };
+            read(take).unwrap();
+            found
+        }
+        assert!(folders(|take| journal.written().unwrap().of_this_attempt(take)).is_empty());
+        journal.add(&Record::Folder { name: name.clone(), meta: meta.clone() }).unwrap();
+        assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
+        assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
     }
 
     #[test]
@@ -308,17 +368,19 @@ mod tests {
     }
 
     #[test]
-    fn another_start_of_the_machine_is_seen_once() {
-        let (file, _) = written(&[Record::Done { file: 2 }]);
-        let other = [b'x'; BOOT];
-        file.as_file().write_all_at(&other, HOLDER + 8).unwrap();
+    fn another_start_of_the_machine_is_not_forgotten() {
+        let (file, _) = written(&[done(2), Record::Done { file: 4, synced: true }]);
+        file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
+        // An attempt that comes to nothing.
+        drop(reopen(&file));
         let (mut journal, past) = reopen(&file);
-        assert!(past.rebooted && past.done.contains(&2));
-        journal.add(&Record::Crashed).unwrap();
-        journal.add(&Record::Done { file: 3 }).unwrap();
+        assert!(!past.done.contains_key(&2) && past.doubtful.contains(&2));
+        assert!(past.done.contains_key(&4) && !past.doubtful.contains(&4), "on disk");
+        journal.add(&done(3)).unwrap();
+        journal.add(&done(2)).unwrap();
         journal.flush().unwrap();
         let (_, past) = reopen(&file);
-        assert!(!past.rebooted && !past.done.contains(&2) && past.done.contains(&3));
+        assert!(past.doubtful.is_empty() && past.done.contains_key(&2) && past.done.contains_key(&3));
     }
 
     #[test]

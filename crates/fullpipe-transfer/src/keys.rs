@@ -62,11 +62,11 @@ fn key_file(token: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Reads a server's token and key, or makes both.
+/// Reads a server's token and key, or makes both; whether it has made them.
 ///
 /// # Errors
 /// A file cannot be read or made, or does not hold what it should.
-pub fn load_or_make(file: &Path) -> Result<(Token, Identity), TransferError> {
+pub fn load_or_make(file: &Path) -> Result<(Token, Identity, bool), TransferError> {
     let key = key_file(file);
     let what = |what: &str, file: &Path| local(format!("{what} {}", file.display()));
     let token = fs::read_to_string(file);
@@ -87,18 +87,15 @@ pub fn load_or_make(file: &Path) -> Result<(Token, Identity), TransferError> {
                     key.display()
                 )));
             }
-            Ok((token, identity))
+            Ok((token, identity, false))
         }
         (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {
             let identity = Identity::new()?;
             let token = Token { secret: rand::rng().random(), fingerprint: identity.fingerprint() };
-            if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-                fs::create_dir_all(folder).map_err(what("cannot make folder", folder))?;
-            }
             let bytes = postcard::to_allocvec(&(&identity.key, &identity.certificate)).unwrap_or_default();
             write(&key, &bytes).map_err(what("cannot write", &key))?;
             write(file, format!("{token}\n").as_bytes()).map_err(what("cannot write", file))?;
-            Ok((token, identity))
+            Ok((token, identity, true))
         }
         (Err(e), _) => Err(what("cannot read", file)(e)),
         (_, Err(e)) => Err(what("cannot read", &key)(e)),
@@ -130,10 +127,11 @@ mod tests {
     #[test]
     fn made_once() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("state/token");
-        let (token, identity) = load_or_make(&file).unwrap();
-        let (again, same) = load_or_make(&file).unwrap();
-        assert_eq!(token, again);
+        assert!(load_or_make(&dir.path().join("state/token")).is_err());
+        let file = dir.path().join("token");
+        let (token, identity, made) = load_or_make(&file).unwrap();
+        let (again, same, anew) = load_or_make(&file).unwrap();
+        assert_eq!((token, made, anew), (again, true, false));
         assert_eq!(identity.certificate, same.certificate);
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);

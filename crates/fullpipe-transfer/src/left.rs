@@ -14,7 +14,7 @@ pub struct Left {
     pub name: Vec<u8>,
     /// Why, for a person.
     pub why: String,
-    /// It never can be: a FIFO, a socket, a device.
+    /// The same command never will: a FIFO, a socket, a device.
     pub for_good: bool,
 }
 
@@ -22,6 +22,11 @@ impl Left {
     /// What may go better the next time.
     pub fn new(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> Left {
         Left { name: name.into(), why: why.to_string(), for_good: false }
+    }
+
+    /// What the same command never transfers.
+    pub fn for_good(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> Left {
+        Left { for_good: true, ..Left::new(name, why) }
     }
 }
 

@@ -10,9 +10,10 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
 
-use crate::error::TransferError;
+use crate::error::{TransferError, why};
 use crate::files::{self, Root};
 use crate::item::{is_scratch, printable};
+use crate::left::Left;
 
 /// Most braces of a pattern, which may come from the network: each goes deeper into a recursion.
 const DEEPEST: usize = 8;
@@ -57,11 +58,10 @@ impl Part {
     /// This name, and what it matches as a pattern.
     ///
     /// # Errors
-    /// It is no pattern.
-    pub(crate) fn new(name: &[u8]) -> Result<Part, TransferError> {
+    /// What is wrong with it.
+    pub(crate) fn new(name: &[u8]) -> Result<Part, String> {
         let text = std::str::from_utf8(name).ok().filter(|_| is_one(name));
-        let wrong = |why| TransferError::Usage(format!("{}: {why}", printable(name)));
-        let pattern = text.map(glob).transpose().map_err(wrong)?.map(|glob| glob.compile_matcher());
+        let pattern = text.map(glob).transpose()?.map(|glob| glob.compile_matcher());
         Ok(Part { name: name.to_vec(), pattern })
     }
 
@@ -72,7 +72,8 @@ impl Part {
     }
 }
 
-/// What a pattern stands for, in order, `most` names at most; folders are opened by `open`.
+/// What a pattern stands for, in order, `most` names at most, and what could not be looked at; folders are opened by
+/// `open`.
 ///
 /// # Errors
 /// It is no pattern, stands for nothing, or for more.
@@ -80,23 +81,39 @@ pub(crate) fn expand(
     pattern: &[u8],
     most: usize,
     open: &dyn Fn(&[u8]) -> std::io::Result<Root>,
-) -> Result<Vec<Vec<u8>>, TransferError> {
+) -> Result<Vec<Result<Vec<u8>, Left>>, TransferError> {
     let wrong = |why: &str| TransferError::Usage(format!("{}: {why}", printable(pattern)));
     // What is before the first that matches is a folder's name, with its slash.
     let parts = pattern.split_inclusive(|b| *b == b'/');
     let fixed = parts.take_while(|part| !is_one(part)).map(<[u8]>::len).sum();
-    let mut found = vec![pattern[..fixed].to_vec()];
+    let (mut found, mut left) = (vec![pattern[..fixed].to_vec()], Vec::new());
     for part in pattern[fixed..].split_inclusive(|b| *b == b'/').filter(|part| *part != b"/") {
         let (name, slash) = part.strip_suffix(b"/").map_or((part, &b""[..]), |name| (name, b"/"));
         let whole = |folder: &[u8], name: &[u8]| [folder, name, slash].concat();
-        let part = Part::new(name)?;
+        let part =
+            Part::new(name).map_err(|why| wrong(&format!("nothing there is called so, and as a pattern: {why}")))?;
         let mut next = Vec::new();
         for folder in found {
-            // What is no folder, or may not be read, has nothing that matches.
-            let Ok(root) = open(&folder) else { continue };
+            let looked =
+                open(&folder).and_then(|root| Ok((if is_one(name) { names(&root)? } else { Vec::new() }, root)));
+            let (names, root) = match looked {
+                Ok(looked) => looked,
+                // What is no folder has nothing that matches, nor has a link that leads nowhere or out.
+                Err(e)
+                    if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) =>
+                {
+                    continue;
+                }
+                Err(e) => {
+                    let name = folder.strip_suffix(b"/").unwrap_or(&folder);
+                    left.push(Left::new(name, why(&e)));
+                    continue;
+                }
+            };
             if is_one(name) {
-                let names = names(&root).unwrap_or_default();
-                next.extend(names.iter().filter(|name| part.is_match(name)).map(|name| whole(&folder, name)));
+                let found = names.iter().filter(|name| part.is_match(name)).map(|name| whole(&folder, name));
+                // With a slash behind it, it stands for folders.
+                next.extend(found.filter(|path| slash.is_empty() || open(path).is_ok()));
             } else if files::look(&root, files::part(name)).is_ok() {
                 next.push(whole(&folder, name));
             }
@@ -106,7 +123,15 @@ pub(crate) fn expand(
         }
         found = next;
     }
-    if found.is_empty() { Err(wrong("nothing there is called so")) } else { Ok(found) }
+    if let (true, Some(left)) = (found.is_empty(), left.first()) {
+        return Err(wrong(&format!("nothing there is called so, as far as that can be seen: {left}")));
+    }
+    if found.is_empty() {
+        return Err(wrong("nothing there is called so"));
+    }
+    // A name that was found is not the home directory.
+    let plain = |path: Vec<u8>| if fixed == 0 && path.starts_with(b"~") { [b"./", &path[..]].concat() } else { path };
+    Ok(found.into_iter().map(plain).map(Ok).chain(left.into_iter().map(Err)).collect())
 }
 
 /// The names in a folder that a pattern may match, in order.
@@ -131,7 +156,9 @@ mod tests {
     #[test]
     fn what_patterns_stand_for() {
         let dir = tempfile::tempdir().unwrap();
-        for name in ["a/1.h5", "a/2.h5", "a/.3.h5", "a/x", "b/1.h5", "b/.fullpipe.0123456789abcdef.partial", "f.h5"] {
+        for name in
+            ["a/1.h5", "a/2.h5", "a/.3.h5", "a/x", "b/1.h5", "b/.fullpipe.0123456789abcdef.partial", "f.h5", "~x"]
+        {
             let path = dir.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
@@ -139,7 +166,8 @@ mod tests {
         let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), false);
         let found = |pattern: &str| -> Result<String, String> {
             let found = expand(pattern.as_bytes(), 3, &open).map_err(|e| e.to_string())?;
-            Ok(found.iter().map(|name| String::from_utf8_lossy(name)).collect::<Vec<_>>().join(" "))
+            let shown = |name: &Result<Vec<u8>, Left>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));
+            Ok(found.iter().map(shown).collect::<Vec<_>>().join(" "))
         };
         for (pattern, names) in [
             ("*.h5", "f.h5"),
@@ -150,8 +178,10 @@ mod tests {
             ("*/2.h5", "a/2.h5"),
             ("[ab]/?.h5", "a/1.h5 a/2.h5 b/1.h5"),
             ("?/", "a/ b/"),
+            ("*/", "a/ b/"),
             ("{a,f.h5}", "a f.h5"),
             ("b/*", "b/1.h5"),
+            ("~*", "./~x"),
         ] {
             assert_eq!(found(pattern).as_deref(), Ok(names), "{pattern}");
         }

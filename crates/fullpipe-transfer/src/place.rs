@@ -16,6 +16,9 @@ use crate::proto::{Sources, Target};
 use crate::receive::Destination;
 use crate::walk::Place;
 
+/// Most patterns of a transfer: each may read many folders.
+const MOST_PATTERNS: usize = 256;
+
 /// Where an end works.
 #[derive(Debug, Clone)]
 pub enum Realm {
@@ -30,7 +33,9 @@ pub enum Realm {
 pub fn last(source: &[u8]) -> Option<&[u8]> {
     let end = source.iter().rposition(|b| *b != b'/')?;
     let last = source[..=end].rsplit(|b| *b == b'/').next()?;
-    if matches!(last, b"." | b".." | b"~") { None } else { Some(last) }
+    // Further down it is a name as others are.
+    let is_home = &source[..=end] == b"~";
+    if is_home || matches!(last, b"." | b"..") { None } else { Some(last) }
 }
 
 /// A number for a transfer: what is copied from where to where, the same in every run, and however slashes that mean
@@ -66,7 +71,9 @@ fn resolve(path: &[u8], base: &Path) -> PathBuf {
     let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
     match path {
         b"~" | b"" => home(),
-        [b'~', b'/', rest @ ..] => home().join(OsStr::from_bytes(rest)),
+        [b'~', b'/', rest @ ..] => {
+            home().join(OsStr::from_bytes(&rest[rest.iter().take_while(|b| **b == b'/').count()..]))
+        }
         _ => base.join(OsStr::from_bytes(path)),
     }
 }
@@ -88,15 +95,23 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
     let exclude = Arc::new(Exclude::new(&sources.exclude)?);
     let mut folders = Folders::default();
-    let mut places = Vec::new();
+    let (mut places, mut patterns) = (Vec::new(), 0);
     for path in &sources.paths {
         let there = place(realm, path, &mut folders);
         let there = there.and_then(|place| exists(&place.root, &place.path, path).map(|()| place));
         match there {
             Err(_) if sources.patterns && pattern::is_one(path) => {
+                patterns += 1;
+                if patterns > MOST_PATTERNS {
+                    return Err(TransferError::Usage(format!("give at most {MOST_PATTERNS} patterns")));
+                }
                 let open = |folder: &[u8]| opened(realm, folder);
-                for path in pattern::expand(path, pattern::MOST_NAMES.saturating_sub(places.len()), &open)? {
-                    places.push(place(realm, &path, &mut folders)?);
+                let room = pattern::MOST_NAMES.saturating_sub(places.len());
+                for found in pattern::expand(path, room, &open)? {
+                    places.push(match found {
+                        Ok(path) => place(realm, &path, &mut folders)?,
+                        Err(left) => Place { left: Some(left), ..place(realm, b"/", &mut folders)? },
+                    });
                 }
             }
             there => places.push(there?),
@@ -167,7 +182,7 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
             (folders.open(base.clone(), true).map_err(failed)?, rest)
         }
     };
-    Ok(Place { root, path, top, exclude: Arc::default() })
+    Ok(Place { root, path, top, exclude: Arc::default(), left: None })
 }
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
@@ -266,6 +281,11 @@ mod tests {
         for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
             assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
         }
+        for tilde in ["./~", "a/~", "~/~/", "/~"] {
+            assert_eq!(last(tilde.as_bytes()), Some(&b"~"[..]), "{tilde}");
+        }
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        assert_eq!(resolve(b"~//x", Path::new("/base")), home.join("x"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The control connection, however the far end is reached.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -22,6 +23,10 @@ use crate::session::{lock, thread};
 /// How long ssh may take to connect where its configuration sets no limit, seconds.
 const SSH_CONNECTS_S: u32 = 30;
 
+/// Lines of ssh's that are kept, and bytes of one.
+const MOST_LINES: usize = 100;
+const LONGEST_LINE: u64 = 4096;
+
 /// A control connection.
 pub(crate) struct Line {
     pub(crate) input: Box<dyn Read + Send>,
@@ -34,7 +39,7 @@ pub(crate) struct Line {
     /// A standing server that was shown no token.
     tokenless: bool,
     awaited: Awaited,
-    errors: Arc<Mutex<Vec<String>>>,
+    errors: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Line {
@@ -146,11 +151,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferErr
             }
             Err(NetError::Connect { host: name, source: last }.into())
         }
-        Endpoint::Ssh { host, ssh, program, ports } => {
-            let line = start(host, ssh, program, ports.as_deref(), stop.awaited.clone())?;
-            lock(&stop.children).extend(line.child.clone());
-            Ok(line)
-        }
+        Endpoint::Ssh { host, ssh, program, ports } => start(host, ssh, program, ports.as_deref(), stop),
     }
 }
 
@@ -199,13 +200,8 @@ fn answer(
     })
 }
 
-fn start(
-    host: &str,
-    ssh: &[OsString],
-    program: &str,
-    ports: Option<&str>,
-    awaited: Awaited,
-) -> Result<Line, TransferError> {
+fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop: &Stop) -> Result<Line, TransferError> {
+    let awaited = stop.awaited.clone();
     let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
     if host.starts_with('-') {
         return Err(TransferError::Usage(format!("'{host}' is not a host")));
@@ -224,19 +220,32 @@ fn start(
         command.args(["--data-ports", ports]);
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if configured.lines().any(|line| line == "batchmode yes") || !is_anyone_there() {
+        *lock(&awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
+    }
     let mut child =
         command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
     let (Some(input), Some(output), Some(errors)) = (child.stdout.take(), child.stdin.take(), child.stderr.take())
     else {
         return Err(TransferError::Unreachable("ssh has no pipes".into()));
     };
-    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
     let said = lines.clone();
     thread("ssh", move || {
-        for line in BufReader::new(errors).lines().map_while(Result::ok) {
-            lock(&said).push(line);
+        let mut errors = BufReader::new(errors);
+        let mut line = Vec::new();
+        // Neither of a long line nor of many is more kept than a person reads.
+        while errors.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let mut said = lock(&said);
+            if said.len() == MOST_LINES {
+                said.pop_front();
+            }
+            said.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+            line.clear();
         }
     })?;
+    let child = Arc::new(Mutex::new(child));
+    lock(&stop.children).push(child.clone());
     let addresses = data_addresses(&configured, host)?;
     Ok(Line {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
@@ -244,11 +253,17 @@ fn start(
         peer: host.to_owned(),
         addresses,
         socket: None,
-        child: Some(Arc::new(Mutex::new(child))),
+        child: Some(child),
         tokenless: false,
         awaited,
         errors: lines,
     })
+}
+
+/// Whether ssh can ask a person for anything (ssh(1), SSH_ASKPASS): then he may take as long as he likes.
+fn is_anyone_there() -> bool {
+    let asks = ["SSH_ASKPASS", "DISPLAY", "WAYLAND_DISPLAY"];
+    std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
 }
 
 /// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it.
@@ -289,7 +304,10 @@ pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
             break;
         }
     }
-    let said = lock(&line.errors).iter().rev().find(|line| !line.trim().is_empty()).cloned().unwrap_or_default();
+    // What it says to whoever meets a host for the first time is no reason.
+    let is_reason =
+        |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
+    let said = lock(&line.errors).iter().rev().find(is_reason).cloned().unwrap_or_default();
     let peer = &line.peer;
     // It said no and went, and a word of ours met a closed pipe before its own was read.
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {

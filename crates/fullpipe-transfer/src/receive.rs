@@ -11,6 +11,7 @@ mod tree;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -26,7 +27,7 @@ use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, local, why};
 use crate::files::{self, Root};
 use crate::item::{self, FileItem, Name, printable};
-use crate::journal::{Journal, Past, Record};
+use crate::journal::{Journal, Past};
 use crate::left::{Left, Leftovers};
 use crate::losses::Losses;
 use crate::pattern::Part;
@@ -41,6 +42,10 @@ use large::Slot;
 const PIECE: usize = 256 << 10;
 /// Offers without an answer; a sender makes fewer.
 const MOST_OFFERS: usize = 64;
+/// Files in one offer; a sender makes no more.
+const MOST_OFFERED: usize = 256;
+/// Extents in the answer to one: with more it would be longer than a frame.
+const MOST_EXTENTS: usize = 1 << 17;
 /// Large files under way at once; a sender has fewer.
 const MOST_LARGE: usize = 256;
 
@@ -96,14 +101,9 @@ impl Receiver {
         streams: Vec<Stream>,
         counters: Arc<Counters>,
     ) -> Result<Arc<Receiver>, TransferError> {
-        let Some(mut to) = to.0.take() else {
+        let Some(to) = to.0.take() else {
             return Err(TransferError::Usage("the destination is in use already".into()));
         };
-        if to.past.rebooted && !options.fsync {
-            // What was only in memory is gone, and the names do not tell.
-            to.past.done.clear();
-            to.journal.add(&Record::Crashed).map_err(local("writing the journal"))?;
-        }
         let (offers, offered) = mpsc::sync_channel(MOST_OFFERS);
         let n = streams.len();
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
@@ -146,7 +146,8 @@ impl Receiver {
         let answering = receiver.clone();
         thread("offers", move || {
             for offer in offered {
-                let wants = offer.into_iter().map(|item| answering.want(&item)).collect::<Result<Vec<_>, _>>();
+                let mut room = MOST_EXTENTS;
+                let wants = offer.iter().map(|item| answering.want(item, &mut room)).collect::<Result<Vec<_>, _>>();
                 let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
                 answering.check(result);
             }
@@ -256,6 +257,17 @@ impl Receiver {
         Ok(name)
     }
 
+    /// The folder that something goes to, made where it is missing. An earlier copy may have closed it to its owner.
+    fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
+        let parent = name.parent();
+        let folder = self.root.folder(parent.as_ref())?;
+        // The destination itself is not of what comes.
+        if parent.is_some() {
+            files::open_up(&folder)?;
+        }
+        Ok(folder)
+    }
+
     /// What a file is called until it is whole: in its own folder, so that a rename is all that is left.
     fn partial(&self, name: &Name) -> PathBuf {
         item::scratch(name.key() ^ self.transfer, "partial")
@@ -268,6 +280,9 @@ impl Handler for Receiver {
             Message::Folder { name, meta } => self.folder(&name, meta)?,
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
             Message::FileEnd { id, failed } => self.file_end(id, failed)?,
+            Message::Offer(items) if items.len() > MOST_OFFERED => {
+                return Err(self.damaged("more files in an offer than there should be"));
+            }
             Message::Offer(items) => {
                 // The other side of the channel lives as long as this.
                 if let Some(Err(mpsc::TrySendError::Full(_))) =

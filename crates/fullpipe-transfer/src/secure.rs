@@ -329,10 +329,9 @@ impl Stream {
         match self {
             Stream::Plain(socket) => Ok((Box::new(socket.tcp.try_clone()?), Box::new(socket))),
             Stream::Tls(stream) => {
-                // The other end has said nothing yet that would be lost here: it waits to be asked.
-                let Tls { connection, socket: Socket { tcp: sock, .. }, .. } = *stream;
+                let Tls { connection, socket: Socket { tcp: sock, .. }, raw, unread } = *stream;
                 let conn = Arc::new(Mutex::new(connection));
-                let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()? };
+                let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()?, raw, unread };
                 Ok((Box::new(reader), Box::new(TlsWriter { conn, sock })))
             }
         }
@@ -368,6 +367,9 @@ impl Write for Stream {
 struct TlsReader {
     conn: Arc<Mutex<Connection>>,
     sock: TcpStream,
+    raw: Vec<u8>,
+    /// Of `raw`, what rustls has not taken yet.
+    unread: Range<usize>,
 }
 
 fn poisoned<T>(_: T) -> io::Error {
@@ -376,23 +378,22 @@ fn poisoned<T>(_: T) -> io::Error {
 
 impl Read for TlsReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let mut raw = [0; 16 << 10];
         loop {
+            // rustls takes no more while what it has decrypted has not been read.
             match self.conn.lock().map_err(poisoned)?.reader().read(to) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
             }
-            let n = self.sock.read(&mut raw)?;
+            if self.unread.is_empty() {
+                self.unread = 0..self.sock.read(&mut self.raw)?;
+            }
             let mut conn = self.conn.lock().map_err(poisoned)?;
-            if n == 0 {
+            if self.unread.is_empty() {
                 conn.read_tls(&mut io::empty())?;
                 return Ok(0);
             }
-            let mut rest = &raw[..n];
-            while !rest.is_empty() {
-                conn.read_tls(&mut rest)?;
-                conn.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
-            }
+            self.unread.start += conn.read_tls(&mut &self.raw[self.unread.clone()])?;
+            conn.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         }
     }
 }
@@ -456,6 +457,29 @@ mod tests {
             };
             s.spawn(move || read(&mut *our_in));
             read(&mut *their_in);
+        });
+    }
+
+    #[test]
+    fn records_of_any_length() {
+        let (ours, theirs) = pair(|identity| Guard::Client(client(identity.fingerprint()).unwrap()));
+        let (_our_in, mut our_out) = ours.unwrap().split().unwrap();
+        let (mut their_in, _their_out) = theirs.unwrap().split().unwrap();
+        // Full ones and short ones in one read of the socket.
+        let parts = [16 << 10, 20_000, 100, 1, 40_000, 16 << 10, 3];
+        let data: Vec<u8> = (0..parts.iter().sum::<usize>() * 20).map(|i| i as u8).collect();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let mut rest = &data[..];
+                for part in parts.iter().cycle().take(parts.len() * 20) {
+                    our_out.write_all(&rest[..*part]).unwrap();
+                    rest = &rest[*part..];
+                }
+            });
+            let mut got = vec![0; data.len()];
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            got.chunks_mut(777).for_each(|part| their_in.read_exact(part).unwrap());
+            assert_eq!(got, data);
         });
     }
 

@@ -33,6 +33,8 @@ pub struct Place {
     pub top: Option<Name>,
     /// What of it is left out.
     pub exclude: Arc<Exclude>,
+    /// Not a place, but what kept a pattern from finding more.
+    pub left: Option<Left>,
 }
 
 /// What the walk sees.
@@ -96,6 +98,9 @@ pub fn walk(
     sight: Sight,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
+    if let Some(left) = &place.left {
+        return each(Found::Left(left.clone()));
+    }
     if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path())) {
         return Ok(());
     }
@@ -108,7 +113,7 @@ pub fn walk(
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
         Ok(Err(e)) => return each(Found::Left(Left::new(shown(), why(&e.into())))),
-        Err(e) => return each(Found::Left(Left::new(shown(), why(&e)))),
+        Err(e) => return each(Found::Left(Left::new(shown(), missing(&place.root, path, &e)))),
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     if kind != SFlag::S_IFDIR {
@@ -118,7 +123,7 @@ pub fn walk(
         };
     }
     if !sight.recursive {
-        return each(Found::Left(Left::new(shown(), "it is a folder; copy it with -r")));
+        return each(Found::Left(Left::for_good(shown(), "it is a folder; copy it with -r")));
     }
     let mut levels = Vec::new();
     enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
@@ -141,7 +146,8 @@ pub fn walk(
             continue;
         }
         let path = level.path.join(OsStr::from_bytes(part));
-        if place.exclude.leaves_out(path.strip_prefix(&place.path).unwrap_or(&path)) {
+        let top = place.top.as_ref().map(Name::path);
+        if place.exclude.leaves_out(path.strip_prefix(&place.path).unwrap_or(&path), top) {
             continue;
         }
         let name = match &level.name {
@@ -165,7 +171,7 @@ pub fn walk(
         let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
-                each(Found::Left(Left::new(name.bytes().to_vec(), why(&e))))?;
+                each(Found::Left(Left::new(name.bytes().to_vec(), missing(&place.root, &path, &e))))?;
                 continue;
             }
         };
@@ -176,6 +182,15 @@ pub fn walk(
         }
     }
     Ok(())
+}
+
+/// Why what should be followed cannot be.
+fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
+    let is_link = || root.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok();
+    if error.kind() == std::io::ErrorKind::NotFound && is_link() {
+        return "what this symbolic link points at is not there".to_owned();
+    }
+    why(error)
 }
 
 /// What a walk has counted.
@@ -233,7 +248,7 @@ fn enter(
     let shown = name.as_ref().map_or_else(|| path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
     let id = (stat.st_dev, stat.st_ino);
     if levels.iter().any(|level| level.id == id) {
-        return each(Found::Left(Left::new(shown, "a symbolic link leads back to a folder that it is in")));
+        return each(Found::Left(Left::for_good(shown, "a symbolic link leads back to a folder that it is in")));
     }
     let mut how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
     if !sight.dereference && !levels.is_empty() {
@@ -266,7 +281,7 @@ fn enter(
 /// What is no folder.
 fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) -> Found {
     let left = |why: &str| Found::Left(Left::new(name.bytes(), why));
-    let special = |why| Found::Left(Left { for_good: true, ..Left::new(name.bytes(), why) });
+    let special = |why: &str| Found::Left(Left::for_good(name.bytes(), why));
     let meta = files::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG => {
@@ -317,7 +332,13 @@ mod tests {
         let root = Arc::new(Root::open(dir.parent().unwrap(), false).unwrap());
         let top = Name::try_from(dir.file_name().unwrap().as_bytes().to_vec()).unwrap();
         let path = PathBuf::from(dir.file_name().unwrap());
-        let place = Place { root, path, top: Some(Name::try_from(b"top".to_vec()).unwrap()), exclude: Arc::default() };
+        let place = Place {
+            root,
+            path,
+            top: Some(Name::try_from(b"top".to_vec()).unwrap()),
+            exclude: Arc::default(),
+            left: None,
+        };
         assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
         let mut all = Vec::new();
         walk(&place, sight, &mut |found| {

@@ -23,7 +23,7 @@ use crate::failure::Failure;
 use crate::output::{errln, outln};
 use crate::words;
 
-/// Sources of one client that a line of the log names.
+/// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
 
 /// Command line.
@@ -115,8 +115,7 @@ pub fn run(args: Args) -> Result {
                 let told = Told { json, quiet };
                 let copy = Copy { peer, begin: Instant::now() };
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &|task| copy.begins(task, told));
-                let left = |outcome: &Outcome| outcome.left.total.saturating_add(outcome.summary.left.total);
-                done.map(|done| done.map_or((), |done| copy.ends(&done.summary, left(&done), told)))
+                done.map(|done| done.map_or((), |done| copy.ends(&done, told)))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
         }
@@ -160,9 +159,10 @@ fn files(
         Some(file) => file.clone(),
         None => default_token_file()?,
     };
-    let (token, identity) = fullpipe_transfer::keys::load_or_make(&file)?;
+    let (token, identity, made) = fullpipe_transfer::keys::load_or_make(&file)?;
     far.secret = Some(token.secret);
-    let told = format!("files below {}, for clients with the token in {}", whole.display(), file.display());
+    let made = if made { ", made just now" } else { "" };
+    let told = format!("files below {}, for clients with the token in {}{made}", whole.display(), file.display());
     Ok((far, Some(identity), told))
 }
 
@@ -170,7 +170,10 @@ fn default_token_file() -> Result<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let why = "where to keep the token? HOME is not set; give --token-file FILE";
-    Ok(state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe/token"))
+    let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
+    std::fs::create_dir_all(&folder)
+        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot make folder {}: {e}", folder.display())))?;
+    Ok(folder.join("token"))
 }
 
 /// Who reads the log.
@@ -211,14 +214,16 @@ impl Copy<'_> {
         }
     }
 
-    fn ends(&self, summary: &Summary, left: u64, told: Told) {
-        let Summary { files, skipped, bytes, .. } = *summary;
+    fn ends(&self, outcome: &Outcome, told: Told) {
+        let Summary { files, skipped, bytes, .. } = outcome.summary;
+        let left = outcome.left.clone().with(&outcome.summary.left);
         let seconds = self.begin.elapsed().as_secs_f64();
         if told.json {
             outln!(
                 "{}",
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
-                       "bytes": bytes, "left": left, "seconds": seconds})
+                       "bytes": bytes, "left": left.named.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                       "left_total": left.total, "seconds": seconds})
             );
         } else if !told.quiet {
             let files = words::count(files, "file", "files");
@@ -226,7 +231,10 @@ impl Copy<'_> {
             let (bytes, seconds) = (words::bytes(bytes as f64), words::seconds(seconds));
             let skipped =
                 if skipped > 0 { format!(" ({} there already)", words::thousands(skipped)) } else { String::new() };
-            let left = if left > 0 { format!("; {} not", words::thousands(left)) } else { String::new() };
+            for one in left.named.iter().take(SHOWN) {
+                say(self.peer, format_args!("left: {one}"));
+            }
+            let left = if left.total > 0 { format!(", {} not", words::thousands(left.total)) } else { String::new() };
             say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate})"));
         }
     }

@@ -1,6 +1,6 @@
 //! `fullpipe serve --root` and `fullpipe cp` with it: tokens, confinement, and the testbed.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
 mod common;
 
@@ -148,10 +148,65 @@ fn its_log_says_who_copied_what() {
     assert_eq!(begun[1]["from"], serde_json::json!(["/in/f*"]));
     assert_eq!(begun[2]["from"], serde_json::json!(["/none"]));
     assert_eq!(copied.len(), 2);
-    assert!(copied.iter().all(|line| line["files"] == 1 && line["bytes"] == 10 && line["left"] == 0));
+    assert!(copied.iter().all(|line| line["files"] == 1 && line["bytes"] == 10 && line["left_total"] == 0));
     assert_eq!(copied[0]["peer"], begun[0]["peer"]);
     assert!(copied[0]["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
     assert!(ended[0]["error"].is_null() && ended[2]["error"].as_str().unwrap().contains("/none"), "{log:?}");
+}
+
+#[test]
+fn many_files_are_offered_over_tls() {
+    let stage = Stage::new("");
+    let token = stage.token();
+    fs::create_dir(stage.at("tree")).unwrap();
+    for i in 0..18_000 {
+        fs::write(stage.at("tree").join(format!("a-name-of-some-length-{i:0>40}")), "").unwrap();
+    }
+    for skipped in [0, 18_000] {
+        let done = lines(&stage.cp(&["-ru", "--json", "tree", &stage.url("/")], Some(&token)));
+        assert_eq!(done[done.len() - 1]["skipped"], skipped, "{:?}", done[done.len() - 1]);
+        let done = lines(&stage.cp(&["-ru", "--json", &stage.url("/tree"), "back/"], Some(&token)));
+        assert_eq!(done[done.len() - 1]["skipped"], skipped, "{:?}", done[done.len() - 1]);
+    }
+}
+
+#[test]
+fn clients_that_vanish_leave_nothing_behind() {
+    let stage = Stage::new("--insecure");
+    write(&stage.at("root/data"), 40_000_000);
+    let threads = || fs::read_dir(format!("/proc/{}/task", stage.server.id())).unwrap().count();
+    let before = threads();
+    for _ in 0..3 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(["cp", "-q", "--insecure", "-n", "3", "--pacing", "50mbit", &stage.url("/data"), "got"]);
+        let mut child = command.current_dir(stage.dir.path()).stdin(Stdio::null()).spawn().unwrap();
+        for _ in 0..500 {
+            if threads() >= before + 6 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert!(threads() >= before + 6, "{} threads", threads());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    for _ in 0..1000 {
+        if threads() <= before {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} threads, {before} before", threads());
+}
+
+#[test]
+fn a_deep_destination_ends_no_server() {
+    let mut stage = Stage::new("--insecure");
+    write(&stage.at("file"), 10);
+    let deep = "/a".repeat(2000);
+    let (code, text) = error(&stage.cp(&["--insecure", "file", &stage.url(&format!("{deep}/"))], None));
+    assert!(stage.server.alive());
+    assert_eq!(code, 0, "{text}");
 }
 
 #[test]
@@ -260,7 +315,7 @@ fn a_silent_server_is_not_waited_for() {
     for more in ["--dry-run", "--xattrs"] {
         let (code, text) = error(&stage.cp(&["--insecure", "--stall", "1s", more, "file", &url], None));
         assert_eq!(code, 4, "{text}");
-        assert!(text.contains("the far end has not answered for 1s"), "{text}");
+        assert!(text.contains("127.0.0.1 has not answered for 1s"), "{text}");
     }
 }
 

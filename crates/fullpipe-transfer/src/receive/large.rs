@@ -93,7 +93,7 @@ impl Receiver {
 
     pub(super) fn open(&self, item: &FileItem) -> io::Result<Large> {
         let name = self.named(&item.name)?;
-        let folder = self.root.folder(name.parent().as_ref())?;
+        let folder = self.parent(&name)?;
         // Found out now, not after all of it has come.
         files::may_take(&folder, files::part(name.last()))?;
         let partial = self.partial(&name);
@@ -108,6 +108,8 @@ impl Receiver {
             // A disk that is too small is found out now. Not every file system can promise room.
             let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
             if room == Err(nix::errno::Errno::ENOSPC) {
+                // It may have taken all that was left.
+                let _ = files::remove(&folder, &partial);
                 return Err(nix::errno::Errno::ENOSPC.into());
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
@@ -17,14 +17,29 @@ use crate::proto::Want;
 use crate::session::lock;
 
 impl Receiver {
-    pub(super) fn want(&self, item: &FileItem) -> Result<Want, TransferError> {
+    /// What of a file is wanted; of extents that are there, no more than `room` are told.
+    pub(super) fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
         let key = item.key();
+        let update = self.options.update;
         let there = || -> io::Result<bool> {
             let name = self.named(&item.name)?;
             let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
-            files::unchanged(&File::from(file), item.size, item.meta.mtime)
+            let file = File::from(file);
+            let now = file.metadata()?;
+            if !files::unchanged(&file, item.size, item.meta.mtime)? {
+                // What somebody has worked on since stays.
+                return Ok(update && now.is_file() && files::mtime(&now) > item.meta.mtime);
+            }
+            if update && now.mode() & 0o7777 != item.meta.mode {
+                files::dress(&file, &item.meta, false)?;
+            }
+            Ok(true)
         };
-        if (self.options.update || lock(&self.past).done.contains(&key)) && there().unwrap_or(false) {
+        let (done, doubtful) = {
+            let past = lock(&self.past);
+            (past.done.contains_key(&key), past.doubtful.contains(&key))
+        };
+        if (done || (update && !doubtful)) && there().unwrap_or(false) {
             let mut summary = lock(&self.summary);
             summary.files += 1;
             summary.skipped += 1;
@@ -35,7 +50,8 @@ impl Receiver {
         // Handed out once: of two sources that bring the same, only one goes on in the partial file.
         let blocks = lock(&self.past).blocks.remove(&key);
         let Some(blocks) = blocks.filter(|_| item.size > SMALL) else { return Ok(Want::All) };
-        let have = self.intact(item, blocks).unwrap_or_default();
+        let have = self.intact(item, blocks, *room).unwrap_or_default();
+        *room -= have.len();
         let total: u64 = have.iter().map(|extent| extent.len).sum();
         if total == 0 || total > item.size {
             return Ok(Want::All);
@@ -56,7 +72,7 @@ impl Receiver {
     }
 
     /// Those blocks of a partial file that are what the journal says, in order, without overlaps.
-    pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>) -> io::Result<Vec<Extent>> {
+    pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
         let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
@@ -65,13 +81,18 @@ impl Receiver {
         let mut good: Vec<Extent> = Vec::new();
         let holes = files::extents(&file, item.size)?;
         let is_hole = |hole: &Extent| {
-            let around = |(e, is): &(Extent, bool)| *is && e.offset <= hole.offset && hole.end() <= e.end();
-            holes.iter().any(around)
+            let behind = holes.partition_point(|(e, _)| e.offset <= hole.offset);
+            let around = behind.checked_sub(1).map(|at| &holes[at]);
+            around.is_some_and(|(e, is)| *is && hole.end() <= e.end())
         };
         let mut buffer = vec![0; PIECE];
         for (extent, digest) in blocks {
             let behind = good.last().and_then(Extent::end).unwrap_or(0);
-            if extent.offset < behind || extent.end().is_none_or(|end| end > item.size) || self.session.is_over() {
+            if good.len() == most
+                || extent.offset < behind
+                || extent.end().is_none_or(|end| end > item.size)
+                || self.session.is_over()
+            {
                 continue;
             }
             if digest.is_none() && !is_hole(&extent) {

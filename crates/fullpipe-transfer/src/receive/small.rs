@@ -44,7 +44,7 @@ impl Receiver {
         let folder = match last.take().filter(|folder| folder.name == parent) {
             Some(known) => known,
             None => {
-                let fd = self.root.folder(parent.as_ref())?;
+                let fd = self.parent(&name)?;
                 let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
                 Folder { name: parent, fd, gives_group }
             }
@@ -103,7 +103,9 @@ impl Receiver {
 
     /// A file is under its name.
     pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
-        lock(&self.journal).add(&Record::Done { file: item.key() }).map_err(local("writing the journal"))?;
+        lock(&self.journal)
+            .add(&Record::Done { file: item.key(), synced: self.options.fsync })
+            .map_err(local("writing the journal"))?;
         lock(&self.summary).files += 1;
         self.counters.done_files.fetch_add(1, Ordering::Relaxed);
         self.counters.named(&item.name);
@@ -119,7 +121,16 @@ pub(super) fn create(folder: impl AsFd, name: &Path, new: bool) -> io::Result<Fi
     let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
     let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
     if !new {
-        return Ok(File::from(nix::fcntl::openat(&folder, name, how - OFlag::O_CREAT, mode)?));
+        let again = || nix::fcntl::openat(&folder, name, how - OFlag::O_CREAT, mode).map(File::from);
+        return Ok(match again() {
+            // It was about to take its name, and has the mode that goes with it.
+            Err(nix::errno::Errno::EACCES) => {
+                let read = nix::fcntl::openat(&folder, name, OFlag::O_RDONLY | OFlag::O_NOFOLLOW, mode)?;
+                nix::sys::stat::fchmod(&read, mode)?;
+                again()?
+            }
+            other => other?,
+        });
     }
     match nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode) {
         Err(nix::errno::Errno::EEXIST) => {

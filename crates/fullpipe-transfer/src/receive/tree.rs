@@ -41,7 +41,7 @@ impl Receiver {
     pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
         let make = || -> io::Result<()> {
             let name = self.named(name)?;
-            let folder = self.root.folder(name.parent().as_ref())?;
+            let folder = self.parent(&name)?;
             let partial = self.partial(&name);
             files::remove(&folder, &partial)?;
             nix::unistd::symlinkat(files::part(target), &folder, &partial)?;
@@ -127,20 +127,22 @@ impl Receiver {
                 failed = Some(e);
             }
         };
-        lock(&self.journal).records(each).map_err(local("reading the journal"))?;
+        let written = lock(&self.journal).written().map_err(local("reading the journal"))?;
+        written.all(each).map_err(local("reading the journal"))?;
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
-        // The next attempt has to get in.
-        let open = if self.is_complete() { 0 } else { 0o700 };
-        // What an earlier attempt has said of a folder may be out of date. Those below come behind those above.
+        let complete = self.is_complete();
+        // Those below come behind those above.
         let mut closed = BTreeMap::new();
         let mut failed = Vec::new();
         let mut dress = |name: Name, meta: &Meta| {
             self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+                // The next attempt has to get in; then it may do the rest.
+                let open = if complete || meta.mode & 0o500 == 0o500 { 0 } else { 0o700 };
                 let meta = Meta { mode: meta.mode | open, ..meta.clone() };
                 files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
             });
@@ -148,8 +150,11 @@ impl Receiver {
                 failed.push((name, e));
             }
         };
-        lock(&self.journal)
-            .records(|record| match record {
+        // Without its lock: this may take long, and how far it is has to be told meanwhile. Of what an earlier attempt
+        // said, all that still holds has been said again.
+        let written = lock(&self.journal).written().map_err(local("reading the journal"))?;
+        written
+            .of_this_attempt(|record| match record {
                 // One that its owner may not enter is closed when all below it is done.
                 Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => {
                     closed.remove(name.bytes());

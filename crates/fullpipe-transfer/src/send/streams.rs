@@ -63,7 +63,7 @@ impl Sender {
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
-                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut stream, &coming, &give_back));
+                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut stream, coming, &give_back));
             if let Err(error) = result {
                 // Before the other thread is waited for: it may wait for work that only this ends.
                 self.session.fail(error);
@@ -105,10 +105,11 @@ impl Sender {
         Ready::Block { source, extent, data, trailer }
     }
 
+    /// Sends what comes. `coming` ends with it: whoever reads ahead does not wait for one who has gone.
     fn feed(
         &self,
         stream: &mut Stream,
-        coming: &mpsc::Receiver<Ready>,
+        coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
         let mut buffer = Buffer::new(PIECE);

@@ -82,6 +82,11 @@ impl Server {
         panic!("{clients} clients have not gone: {:?}", self.log.lock().unwrap());
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Whether it still runs.
     pub fn alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -56,7 +56,7 @@ fn sources_that_are_not_there() {
         .arg(host.far("to/"))
         .fails(1, "it is a folder; copy it with -r");
     fs::remove_dir_all(host.file("to")).unwrap();
-    host.cp().arg(host.far("*")).arg(host.file("to")).fails_at_once(2, "patterns are not expanded");
+    host.cp().arg(host.far("*")).arg(host.file("to")).fails_at_once(2, "patterns are expanded at the far end only");
     host.cp().arg(host.far("folder")).arg(host.file("to")).fails(1, "it is a folder; copy it with -r");
     assert!(!host.file("to").is_dir() || fs::read_dir(host.file("to")).unwrap().count() == 0);
 }

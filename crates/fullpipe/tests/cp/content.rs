@@ -160,9 +160,64 @@ fn read_only_folders_without_roots_rights() {
     }
     // Once more, over what is now closed: what need not be written is no error.
     host.cp().far_program(&program).arg("-ru").arg(&tree).arg(host.far("to/")).ok();
+    // And what has to be written goes in, however often.
+    for round in 0..3 {
+        write(tree.join("closed/deeper/file"), bytes(round, 1));
+        host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).ok();
+        assert_eq!(fs::metadata(host.file("to/tree/closed/deeper")).unwrap().mode() & 0o7777, 0o555);
+    }
+    same_content(&tree.join("closed/deeper/file"), &host.file("to/tree/closed/deeper/file"));
     for dir in ["tree", "to/tree"] {
         mode(host.file(dir).join("closed"), 0o755);
         mode(host.file(dir).join("closed/deeper"), 0o755);
+    }
+}
+
+#[test]
+fn an_access_list_of_the_folder_takes_nothing_from_a_file() {
+    let host = Host::start();
+    write(host.file("tree/small"), "1");
+    write(host.file("tree/large"), bytes(3 * MIB, 1));
+    for name in ["small", "large"] {
+        mode(host.file("tree").join(name), 0o644);
+    }
+    fs::create_dir(host.file("to")).unwrap();
+    // default:user::rw-,group::---,other::--- (acl(5), linux/posix_acl_xattr.h)
+    let entry = |tag: u16, perm: u16| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
+    let list = [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 0), &entry(32, 0)].concat();
+    if xattr::set(host.file("to"), "system.posix_acl_default", &list).is_err() {
+        return;
+    }
+    host.cp().arg("-r").arg(host.file("tree/.")).arg(host.far("to/")).ok();
+    for name in ["small", "large"] {
+        assert_eq!(fs::metadata(host.file("to").join(name)).unwrap().mode() & 0o7777, 0o644, "{name}");
+    }
+}
+
+#[test]
+fn attributes_of_a_file_that_nobody_may_write_to() {
+    let host = Host::start();
+    write(host.file("tree/small"), "1");
+    write(host.file("tree/large"), bytes(3 * MIB, 1));
+    for name in ["small", "large"] {
+        if xattr::set(host.file("tree").join(name), "user.fullpipe.test", b"value").is_err() {
+            return;
+        }
+        mode(host.file("tree").join(name), 0o444);
+    }
+    fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    host.cp()
+        .far_program(&host.unprivileged())
+        .arg("-r")
+        .arg("--xattrs")
+        .arg(host.file("tree/."))
+        .arg(host.far("to/"))
+        .ok();
+    for name in ["small", "large"] {
+        let value = xattr::get(host.file("to").join(name), "user.fullpipe.test").unwrap();
+        assert_eq!(value.as_deref(), Some(&b"value"[..]), "{name}");
+        assert_eq!(fs::metadata(host.file("to").join(name)).unwrap().mode() & 0o7777, 0o444, "{name}");
     }
 }
 
@@ -274,13 +329,17 @@ fn many_small_files() {
     assert_eq!((done.number("files"), done.number("skipped"), done.number("bytes")), (2000, 2000, 0));
     // Only what differs: in size, in time; not what only its content tells apart.
     write(host.file("tree/0/0"), "longer than before");
-    date(host.file("tree/1/1"), 5, 5);
+    date(host.file("tree/1/1"), 4_000_000_000, 5);
+    // What is newer there stays.
+    write(host.file("to/3/3"), "worked on");
+    date(host.file("to/3/3"), 4_000_000_000, 0);
     write(host.file("tree/2/2"), "ab");
     date(host.file("tree/2/2"), 6, 6);
     date(host.file("to/2/2"), 6, 6);
     let done = host.cp().words("--json -r --update").arg(host.far("tree/.")).arg(host.file("to")).ok();
     assert_eq!((done.number("files"), done.number("skipped")), (2000, 1998));
     assert_eq!(fs::read(host.file("to/2/2")).unwrap(), bytes(2, 2));
+    assert_eq!(fs::read(host.file("to/3/3")).unwrap(), b"worked on");
     host.cp().words("-q -r").arg(host.file("tree/.")).arg(host.far("to")).ok();
     date(host.file("tree"), 7, 7);
     date(host.file("to"), 7, 7);

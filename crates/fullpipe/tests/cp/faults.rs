@@ -2,7 +2,7 @@
 //! file under its final name, and the same command goes on where it was.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::host::{Host, Running, journalled, until};
-use crate::tree::{bytes, date, leftovers, only, same, write};
+use crate::tree::{bytes, date, leftovers, only, same, same_content, write};
 
 const MIB: usize = 1 << 20;
 /// Of the files that are cut off in the middle.
@@ -241,8 +241,46 @@ fn a_far_end_that_hangs_is_not_waited_for_long() {
     let done = running.wait();
     kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
     assert_eq!(done.code(), 4, "{}", done.err);
-    assert!(done.err.contains("the far end has not answered for 3s"), "{}", done.err);
+    assert!(done.err.contains("far has not answered for 3s"), "{}", done.err);
     goes_on(&host, true);
+}
+
+#[test]
+fn a_partial_file_that_was_about_to_take_its_name_goes_on() {
+    let host = Host::start();
+    let program = host.unprivileged();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    fs::set_permissions(host.file("to"), fs::Permissions::from_mode(0o777)).unwrap();
+    let running = repeat(&host, true, SLOW).far_program(&program).start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    until("the far end lets go", || repeat(&host, true, "--dry-run").far_program(&program).run().code() == 0);
+    let partial = leftovers(&host.file("to")).into_iter().find(|name| name.extension().is_some_and(|e| e == "partial"));
+    fs::set_permissions(host.file("to").join(partial.unwrap()), fs::Permissions::from_mode(0o444)).unwrap();
+    let done = repeat(&host, true, "").far_program(&program).ok();
+    assert!(done.number("bytes") < (LARGE - 2 * MIB) as u64);
+    same_content(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
+fn a_folder_that_is_gone_by_the_next_attempt_is_none() {
+    let host = Host::start();
+    write(host.file("tree/dd/b/f"), "1");
+    write(host.file("tree/x"), "2");
+    write(host.file("to/tree/x/folder"), "in its way");
+    let again = || {
+        let mut cp = host.cp();
+        cp.arg("-r").arg(host.file("tree")).arg(host.far("to/"));
+        cp
+    };
+    again().fails(1, "tree/x: a folder stands where the file should be");
+    fs::rename(host.file("tree/dd/b"), host.file("tree/dd/c")).unwrap();
+    fs::remove_dir_all(host.file("to/tree/dd/b")).unwrap();
+    fs::remove_dir_all(host.file("to/tree/x")).unwrap();
+    again().ok();
+    same(&host.file("tree"), &host.file("to/tree"));
+    only(&host.file("to"), &["tree"]);
 }
 
 #[test]
@@ -432,7 +470,7 @@ fn the_same_command_twice_at_once() {
         fs::create_dir(host.file("to")).unwrap();
         let first = repeat(&host, push, "--pacing 40mbit --block 1MiB").start();
         some_blocks(&host.file("to"));
-        repeat(&host, push, "").fails(3, "another fullpipe is writing to ");
+        repeat(&host, push, "").fails(5, "another fullpipe is writing to ");
         // Whatever becomes of the first, the second has harmed nothing.
         first.kill();
         goes_on(&host, push);
