@@ -35,7 +35,8 @@ const SHOWN: usize = 20;
 #[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>")]
 pub struct Args {
     /// SRC... DST, of which one may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a standing
-    /// server); DST also lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed)
+    /// server); DST also lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Where DST is a folder, names at the far end may
+    /// be patterns: 'HOST:/data/*.h5'
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     paths: Vec<OsString>,
     /// Folders too
@@ -44,7 +45,7 @@ pub struct Args {
     /// Modes and times: they are kept in any case
     #[arg(long = "preserve", short = 'p')]
     _preserve: bool,
-    /// Leave out what is called so, or is there below a source, such as '*.tmp' or 'raw/**'
+    /// Leave out what is called so, or is there below a source, such as '*.tmp' or 'raw/**'; give it for each
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// What symbolic links point at, not the links
@@ -56,7 +57,7 @@ pub struct Args {
     /// To disk before a file takes its name
     #[arg(long)]
     fsync: bool,
-    /// Leave alone what is there with the same size and time
+    /// Leave alone what is there with the same size and time, and what is newer there
     #[arg(long, short)]
     update: bool,
     /// Do not encrypt the data; it is checked all the same

@@ -471,8 +471,8 @@ impl Stage {
                 const PATH: [&str; 7] = ["link", "pause", "hold", "reset", "flip", "server", "weather"];
                 let explained = match code {
                     1 => may(&["change", "unreadable"]) || may(&PATH),
-                    3 => may(&["twice"]) || may(&PATH),
-                    4 => may(&PATH),
+                    3 | 4 => may(&PATH),
+                    5 if said.contains("another fullpipe is writing") => may(&["twice"]) || may(&PATH),
                     5 => may(&["full"]),
                     130 => may(&["interrupt"]),
                     _ => false,

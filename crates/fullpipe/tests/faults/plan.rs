@@ -295,7 +295,8 @@ fn tree(rng: &mut Pcg64) -> Vec<Node> {
             Kind::Folder => *[0o755, 0o700, 0o2775, 0o555].choose(rng).unwrap(),
             _ => *[0o644, 0o600, 0o755, 0o400, 0o444, 0o664].choose(rng).unwrap(),
         };
-        let mtime_s = rng.random_range(0..1_900_000_000);
+        // Before the guest's own time: what is changed becomes newer, by which --update goes.
+        let mtime_s = rng.random_range(0..1_400_000_000);
         tree.push(Node { name, kind, mode, mtime_s, mtime_ns: rng.random_range(0..1_000_000_000) });
     };
     for i in 0..rng.random_range(0..4) {
