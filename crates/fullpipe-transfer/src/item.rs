@@ -48,6 +48,11 @@ pub(crate) fn is_scratch(part: &[u8]) -> bool {
     number.iter().all(u8::is_ascii_hexdigit) && KINDS.iter().any(|known| known.as_bytes() == kind)
 }
 
+/// Whether it is a journal's.
+pub(crate) fn is_journal(part: &[u8]) -> bool {
+    is_scratch(part) && part.ends_with(b".journal")
+}
+
 impl TryFrom<Vec<u8>> for Name {
     type Error = NameError;
 

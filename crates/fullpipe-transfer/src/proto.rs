@@ -345,6 +345,8 @@ pub struct Summary {
     pub bytes: u64,
     /// What could not be written.
     pub left: Leftovers,
+    /// Copies of other commands into the same folder that were begun, and neither ended nor go on now.
+    pub unfinished: u64,
 }
 
 /// What comes next on a stream. Data follows as announced, then a [`Trailer`].

@@ -128,7 +128,7 @@ impl Receiver {
             large: Mutex::default(),
             early: Mutex::default(),
             end: Mutex::new(EndState { streams: n, all_sent: false, left: Leftovers::default() }),
-            summary: Mutex::default(),
+            summary: Mutex::new(Summary { unfinished: to.unfinished, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
             running: AtomicUsize::new(n + 1),

@@ -319,7 +319,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
-                   "left": named, "left_total": left.total})
+                   "unfinished_others": summary.unfinished, "left": named, "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
@@ -338,6 +338,12 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
             words::count(summary.files, "file", "files"),
             words::bytes(bytes as f64),
             words::seconds(seconds),
+        );
+    }
+    if summary.unfinished > 0 && !args.json && !args.quiet {
+        errln!(
+            "{} of other commands in the destination: each goes on with its own command, 'rm .fullpipe.*' there gives up all",
+            words::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }
     let what = words::count(left.total, "thing was", "things were") + " not copied";

@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
-use crate::item::scratch;
+use crate::item::{is_journal, scratch};
 use crate::journal::{Journal, Past};
 use crate::pattern::Part;
 use crate::proto::{Target, Terms};
@@ -32,10 +33,14 @@ pub(super) struct Parts {
     pub(super) transfer: u64,
     pub(super) process: u64,
     pub(super) lock: Flock<File>,
+    /// Copies of other commands that have left something here.
+    pub(super) unfinished: u64,
 }
 
 /// How long a destination that another process writes to is waited for: it may be about to end.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Names in a destination that are looked at for journals of others.
+const GLANCE: usize = 1 << 16;
 /// How long one is that this very process held before its connection broke. Its far end is asked to let go,
 /// and looks for that whenever it tells how far it is.
 const MINE: Duration = Duration::from_secs(20);
@@ -48,6 +53,22 @@ pub(super) fn request(transfer: u64) -> PathBuf {
 /// What has been finished there, for the same command.
 fn journal(transfer: u64) -> PathBuf {
     scratch(transfer, "journal")
+}
+
+/// Counts the journals of others that nobody holds, as far as a glance tells.
+fn unfinished(root: &Root, ours: &Path) -> u64 {
+    let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+    let Ok(entries) = root.open_at(Path::new("."), how, 0).and_then(|fd| Ok(Dir::from_fd(fd)?)) else { return 0 };
+    let is_free = |name: &Path| {
+        let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = root.open_at(name, how, 0).map(File::from);
+        file.is_ok_and(|file| Flock::lock(file, FlockArg::LockSharedNonblock).is_ok())
+    };
+    let names = entries.into_iter().take(GLANCE).map_while(Result::ok).filter(|entry| {
+        let name = entry.file_name().to_bytes();
+        is_journal(name) && files::part(name) != ours && is_free(files::part(name))
+    });
+    names.count() as u64
 }
 
 /// Who has the lock.
@@ -120,7 +141,19 @@ impl Destination {
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
-        Ok(Destination(Some(Parts { root, rename, only: None, journal, journal_name, past, transfer, process, lock })))
+        let unfinished = unfinished(&root, &journal_name);
+        Ok(Destination(Some(Parts {
+            unfinished,
+            root,
+            rename,
+            only: None,
+            journal,
+            journal_name,
+            past,
+            transfer,
+            process,
+            lock,
+        })))
     }
 
     /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.

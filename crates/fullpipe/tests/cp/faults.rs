@@ -264,6 +264,22 @@ fn a_partial_file_that_was_about_to_take_its_name_goes_on() {
 }
 
 #[test]
+fn copies_of_other_commands_that_lie_unfinished_are_told_of() {
+    let host = Host::start();
+    slow(&host, false).kill();
+    write(host.file("a"), "1");
+    let other = host.cp().arg(host.far("a")).arg(host.file("to/")).ok();
+    assert!(other.err.contains("1 unfinished copy of other commands in the destination"), "{}", other.err);
+    // One that goes on is none.
+    repeat(&host, false, "").ok();
+    fs::remove_file(host.file("to/large")).unwrap();
+    let running = slow(&host, false);
+    let other = host.cp().arg("--json").arg(host.far("a")).arg(host.file("to/")).ok();
+    assert_eq!(other.number("unfinished_others"), 0);
+    running.kill();
+}
+
+#[test]
 fn a_folder_that_is_gone_by_the_next_attempt_is_none() {
     let host = Host::start();
     write(host.file("tree/dd/b/f"), "1");
