@@ -57,6 +57,8 @@ pub enum Event<'a> {
         peer: &'a str,
         /// How.
         result: Result<(), NetError>,
+        /// Whether it was to be measured; else somebody else has served it.
+        measured: bool,
     },
 }
 
@@ -138,7 +140,7 @@ impl Server {
             // One of IPv4 comes as one of IPv6 where both are listened to.
             let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
             if self.options.once {
-                return either(stream, &peer, &self.options, self.other.as_ref(), &log);
+                return either(stream, &peer, &self.options, self.other.as_ref(), &log).1;
             }
             let other = self.other.clone();
             let seat = Seat::take(&self.busy, self.options.max_clients);
@@ -146,12 +148,12 @@ impl Server {
             // Without a thread the connection closes, which is all that can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || match seat {
                 Some(_seat) => {
-                    let result = either(stream, &peer, &options, other.as_ref(), &log);
-                    log(&Event::End { peer: &peer, result });
+                    let (measured, result) = either(stream, &peer, &options, other.as_ref(), &log);
+                    log(&Event::End { peer: &peer, result, measured });
                 }
                 None => {
                     let why = format!("refused: {} clients already, its most (--max-clients)", options.max_clients);
-                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)) });
+                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)), measured: false });
                     refuse(stream, peer, options.max_clients);
                 }
             });
@@ -159,22 +161,21 @@ impl Server {
     }
 }
 
-/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does.
+/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does. Says whether it was one.
 fn either(
     stream: TcpStream,
     peer: &str,
     options: &ServeOptions,
     other: Option<&Other>,
     log: &dyn Fn(&Event<'_>),
-) -> Result<(), NetError> {
-    let Some(other) = other else { return serve(stream, peer, options, log) };
-    stream.set_read_timeout(Some(ANSWER)).map_err(system("setting a timeout"))?;
+) -> (bool, Result<(), NetError>) {
+    let Some(other) = other else { return (true, serve(stream, peer, options, log)) };
     let mut first = [0];
-    match stream.peek(&mut first) {
-        Ok(1) if first == [0] => serve(stream, peer, options, log),
-        Ok(1) => other(stream, peer),
-        Ok(_) => Ok(()),
-        Err(source) => Err(NetError::Lost { peer: peer.into(), doing: "greeting", source }),
+    match stream.set_read_timeout(Some(ANSWER)).and_then(|()| stream.peek(&mut first)) {
+        Ok(1) if first == [0] => (true, serve(stream, peer, options, log)),
+        Ok(1) => (false, other(stream, peer)),
+        Ok(_) => (false, Ok(())),
+        Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
     }
 }
 

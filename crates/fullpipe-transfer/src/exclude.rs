@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use globset::{GlobSet, GlobSetBuilder};
+use globset::{GlobMatcher, GlobSet, GlobSetBuilder};
 
 use crate::error::TransferError;
 use crate::pattern;
@@ -19,13 +19,15 @@ const MOST: usize = 16 << 10;
 pub struct Exclude {
     names: GlobSet,
     paths: GlobSet,
+    /// Names of sources, and what of them is left out.
+    of: Vec<(String, GlobMatcher)>,
 }
 
 impl Exclude {
     /// # Errors
     /// One of them is no pattern.
     pub fn new(patterns: &[String]) -> Result<Exclude, TransferError> {
-        let (mut names, mut paths) = (GlobSetBuilder::new(), GlobSetBuilder::new());
+        let (mut names, mut paths, mut of) = (GlobSetBuilder::new(), GlobSetBuilder::new(), Vec::new());
         let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
             TransferError::Usage(format!("--exclude '{}': {why}", crate::item::printable(pattern.as_bytes())))
         };
@@ -40,6 +42,15 @@ impl Exclude {
             let whole = pattern.trim_end_matches('/');
             let whole = whole.strip_prefix("./").unwrap_or(whole);
             let glob = pattern::glob(whole.strip_prefix('/').unwrap_or(whole)).map_err(|why| wrong(pattern, &why))?;
+            if let Some((top, rest)) = whole.split_once('/')
+                && !top.is_empty()
+                && !pattern::is_one(top.as_bytes())
+                // All of a source is no part of it.
+                && rest.bytes().any(|b| b != b'*')
+            {
+                let glob = pattern::glob(rest).map_err(|why| wrong(pattern, &why))?;
+                of.push((top.to_owned(), glob.compile_matcher()));
+            }
             if whole.contains('/') {
                 paths.add(glob)
             } else {
@@ -47,7 +58,7 @@ impl Exclude {
             };
         }
         let build = |set: GlobSetBuilder| set.build().map_err(|e| wrong("", e.kind()));
-        Ok(Exclude { names: build(names)?, paths: build(paths)? })
+        Ok(Exclude { names: build(names)?, paths: build(paths)?, of })
     }
 
     /// Whether a source that is called so is left out.
@@ -60,8 +71,12 @@ impl Exclude {
     #[must_use]
     pub fn leaves_out(&self, below: &Path, top: Option<&Path>) -> bool {
         let last = || below.file_name().is_some_and(|name| self.names.is_match(name));
-        let whole = || top.is_some_and(|top| self.paths.is_match(top.join(below)));
-        (!self.paths.is_empty() && (self.paths.is_match(below) || whole())) || (!self.names.is_empty() && last())
+        let of_top = |(name, rest): &(String, GlobMatcher)| {
+            top.is_some_and(|top| top == Path::new(name)) && rest.is_match(below)
+        };
+        (!self.paths.is_empty() && self.paths.is_match(below))
+            || (!self.names.is_empty() && last())
+            || self.of.iter().any(of_top)
     }
 }
 
@@ -93,6 +108,10 @@ mod tests {
         let exclude = Exclude::new(&["./top/raw".to_owned()]).unwrap();
         assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top"))));
         assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other"))));
+        for below in ["*/scratch", "raw/**", "/raw/scratch"] {
+            let exclude = Exclude::new(&[below.to_owned()]).unwrap();
+            assert!(!exclude.leaves_out(Path::new("scratch"), Some(Path::new("raw"))), "{below}");
+        }
         assert!(!Exclude::default().leaves_out(Path::new("a"), None));
         let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
         for bad in ["", "[", "{a", &deep, &"x".repeat(MOST)] {

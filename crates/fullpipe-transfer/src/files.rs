@@ -91,7 +91,7 @@ impl Root {
     /// # Errors
     /// The file system's; `ENOTDIR` where a file stands in its way.
     pub fn folder(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
-        self.folder_for(name, Mode::S_IRWXU)
+        self.make(name, Mode::S_IRWXU, true)
     }
 
     /// The same with another mode, of which the process's mask takes away.
@@ -99,6 +99,11 @@ impl Root {
     /// # Errors
     /// As with [`Root::folder`].
     pub fn folder_for(&self, name: Option<&Name>, mode: Mode) -> io::Result<OwnedFd> {
+        self.make(name, mode, false)
+    }
+
+    /// `ours`: those below this one may be opened up, as an earlier copy may have closed them.
+    fn make(&self, name: Option<&Name>, mode: Mode, ours: bool) -> io::Result<OwnedFd> {
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let mut missing: Vec<Name> = Vec::new();
         let mut at = name.cloned();
@@ -114,7 +119,15 @@ impl Root {
             }
         };
         while let Some(name) = missing.pop() {
-            match nix::sys::stat::mkdirat(&folder, part(name.last()), mode) {
+            let make = || nix::sys::stat::mkdirat(&folder, part(name.last()), mode);
+            let made = match make() {
+                Err(Errno::EACCES) if ours && name.parent().is_some() => {
+                    open_up(&folder)?;
+                    make()
+                }
+                made => made,
+            };
+            match made {
                 // Another stream was faster.
                 Ok(()) | Err(Errno::EEXIST) => folder = self.open_at(name.path(), how, 0)?,
                 Err(e) => return Err(e.into()),

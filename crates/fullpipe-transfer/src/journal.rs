@@ -4,10 +4,12 @@
 //! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
 //! against the block itself before anything is built on it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +61,11 @@ pub enum Record {
     },
     /// The machine has crashed: files that were named before may be under their names without their content.
     Crashed,
+    /// The first of all: when it was begun, as [`crate::item::Meta::mtime`] tells times.
+    Started {
+        /// By this machine's clock.
+        at: (i64, u32),
+    },
 }
 
 /// A block of a partial file, and its digest; none for a hole.
@@ -69,8 +76,10 @@ pub type Block = (Extent, Option<Digest>);
 pub struct Past {
     /// Files under their names, by [`crate::item::FileItem::key`], and whether they were put on disk.
     pub done: HashMap<u64, bool>,
-    /// Files that were, before the machine crashed: what is under their names may not be their content.
-    pub doubtful: HashSet<u64>,
+    /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
+    pub crashed: bool,
+    /// When it was begun.
+    pub started: (i64, u32),
     /// Blocks of partial files, by [`crate::item::FileItem::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
     /// Partial files were begun.
@@ -87,21 +96,21 @@ impl Past {
             }
             Record::Done { file, synced } => {
                 self.blocks.remove(&file);
-                self.doubtful.remove(&file);
                 self.done.insert(file, synced);
             }
             Record::Begun { .. } => self.begun = true,
             Record::Crashed => {
-                let lost = self.done.extract_if(|_, synced| !*synced);
-                self.doubtful.extend(lost.map(|(file, _)| file));
+                self.crashed = true;
+                self.done.retain(|_, synced| *synced);
             }
+            Record::Started { at } => self.started = at,
             Record::Folder { .. } => {}
         }
     }
 
     /// Whether there is nothing to go on from.
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.doubtful.is_empty() && self.blocks.is_empty()
+        self.done.is_empty() && self.blocks.is_empty() && !self.crashed
     }
 }
 
@@ -197,8 +206,11 @@ impl Journal {
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
         if good == 0 {
             file.set_len(0)?;
-            file.write_all_at(&[&MAGIC[..], &Key::random().0].concat(), 0)?;
-            good = HEAD;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let started = pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) })?;
+            let head = [&MAGIC[..], &Key::random().0, &process.to_le_bytes(), &boot(), &started].concat();
+            file.write_all_at(&head, 0)?;
+            good = head.len() as u64;
         }
         let mut key = [0; Key::LEN];
         file.read_exact_at(&mut key, MAGIC.len() as u64)?;
@@ -292,6 +304,16 @@ impl Written {
         self.at = self.start;
         records(&mut io::BufReader::new(&mut self), 0, each).map(drop)
     }
+
+    /// Those of the attempts before it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn of_earlier_attempts(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        self.at = HEAD;
+        let length = self.start - HEAD;
+        records(&mut io::BufReader::new(&mut self).take(length), 0, each).map(drop)
+    }
 }
 
 impl Read for Written {
@@ -355,6 +377,7 @@ mod tests {
         assert!(folders(|take| journal.written().unwrap().of_this_attempt(take)).is_empty());
         journal.add(&Record::Folder { name: name.clone(), meta: meta.clone() }).unwrap();
         assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
+        assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
     }
 
@@ -374,13 +397,14 @@ mod tests {
         // An attempt that comes to nothing.
         drop(reopen(&file));
         let (mut journal, past) = reopen(&file);
-        assert!(!past.done.contains_key(&2) && past.doubtful.contains(&2));
-        assert!(past.done.contains_key(&4) && !past.doubtful.contains(&4), "on disk");
+        assert!(past.crashed && !past.is_empty() && !journal.is_empty());
+        assert!(past.started > (1_500_000_000, 0));
+        assert!(!past.done.contains_key(&2) && past.done.contains_key(&4), "on disk");
         journal.add(&done(3)).unwrap();
-        journal.add(&done(2)).unwrap();
         journal.flush().unwrap();
         let (_, past) = reopen(&file);
-        assert!(past.doubtful.is_empty() && past.done.contains_key(&2) && past.done.contains_key(&3));
+        assert!(past.crashed && past.done.contains_key(&3) && !past.done.contains_key(&2));
+        assert!(!reopen(&written(&[done(2)]).0).1.crashed, "one that is begun");
     }
 
     #[test]

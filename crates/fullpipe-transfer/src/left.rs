@@ -32,7 +32,8 @@ impl Left {
 
 impl std::fmt::Display for Left {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", printable(&self.name), self.why)
+        // It may come from another host.
+        write!(f, "{}: {}", printable(&self.name), printable(self.why.as_bytes()))
     }
 }
 
@@ -69,5 +70,16 @@ impl Leftovers {
     /// How much the same command may copy once its cause is mended.
     pub fn to_do(&self) -> u64 {
         self.total.saturating_sub(self.for_good)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line() {
+        let left = Left::new("a\n", "gone\n2026-11-22T10:59:16Z 192.0.2.1: 5 files copied");
+        assert!(!left.to_string().contains('\n'), "{left}");
     }
 }

@@ -257,7 +257,8 @@ impl Receiver {
         Ok(name)
     }
 
-    /// The folder that something goes to, made where it is missing. An earlier copy may have closed it to its owner.
+    /// The folder that something goes to, made where it is missing. An earlier copy may have closed it, if only
+    /// to writing.
     fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
         let parent = name.parent();
         let folder = self.root.folder(parent.as_ref())?;

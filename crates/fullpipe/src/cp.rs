@@ -4,6 +4,7 @@ mod endpoint;
 mod explain;
 mod lab;
 mod loss;
+mod names;
 mod record;
 mod transport;
 mod watch;
@@ -272,7 +273,7 @@ fn copy(args: Args) -> Result {
         // Before anything has moved, a host that does not answer is a mistake, not an accident. Ctrl-C ends ssh
         // too, and then the lost connection is only what followed.
         if !is_interrupted() && (!error.again() || tries >= TRIES || watch.moved() == 0) {
-            watch.clear();
+            watch.finish();
             return Err(error.into());
         }
         if !is_interrupted() {
@@ -284,12 +285,12 @@ fn copy(args: Args) -> Result {
             }
         }
         if is_interrupted() {
-            watch.clear();
+            watch.finish();
             return Err(TransferError::Interrupted.into());
         }
     };
-    watch.clear();
     let took = began.elapsed();
+    watch.finish();
     if let Some(((chosen, between), losses)) = last.take().zip(finished.losses)
         && let Some(advice) = loss::advice(&args.how, &chosen, &between, &losses)
     {

@@ -246,9 +246,9 @@ fn now() -> String {
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
-/// A line of the log.
+/// A line of the log, and no more than one: clients have their words in it.
 fn say(peer: &str, what: impl std::fmt::Display) {
-    errln!("{} {peer}: {what}", now());
+    errln!("{} {peer}: {}", now(), printable(what.to_string().as_bytes()));
 }
 
 fn log(event: &Event<'_>, Told { json, quiet }: Told) {
@@ -259,12 +259,12 @@ fn log(event: &Event<'_>, Told { json, quiet }: Told) {
         Event::Begin { peer, request } if !quiet => {
             say(peer, format_args!("{}, {}", request.transport, request.workload))
         }
-        Event::End { peer, result } if json => {
+        Event::End { peer, result, .. } if json => {
             let error = result.as_ref().err().map(ToString::to_string);
             outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "error": error}));
         }
-        Event::End { peer, result: Err(error) } => say(peer, error),
-        Event::End { peer, result: Ok(()) } if !quiet => say(peer, "done"),
+        Event::End { peer, result: Err(error), .. } => say(peer, error),
+        Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, "done"),
         _ => {}
     }
 }

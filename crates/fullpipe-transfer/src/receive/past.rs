@@ -21,25 +21,29 @@ impl Receiver {
     pub(super) fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
         let key = item.key();
         let update = self.options.update;
+        let (done, since) = {
+            let past = lock(&self.past);
+            // After a crash of the machine, size and time tell nothing of what came shortly before it.
+            (past.done.contains_key(&key), past.crashed.then_some(past.started))
+        };
         let there = || -> io::Result<bool> {
             let name = self.named(&item.name)?;
             let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
             let file = File::from(file);
             let now = file.metadata()?;
-            if !files::unchanged(&file, item.size, item.meta.mtime)? {
-                // What somebody has worked on since stays.
-                return Ok(update && now.is_file() && files::mtime(&now) > item.meta.mtime);
+            // What somebody has worked on since stays.
+            if update && now.is_file() && files::mtime(&now) > item.meta.mtime {
+                return Ok(true);
             }
-            if update && now.mode() & 0o7777 != item.meta.mode {
-                files::dress(&file, &item.meta, false)?;
+            let same = files::unchanged(&file, item.size, item.meta.mtime)?;
+            let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
+            if same && sure && update && now.mode() & 0o7777 != item.meta.mode {
+                // Where it is another's to set, it stays as it is.
+                let _ = files::dress(&file, &item.meta, false);
             }
-            Ok(true)
+            Ok(same && sure)
         };
-        let (done, doubtful) = {
-            let past = lock(&self.past);
-            (past.done.contains_key(&key), past.doubtful.contains(&key))
-        };
-        if (done || (update && !doubtful)) && there().unwrap_or(false) {
+        if (done || update) && there().unwrap_or(false) {
             let mut summary = lock(&self.summary);
             summary.files += 1;
             summary.skipped += 1;

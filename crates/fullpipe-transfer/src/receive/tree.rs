@@ -20,8 +20,11 @@ use crate::session::lock;
 impl Receiver {
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
         let made = self.named(name).and_then(|name| {
-            let folder = File::from(self.root.folder(Some(&name))?);
-            files::set_xattrs(&folder, &meta)
+            let folder = self.root.folder(Some(&name))?;
+            if !meta.xattrs.is_empty() {
+                files::open_up(&folder)?;
+            }
+            files::set_xattrs(&File::from(folder), &meta)
         });
         match made {
             Ok(()) => {
@@ -117,7 +120,11 @@ impl Receiver {
             let parent = name.parent();
             let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
             let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
-            files::remove(self.root.open_at(at, how, 0)?, &self.partial(name))
+            let folder = self.root.open_at(at, how, 0)?;
+            if parent.is_some() {
+                files::open_up(&folder)?;
+            }
+            files::remove(folder, &self.partial(name))
         };
         let each = |record| {
             if let Record::Begun { name } = record
@@ -133,39 +140,44 @@ impl Receiver {
     }
 
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
-        let complete = self.is_complete();
+        // The next attempt has to get in.
+        let open = if self.is_complete() { 0 } else { 0o700 };
         // Those below come behind those above.
         let mut closed = BTreeMap::new();
         let mut failed = Vec::new();
-        let mut dress = |name: Name, meta: &Meta| {
+        let mut dress = |name: Name, meta: &Meta, now: bool| {
             self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                // The next attempt has to get in; then it may do the rest.
-                let open = if complete || meta.mode & 0o500 == 0o500 { 0 } else { 0o700 };
                 let meta = Meta { mode: meta.mode | open, ..meta.clone() };
                 files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
             });
-            if let Err(e) = done {
+            // What an earlier attempt has seen may be gone.
+            let gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
+            if let Err(e) = done
+                && (now || !gone(&e))
+            {
                 failed.push((name, e));
             }
         };
-        // Without its lock: this may take long, and how far it is has to be told meanwhile. Of what an earlier attempt
-        // said, all that still holds has been said again.
-        let written = lock(&self.journal).written().map_err(local("reading the journal"))?;
-        written
-            .of_this_attempt(|record| match record {
-                // One that its owner may not enter is closed when all below it is done.
-                Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => {
-                    closed.remove(name.bytes());
-                    dress(name, &meta);
-                }
-                Record::Folder { name, meta } => drop(closed.insert(name.bytes().to_vec(), (name, meta))),
-                _ => {}
-            })
-            .map_err(local("reading the journal"))?;
-        for (name, meta) in closed.into_values().rev() {
-            dress(name, &meta);
+        let mut each = |record, now: bool| match record {
+            // One that its owner may not enter is closed when all below it is done.
+            Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => {
+                closed.remove(name.bytes());
+                dress(name, &meta, now);
+            }
+            Record::Folder { name, meta } => drop(closed.insert(name.bytes().to_vec(), (name, meta, now))),
+            _ => {}
+        };
+        // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
+        let written = || lock(&self.journal).written().map_err(local("reading the journal"));
+        // In the end, those that are no longer of what is copied too; what is has been said again.
+        if open == 0 {
+            written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
+        }
+        written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
+        for (name, meta, now) in closed.into_values().rev() {
+            dress(name, &meta, now);
         }
         failed.into_iter().try_for_each(|(name, e)| self.leave(name.bytes(), &e))
     }

@@ -1,6 +1,7 @@
 //! What a person, or a program, sees of a transfer while it runs.
 
 use std::cell::{Cell, RefCell};
+use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use fullpipe_transfer::sobas::Note;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use super::names::Names;
 use super::transport::Chosen;
 use crate::output::{errln, outln};
 use crate::{progress, words};
@@ -40,6 +42,8 @@ pub struct Watch {
     earlier: Cell<u64>,
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     said: Cell<bool>,
+    /// Where somebody else than a person at a terminal reads what moves.
+    names: Option<Names>,
     /// For the record, where one is wanted.
     notes: Option<RefCell<Vec<Note>>>,
 }
@@ -60,6 +64,7 @@ impl Watch {
             earlier: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
+            names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
     }
@@ -146,10 +151,13 @@ impl Watch {
             }
         }
         for name in counters.take_names() {
-            if self.json {
-                outln!("{}", json!({"kind": "file", "name": name.to_string()}));
-            } else {
-                self.bar.borrow().suspend(|| outln!("{name}"));
+            match &self.names {
+                // On one terminal with the bar.
+                None => self.bar.borrow().suspend(|| outln!("{name}")),
+                Some(names) if self.json => {
+                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
+                }
+                Some(names) => names.say(name.to_string()),
             }
         }
         let done = read(&counters.done_bytes);
@@ -209,6 +217,14 @@ impl Watch {
         ));
         if found > 0 {
             progress::known(&bar, found);
+        }
+    }
+
+    /// Nothing more moves.
+    pub fn finish(&self) {
+        self.clear();
+        if let Some(names) = &self.names {
+            names.finish();
         }
     }
 

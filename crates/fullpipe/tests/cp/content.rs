@@ -163,10 +163,12 @@ fn read_only_folders_without_roots_rights() {
     // And what has to be written goes in, however often.
     for round in 0..3 {
         write(tree.join("closed/deeper/file"), bytes(round, 1));
+        write(tree.join(format!("closed/new{round}/below/file")), bytes(round, 1));
         host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).ok();
         assert_eq!(fs::metadata(host.file("to/tree/closed/deeper")).unwrap().mode() & 0o7777, 0o555);
     }
     same_content(&tree.join("closed/deeper/file"), &host.file("to/tree/closed/deeper/file"));
+    same_content(&tree.join("closed/new2/below/file"), &host.file("to/tree/closed/new2/below/file"));
     for dir in ["tree", "to/tree"] {
         mode(host.file(dir).join("closed"), 0o755);
         mode(host.file(dir).join("closed/deeper"), 0o755);
