@@ -158,9 +158,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
     let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
-        let mut line = reach::dial(endpoint, &stop)?;
-        let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
-        let session = Session::new(line.peer.clone(), output);
+        let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
             let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
             let rtt_s = far_away(&session, &mut line)?;
@@ -176,6 +174,14 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         (count, _) => count.unwrap_or_default(),
     };
     Ok(Looked { between, count })
+}
+
+/// Reaches the far end, and a session to talk over.
+fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(Line, Arc<Session>), TransferError> {
+    let mut line = reach::dial(endpoint, stop)?;
+    let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
+    let session = Session::new(line.peer.clone(), output);
+    Ok((line, session))
 }
 
 /// Asks how much there is to be sent.
@@ -217,9 +223,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     let stall = Duration::from_nanos(order.options.stall_ns);
     let (mut line, session, introduced) =
         unless_stopped(order.interrupted, stall, order.endpoint.name(), &stop, || {
-            let mut line = reach::dial(order.endpoint, &stop)?;
-            let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
-            let session = Session::new(line.peer.clone(), output);
+            let (mut line, session) = call(order.endpoint, &stop)?;
             let line_too = stop.clone();
             session.alarm(move || line_too.cut());
             let introduced = introduce(order, &session, &mut line, mine, task);

@@ -1,8 +1,8 @@
 //! What of a tree is left out, by patterns.
 //!
 //! A pattern without a slash is for the last part of a name, wherever it is (`*.tmp`); one with a slash is for all of the
-//! name below the source (`raw/**`, `*/scratch`), with the source's own name before it or not. `*` and `?` match no slash, `**` does, `[a-z]` and `{a,b}` are
-//! alternatives. With a folder goes all that is in it.
+//! name below the source (`raw/**`, `*/scratch`); the source's own name may stand before it (`top/raw`). `*` and `?` match
+//! no slash, `**` does, `[a-z]` and `{a,b}` are alternatives. With a folder goes all that is in it.
 
 use std::path::Path;
 
@@ -24,8 +24,10 @@ pub struct Exclude {
 }
 
 impl Exclude {
+    /// Reads patterns, of 16 KiB together at most.
+    ///
     /// # Errors
-    /// One of them is no pattern.
+    /// One of them is no pattern, or they are too long.
     pub fn new(patterns: &[String]) -> Result<Exclude, TransferError> {
         let (mut names, mut paths, mut of) = (GlobSetBuilder::new(), GlobSetBuilder::new(), Vec::new());
         let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
@@ -67,7 +69,7 @@ impl Exclude {
         !self.names.is_empty() && self.names.is_match(name)
     }
 
-    /// Whether what has this name below its source is left out; or, with the source's own name before it, this one.
+    /// Whether what has this name below its source is left out; `top` is the source's own name, if it has one there.
     #[must_use]
     pub fn leaves_out(&self, below: &Path, top: Option<&Path>) -> bool {
         let last = || below.file_name().is_some_and(|name| self.names.is_match(name));

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -78,7 +77,7 @@ pub struct Past {
     pub done: HashMap<u64, bool>,
     /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
     pub crashed: bool,
-    /// When it was begun.
+    /// When the journal was begun: seconds and nanoseconds since 1970, by this machine's clock.
     pub started: (i64, u32),
     /// Blocks of partial files, by [`crate::item::FileItem::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
@@ -280,7 +279,7 @@ impl Journal {
     }
 }
 
-/// A journal's records.
+/// A journal's records, read apart from where more are added ([`Journal::written`]).
 pub struct Written {
     file: File,
     at: u64,

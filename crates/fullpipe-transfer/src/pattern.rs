@@ -65,10 +65,29 @@ impl Part {
         Ok(Part { name: name.to_vec(), pattern })
     }
 
+    /// Whether something is called so.
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
         let hidden = name.starts_with(b".") && !self.name.starts_with(b".");
         let matched = |pattern: &GlobMatcher| !hidden && pattern.is_match(Path::new(OsStr::from_bytes(name)));
         name == self.name || self.pattern.as_ref().is_some_and(matched)
+    }
+
+    /// What in a folder is called so, in order.
+    fn names_in(&self, folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
+        if self.pattern.is_none() {
+            return files::look(folder, files::part(&self.name)).map(|_| vec![self.name.clone()]);
+        }
+        let fd = folder.open_at(Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && !is_scratch(name) && self.is_match(name) {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
     }
 }
 
@@ -94,28 +113,15 @@ pub(crate) fn expand(
             Part::new(name).map_err(|why| wrong(&format!("nothing there is called so, and as a pattern: {why}")))?;
         let mut next = Vec::new();
         for folder in found {
-            let looked =
-                open(&folder).and_then(|root| Ok((if is_one(name) { names(&root)? } else { Vec::new() }, root)));
-            let (names, root) = match looked {
-                Ok(looked) => looked,
+            match open(&folder).and_then(|root| part.names_in(&root)) {
+                // With a slash behind it, it stands for folders.
+                Ok(names) => next.extend(
+                    names.iter().map(|name| whole(&folder, name)).filter(|path| slash.is_empty() || open(path).is_ok()),
+                ),
                 // What is no folder has nothing that matches, nor has a link that leads nowhere or out.
                 Err(e)
-                    if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) =>
-                {
-                    continue;
-                }
-                Err(e) => {
-                    let name = folder.strip_suffix(b"/").unwrap_or(&folder);
-                    left.push(Left::new(name, why(&e)));
-                    continue;
-                }
-            };
-            if is_one(name) {
-                let found = names.iter().filter(|name| part.is_match(name)).map(|name| whole(&folder, name));
-                // With a slash behind it, it stands for folders.
-                next.extend(found.filter(|path| slash.is_empty() || open(path).is_ok()));
-            } else if files::look(&root, files::part(name)).is_ok() {
-                next.push(whole(&folder, name));
+                    if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
+                Err(e) => left.push(Left::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
             }
             if next.len() > most {
                 return Err(wrong(&format!("patterns stand for more than {MOST_NAMES} names; copy a folder with -r")));
@@ -132,21 +138,6 @@ pub(crate) fn expand(
     // A name that was found is not the home directory.
     let plain = |path: Vec<u8>| if fixed == 0 && path.starts_with(b"~") { [b"./", &path[..]].concat() } else { path };
     Ok(found.into_iter().map(plain).map(Ok).chain(left.into_iter().map(Err)).collect())
-}
-
-/// The names in a folder that a pattern may match, in order.
-fn names(folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
-    let fd = folder.open_at(Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
-    let mut names = Vec::new();
-    for entry in Dir::from_fd(fd)? {
-        let entry = entry?;
-        let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && !is_scratch(name) {
-            names.push(name.to_vec());
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 #[cfg(test)]

@@ -190,7 +190,7 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     found.map(drop).map_err(|e| {
         let why = match e.raw_os_error() {
             // At the other end no shell has seen it.
-            Some(libc::ENOENT) if shown.iter().any(|b| b"*?[".contains(b)) => {
+            Some(libc::ENOENT) if pattern::is_one(shown) => {
                 format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
             }
             _ => why(&e),

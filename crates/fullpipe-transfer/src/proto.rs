@@ -272,7 +272,7 @@ pub struct Options {
     pub direct: Direct,
     /// Largest block, bytes.
     pub block: u32,
-    /// Leave alone what is there with the same size and time.
+    /// Leave alone what is there with the same size and time, and what is newer there.
     pub update: bool,
     /// Between samples of TCP_INFO, nanoseconds; 0 for none.
     pub sample_ns: u64,

@@ -192,25 +192,20 @@ struct Copy<'a> {
 impl Copy<'_> {
     fn begins(&self, task: &Task, told: Told) {
         let shown = |paths: &[Vec<u8>]| paths.iter().map(|path| printable(path)).collect::<Vec<_>>();
-        let (what, places) = match task {
-            Task::Push(target) => ("to", shown(std::slice::from_ref(&target.path))),
-            Task::Pull(sources) => ("from", shown(&sources.paths)),
-            Task::Look(sources) => ("look", shown(&sources.paths)),
+        let (field, does, places) = match task {
+            Task::Push(target) => ("to", "copies to", shown(std::slice::from_ref(&target.path))),
+            Task::Pull(sources) => ("from", "copies from", shown(&sources.paths)),
+            Task::Look(sources) => ("look", "asks what would be copied from", shown(&sources.paths)),
         };
         if told.json {
-            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, what: places}));
+            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, field: places}));
         } else if !told.quiet {
             let more = match places.len().saturating_sub(SHOWN) {
                 0 => String::new(),
                 n => format!(" and {}", words::count(n as u64, "other", "others")),
             };
             let places = places[..places.len().min(SHOWN)].join(", ");
-            let what = match what {
-                "look" => "asks what would be copied from",
-                "to" => "copies to",
-                _ => "copies from",
-            };
-            say(self.peer, format_args!("{what} {places}{more}"));
+            say(self.peer, format_args!("{does} {places}{more}"));
         }
     }
 

@@ -39,11 +39,11 @@ pub(super) struct Parts {
 
 /// How long a destination that another process writes to is waited for: it may be about to end.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Names in a destination that are looked at for journals of others.
-const GLANCE: usize = 1 << 16;
 /// How long one is that this very process held before its connection broke. Its far end is asked to let go,
 /// and looks for that whenever it tells how far it is.
 const MINE: Duration = Duration::from_secs(20);
+/// Names in a destination that are looked at for journals of others.
+const GLANCE: usize = 1 << 16;
 
 /// What asks the holder of a destination to let go: the number of the process that has come again.
 pub(super) fn request(transfer: u64) -> PathBuf {

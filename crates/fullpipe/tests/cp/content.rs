@@ -175,15 +175,22 @@ fn read_only_folders_without_roots_rights() {
     }
 }
 
-#[test]
-fn an_access_list_of_the_folder_takes_nothing_from_a_file() {
+/// A file of each kind in a tree, and a folder that anybody may copy into.
+fn small_and_large(bits: u32) -> Host {
     let host = Host::start();
     write(host.file("tree/small"), "1");
     write(host.file("tree/large"), bytes(3 * MIB, 1));
-    for name in ["small", "large"] {
-        mode(host.file("tree").join(name), 0o644);
-    }
     fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    for name in ["small", "large"] {
+        mode(host.file("tree").join(name), bits);
+    }
+    host
+}
+
+#[test]
+fn an_access_list_of_the_folder_takes_nothing_from_a_file() {
+    let host = small_and_large(0o644);
     // default:user::rw-,group::---,other::--- (acl(5), linux/posix_acl_xattr.h)
     let entry = |tag: u16, perm: u16| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &u32::MAX.to_le_bytes()].concat();
     let list = [&2u32.to_le_bytes()[..], &entry(1, 6), &entry(4, 0), &entry(32, 0)].concat();
@@ -198,17 +205,12 @@ fn an_access_list_of_the_folder_takes_nothing_from_a_file() {
 
 #[test]
 fn attributes_of_a_file_that_nobody_may_write_to() {
-    let host = Host::start();
-    write(host.file("tree/small"), "1");
-    write(host.file("tree/large"), bytes(3 * MIB, 1));
+    let host = small_and_large(0o444);
     for name in ["small", "large"] {
         if xattr::set(host.file("tree").join(name), "user.fullpipe.test", b"value").is_err() {
             return;
         }
-        mode(host.file("tree").join(name), 0o444);
     }
-    fs::create_dir(host.file("to")).unwrap();
-    mode(host.file("to"), 0o777);
     host.cp()
         .far_program(&host.unprivileged())
         .arg("-r")

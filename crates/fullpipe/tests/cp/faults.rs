@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -238,8 +239,10 @@ fn a_far_end_that_hangs_is_not_waited_for_long() {
     some_blocks(&host.file("to"));
     let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
     kill(Pid::from_raw(id), Signal::SIGSTOP).unwrap();
+    let began = Instant::now();
     let done = running.wait();
     kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
     assert_eq!(done.code(), 4, "{}", done.err);
     assert!(done.err.contains("far has not answered for 3s"), "{}", done.err);
     goes_on(&host, true);

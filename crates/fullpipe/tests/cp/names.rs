@@ -83,7 +83,7 @@ fn what_is_excluded_stays() {
             cp
         };
         assert_eq!(with("--dry-run").ok().json()[0]["files"], 3);
-        with("-r").fails(2, "cannot be used multiple times");
+        assert_eq!(with("-r").fails(2, "cannot be used multiple times").json()[0]["kind"], "failed");
         assert_eq!(with("--exclude=d").ok().number("files"), 2);
         assert_eq!(with("--xattrs").ok().number("files"), 3);
         with("--exclude=[").fails(2, "--exclude '[': unclosed character class");

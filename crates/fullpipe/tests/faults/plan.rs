@@ -173,6 +173,10 @@ impl Plan {
                 plan.flags.push(flag);
             }
         }
+        if plan.flags.contains(&"--update") {
+            // Before the guest's own time: what is changed becomes newer, by which --update goes.
+            plan.tree.iter_mut().for_each(|node| node.mtime_s %= 1_400_000_000);
+        }
         let files = plan.files();
         if rng.random_bool(0.08) {
             let small: Vec<usize> = files.iter().copied().filter(|i| plan.tree[*i].bytes() < 1 << 20).collect();
@@ -295,8 +299,7 @@ fn tree(rng: &mut Pcg64) -> Vec<Node> {
             Kind::Folder => *[0o755, 0o700, 0o2775, 0o555].choose(rng).unwrap(),
             _ => *[0o644, 0o600, 0o755, 0o400, 0o444, 0o664].choose(rng).unwrap(),
         };
-        // Before the guest's own time: what is changed becomes newer, by which --update goes.
-        let mtime_s = rng.random_range(0..1_400_000_000);
+        let mtime_s = rng.random_range(0..1_900_000_000);
         tree.push(Node { name, kind, mode, mtime_s, mtime_ns: rng.random_range(0..1_000_000_000) });
     };
     for i in 0..rng.random_range(0..4) {
