@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt as _, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -237,11 +237,12 @@ pub fn first_mode(meta: &Meta) -> u32 {
 }
 
 /// Gives an open file what it had at its source: owner where this user may, permissions, extended
-/// attributes, times. `fresh`: made by this process, in a folder that gives its files no group.
+/// attributes, times. `fresh`: made by this process, in a folder that gives its files no group; `now`: the permissions
+/// that it has, where they are known.
 ///
 /// # Errors
 /// The file system's; an owner that may not be set is none.
-pub fn dress(file: &File, meta: &Meta, fresh: bool) -> io::Result<()> {
+pub fn dress(file: &File, meta: &Meta, fresh: bool, now: Option<u32>) -> io::Result<()> {
     let mut mode = meta.mode & 0o7777;
     let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
     if !mine && !owner(file, meta) {
@@ -249,13 +250,25 @@ pub fn dress(file: &File, meta: &Meta, fresh: bool) -> io::Result<()> {
         mode &= 0o1777;
     }
     set_xattrs(file, meta)?;
-    // The process's mask has taken from it, or an access list of its folder's.
-    if nix::sys::stat::fstat(file)?.st_mode & 0o7777 != mode {
+    // An access list among the attributes brings its own.
+    let now = match now.filter(|_| meta.xattrs.is_empty()) {
+        Some(now) => now,
+        None => permissions(file)?,
+    };
+    if now != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
     }
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
     Ok(())
+}
+
+/// The permissions of a file.
+///
+/// # Errors
+/// The file system's.
+pub fn permissions(file: &File) -> io::Result<u32> {
+    Ok(nix::sys::stat::fstat(file)?.st_mode & 0o7777)
 }
 
 /// Whether the file now belongs to its owner.
@@ -285,7 +298,7 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
 /// # Errors
 /// The file system's.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
-    dress(&File::from(folder), meta, false)
+    dress(&File::from(folder), meta, false, None)
 }
 
 /// Lets the owner of a folder read, write and enter it, if that is this user and not root, who may in any case.
@@ -314,7 +327,7 @@ static ITSELF: AtomicBool = AtomicBool::new(true);
 ///
 /// # Errors
 /// The file system's.
-pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Result<()> {
+pub fn link(file: &File, folder: impl AsFd, name: &Path, other: impl FnOnce() -> PathBuf) -> io::Result<()> {
     let to = |name: &Path| {
         // Root may name a descriptor itself, and from Linux 6.10 on whoever has opened it (linkat(2), AT_EMPTY_PATH): of
         // all that a small file takes at both ends that is 6% less than by way of /proc, which serves where it may not.
@@ -331,11 +344,12 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path, other: &Path) -> io::Re
         Err(Errno::EEXIST) => {}
         other => return Ok(other?),
     }
-    remove(&folder, other)?;
-    to(other)?;
-    let renamed = rename(&folder, other, name);
+    let other = other();
+    remove(&folder, &other)?;
+    to(&other)?;
+    let renamed = rename(&folder, &other, name);
     if renamed.is_err() {
-        let _ = remove(&folder, other);
+        let _ = remove(&folder, &other);
     }
     renamed
 }

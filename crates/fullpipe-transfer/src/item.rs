@@ -90,8 +90,12 @@ impl Name {
 
     /// Everything before the last component; none at the top.
     pub fn parent(&self) -> Option<Name> {
-        let at = self.0.iter().rposition(|b| *b == b'/')?;
-        Some(Name(self.0[..at].to_vec()))
+        self.above().map(|above| Name(above.to_vec()))
+    }
+
+    /// The same as bytes.
+    pub fn above(&self) -> Option<&[u8]> {
+        self.0.iter().rposition(|b| *b == b'/').map(|at| &self.0[..at])
     }
 
     /// The first component.

@@ -121,17 +121,18 @@ fn boot() -> [u8; BOOT] {
     name
 }
 
-/// Packs a record: length, checksum, content.
-fn pack(record: &Record) -> io::Result<Vec<u8>> {
-    let mut bytes = postcard::to_extend(record, vec![0; 8]).map_err(io::Error::other)?;
-    let len = bytes.len() - 8;
-    if len > LONGEST {
+/// Adds a record to others: length, checksum, content.
+fn pack(record: &Record, mut to: Vec<u8>) -> io::Result<Vec<u8>> {
+    let at = to.len();
+    to.extend_from_slice(&[0; 8]);
+    let mut to = postcard::to_extend(record, to).map_err(io::Error::other)?;
+    let (head, content) = to[at..].split_at_mut(8);
+    if content.len() > LONGEST {
         return Err(io::Error::other("a journal record over its limit"));
     }
-    let sum = crc32fast::hash(&bytes[8..]);
-    bytes[..4].copy_from_slice(&(len as u32).to_le_bytes());
-    bytes[4..8].copy_from_slice(&sum.to_le_bytes());
-    Ok(bytes)
+    head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());
+    head[4..].copy_from_slice(&crc32fast::hash(content).to_le_bytes());
+    Ok(to)
 }
 
 /// Reads records until the first that is not whole; gives the length of what is good.
@@ -206,7 +207,7 @@ impl Journal {
         if good == 0 {
             file.set_len(0)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let started = pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) })?;
+            let started = pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) }, Vec::new())?;
             let head = [&MAGIC[..], &Key::random().0, &process.to_le_bytes(), &boot(), &started].concat();
             file.write_all_at(&head, 0)?;
             good = head.len() as u64;
@@ -218,7 +219,7 @@ impl Journal {
         let (mut before, now) = ([0; BOOT], boot());
         if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
             // Said before the name of this start, which alone tells that there was another.
-            let crashed = pack(&Record::Crashed)?;
+            let crashed = pack(&Record::Crashed, Vec::new())?;
             file.write_all(&crashed)?;
             good += crashed.len() as u64;
             past.take(Record::Crashed);
@@ -234,7 +235,7 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
-        self.buffer.extend_from_slice(&pack(record)?);
+        self.buffer = pack(record, std::mem::take(&mut self.buffer))?;
         self.useful |= matches!(record, Record::Block { .. } | Record::Done { .. });
         if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
             self.flush()
@@ -265,8 +266,9 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn flush(&mut self) -> io::Result<()> {
-        let waiting = std::mem::take(&mut self.buffer);
-        self.file.write_all(&waiting)
+        let written = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        written
     }
 
     /// All that has been written, to be read while more is added.

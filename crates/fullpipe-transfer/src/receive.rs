@@ -8,6 +8,7 @@ mod small;
 mod streams;
 mod tree;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -243,13 +244,13 @@ impl Receiver {
     }
 
     /// What something is called here.
-    fn named(&self, name: &Name) -> io::Result<Name> {
+    fn named<'a>(&self, name: &'a Name) -> io::Result<Cow<'a, Name>> {
         if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top.is_match(name.first()))) {
             return Err(io::Error::other("it was not asked for"));
         }
         let name = match &self.rename {
-            None => name.clone(),
-            Some(first) => name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?,
+            None => Cow::Borrowed(name),
+            Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
         };
         if name.bytes().split(|b| *b == b'/').any(item::is_scratch) {
             return Err(io::Error::other("fullpipe's own files have such names while it works"));

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
@@ -85,6 +85,8 @@ struct State {
     streams: usize,
     /// What the receiver last said of how it gets on.
     moved_there: u64,
+    /// Threads that wait for a change.
+    waiters: usize,
     summary: Option<Summary>,
 }
 
@@ -130,6 +132,7 @@ impl Sender {
             left: Leftovers::default(),
             streams: n,
             moved_there: 0,
+            waiters: 0,
             summary: None,
         };
         let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
@@ -148,8 +151,7 @@ impl Sender {
         let waker = Arc::downgrade(&sender);
         session.alarm(move || {
             if let Some(sender) = waker.upgrade() {
-                drop(lock(&sender.state));
-                sender.changed.notify_all();
+                sender.wake(&lock(&sender.state));
             }
         });
         for stream in streams {
@@ -314,7 +316,22 @@ impl Sender {
         if state.walked && state.offers.is_empty() && state.answers.is_empty() && state.planning == 0 {
             state.plan.complete();
         }
-        self.changed.notify_all();
+        self.wake(state);
+    }
+
+    /// After a change. Where nobody waits the kernel need not know: a call for every file is felt.
+    fn wake(&self, state: &State) {
+        if state.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a change.
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiters += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
+        state
     }
 
     /// Waits until the state is as wanted; false if the session is over first.
@@ -327,7 +344,7 @@ impl Sender {
             if is(&state) {
                 return true;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state);
         }
     }
 
@@ -383,12 +400,12 @@ impl Handler for Sender {
                 let mut state = lock(&self.state);
                 state.offers.pop_front();
                 state.answers.push_back((offered, wants));
-                self.changed.notify_all();
+                self.wake(&state);
             }
             Message::FileDone { id } => {
                 let mut state = lock(&self.state);
                 state.under_way.remove(&id);
-                self.changed.notify_all();
+                self.wake(&state);
                 self.session.moved(1);
             }
             Message::Unwanted { id } => {

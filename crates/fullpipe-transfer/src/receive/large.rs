@@ -92,7 +92,7 @@ impl Receiver {
     }
 
     pub(super) fn open(&self, item: &FileItem) -> io::Result<Large> {
-        let name = self.named(&item.name)?;
+        let name = self.named(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
         // Found out now, not after all of it has come.
         files::may_take(&folder, files::part(name.last()))?;

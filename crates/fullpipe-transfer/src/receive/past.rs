@@ -39,7 +39,7 @@ impl Receiver {
             let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
             if same && sure && update && now.mode() & 0o7777 != item.meta.mode {
                 // Where it is another's to set, it stays as it is.
-                let _ = files::dress(&file, &item.meta, false);
+                let _ = files::dress(&file, &item.meta, false, None);
             }
             Ok(same && sure)
         };

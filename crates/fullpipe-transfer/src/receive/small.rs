@@ -23,6 +23,9 @@ pub(super) struct Folder {
     pub(super) fd: OwnedFd,
     /// Its files get its group (`inode(7)`, S_ISGID).
     pub(super) gives_group: bool,
+    /// Permissions with which a file was made here and which it then had. From others the process's mask may take, or
+    /// an access list of the folder's.
+    pub(super) as_asked: Option<u32>,
 }
 
 impl Receiver {
@@ -40,38 +43,42 @@ impl Receiver {
 
     pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
         let name = self.named(&item.name)?;
-        let parent = name.parent();
-        let folder = match last.take().filter(|folder| folder.name == parent) {
+        let mut folder = match last.take().filter(|folder| folder.name.as_ref().map(Name::bytes) == name.above()) {
             Some(known) => known,
             None => {
                 let fd = self.parent(&name)?;
                 let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
-                Folder { name: parent, fd, gives_group }
+                Folder { name: name.parent(), fd, gives_group, as_asked: None }
             }
         };
-        let written = self.write_whole(item, content, &folder, &name);
+        let written = self.write_whole(item, content, &mut folder, &name);
         *last = Some(folder);
         written
     }
 
     /// Writes a small file: without a name until it is whole where the file system can, since a name less is
     /// half the work for its folder.
-    pub(super) fn write_whole(&self, item: &FileItem, content: &[u8], folder: &Folder, name: &Name) -> io::Result<()> {
-        let partial = self.partial(name);
+    fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if self.nameless.load(Ordering::Relaxed) {
-            match files::nameless(&folder.fd, files::first_mode(&item.meta)) {
+            let mode = files::first_mode(&item.meta);
+            match files::nameless(&folder.fd, mode) {
                 Some(file) => {
                     file.write_all_at(content, 0)?;
-                    files::dress(&file, &item.meta, !folder.gives_group)?;
+                    if folder.as_asked != Some(mode) {
+                        folder.as_asked =
+                            Some(mode).filter(|mode| files::permissions(&file).is_ok_and(|now| now == *mode));
+                    }
+                    files::dress(&file, &item.meta, !folder.gives_group, folder.as_asked)?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }
-                    files::link(&file, &folder.fd, files::part(name.last()), &partial)?;
+                    files::link(&file, &folder.fd, files::part(name.last()), || self.partial(name))?;
                     return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
                 }
                 None => self.nameless.store(false, Ordering::Relaxed),
             }
         }
+        let partial = self.partial(name);
         let file = create(&folder.fd, &partial, true)?;
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
@@ -90,7 +97,7 @@ impl Receiver {
         name: &Name,
         meta: &Meta,
     ) -> io::Result<()> {
-        files::dress(file, meta, false)?;
+        files::dress(file, meta, false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }

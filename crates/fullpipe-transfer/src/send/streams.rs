@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
 use crate::counters::timed;
@@ -44,10 +44,10 @@ impl Sender {
                 return None;
             }
             match state.plan.take() {
-                Work::Wait => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Work::Wait => state = self.wait(state),
                 work => {
                     // The walk may go on.
-                    self.changed.notify_all();
+                    self.wake(&state);
                     return Some(work);
                 }
             }
@@ -259,32 +259,33 @@ impl Sender {
         buffer: &mut Buffer,
         files: &mut impl Iterator<Item = Arc<Source>>,
     ) -> Result<(), TransferError> {
-        let (mut items, mut weight) = (Vec::new(), 0);
-        buffer.1.clear();
+        let (mut items, mut weight, mut len) = (Vec::new(), 0, 0);
         timed(&self.counters.disk_ns, || {
             while weight < HEAVY
                 && let Some(source) = files.next()
             {
-                let from = buffer.1.len();
-                match whole(&source, self.options.xattrs, &mut buffer.1) {
+                let end = len + source.item.size as usize;
+                if buffer.1.len() < end {
+                    buffer.1.resize(end, 0);
+                }
+                match whole(&source, self.options.xattrs, &mut buffer.1[len..end]) {
                     Ok(item) => {
+                        len = end;
                         weight += item.weight();
                         items.push(item);
                     }
-                    Err(text) => {
-                        buffer.1.truncate(from);
-                        self.leave(source.item.name.bytes(), text);
-                    }
+                    Err(text) => self.leave(source.item.name.bytes(), text),
                 }
             }
         });
-        let digest = timed(&self.counters.hash_ns, || self.key.digest(&buffer.1));
+        let content = &buffer.1[..len];
+        let digest = timed(&self.counters.hash_ns, || self.key.digest(content));
         self.header(stream, &Chunk::Pack(items))?;
-        for piece in buffer.1.chunks(PIECE) {
+        for piece in content.chunks(PIECE) {
             self.write(stream, piece)?;
         }
         self.write(stream, &Trailer(Some(digest)).pack())?;
-        self.counters.wire_bytes.fetch_add(buffer.1.len() as u64, Ordering::Relaxed);
+        self.counters.wire_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -304,13 +305,11 @@ fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::
     Ok(sent)
 }
 
-/// Appends a small file, as it is now; gives its item, or why it cannot be sent.
-fn whole(source: &Source, xattrs: bool, to: &mut Vec<u8>) -> Result<FileItem, String> {
+/// Reads a small file, as it is now; gives its item, or why it cannot be sent.
+fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
     let file = source.root.read(&source.path).map_err(|e| why(&e))?;
     let mut item = source.item.clone();
-    let from = to.len();
-    to.resize(from + item.size as usize, 0);
-    file.read_exact_at(&mut to[from..], 0).map_err(|e| why(&e))?;
+    file.read_exact_at(to, 0).map_err(|e| why(&e))?;
     if !files::unchanged(&file, item.size, item.meta.mtime).map_err(|e| why(&e))? {
         return Err("it changed while it was read; copy it again when it is at rest".into());
     }
