@@ -58,7 +58,8 @@ def source(size: int) -> Path:
     """A file of random bytes, made once."""
     file = MEMORY / f"fullpipe-sobas-{size}.bin"
     if not file.exists() or file.stat().st_size != size:
-        partial = file.with_suffix(".partial")
+        # Others may be making it too.
+        partial = file.with_suffix(f".{os.getpid()}")
         with partial.open("wb") as out:
             rest = size
             while rest > 0:

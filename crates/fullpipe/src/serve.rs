@@ -1,8 +1,9 @@
 //! `fullpipe serve`.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::serve::Event;
@@ -15,6 +16,9 @@ use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{Summary, Task};
 use fullpipe_transfer::secure::Identity;
 use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
@@ -104,6 +108,8 @@ pub fn run(args: Args) -> Result {
     };
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let (json, quiet) = (args.json, args.quiet);
+    let clients = Clients::default();
+    clients.tell_of_end(Told { json, quiet })?;
     let server = match &args.root {
         None => server,
         Some(root) => {
@@ -111,10 +117,15 @@ pub fn run(args: Args) -> Result {
             if !quiet && !json {
                 errln!("{told}");
             }
+            let clients = clients.clone();
             server.with_other(Arc::new(move |socket, peer| {
                 let told = Told { json, quiet };
                 let copy = Copy { peer, begin: Instant::now() };
-                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &|task| copy.begins(task, told));
+                let begins = |task: &Task| {
+                    clients.add(peer);
+                    copy.begins(task, told);
+                };
+                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &begins);
                 done.map(|done| done.map_or((), |done| copy.ends(&done, told)))
                     .map_err(|error| NetError::Other(error.to_string()))
             }))
@@ -125,8 +136,49 @@ pub fn run(args: Args) -> Result {
     } else if !quiet {
         errln!("listening on {address}");
     }
-    server.run(move |event| log(event, Told { json, quiet }))?;
+    server.run(move |event| {
+        match event {
+            Event::Begin { peer, .. } => clients.add(peer),
+            Event::End { peer, .. } => clients.remove(peer),
+        }
+        log(event, Told { json, quiet });
+    })?;
     Ok(())
+}
+
+/// Who is served just now.
+#[derive(Clone, Default)]
+struct Clients(Arc<Mutex<BTreeSet<String>>>);
+
+impl Clients {
+    fn add(&self, peer: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.to_owned());
+    }
+
+    fn remove(&self, peer: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(peer);
+    }
+
+    /// When a signal ends the server, the log says of whom that was the end too.
+    fn tell_of_end(&self, told: Told) -> Result {
+        let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let clients = self.clone();
+        let tell = move || {
+            let Some(signal) = signals.forever().next() else { return };
+            // Held to the end: whoever is served says nothing more.
+            let clients = clients.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let name = low_level::signal_name(signal).unwrap_or("a signal");
+            for peer in clients.iter() {
+                let why = NetError::Other(format!("cut off: {name} has ended this server"));
+                log(&Event::End { peer, result: Err(why), measured: false }, told);
+            }
+            // What it does where nobody waits for it.
+            let _ = low_level::emulate_default_handler(signal);
+        };
+        std::thread::Builder::new().stack_size(256 << 10).spawn(tell).map_err(failed)?;
+        Ok(())
+    }
 }
 
 /// How files are served: where, to whom, and what to tell the operator.

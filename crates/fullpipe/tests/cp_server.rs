@@ -155,6 +155,27 @@ fn its_log_says_who_copied_what() {
 }
 
 #[test]
+fn its_log_says_whom_its_end_cuts_off() {
+    let mut stage = Stage::new("--insecure");
+    write(&stage.at("file"), 3_000_000);
+    let id = nix::unistd::Pid::from_raw(stage.server.id() as i32);
+    let (words, url) = (["--insecure", "--pacing", "8mbit", "--stall", "1s", "file"], stage.url("/"));
+    let cut = std::thread::scope(|scope| {
+        let copy = scope.spawn(|| stage.cp(&[&words[..], &[&url]].concat(), None));
+        while fs::read_dir(stage.at("root")).unwrap().count() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        copy.join().unwrap()
+    });
+    assert_eq!(error(&cut).0, 4, "{cut:?}");
+    let log = stage.server.log(1);
+    assert_eq!(log.last().unwrap()["error"], "cut off: SIGTERM has ended this server", "{log:?}");
+    assert_eq!(log.last().unwrap()["peer"], log[0]["peer"]);
+    assert!(!stage.server.alive());
+}
+
+#[test]
 fn many_files_are_offered_over_tls() {
     let stage = Stage::new("");
     let token = stage.token();
