@@ -139,7 +139,10 @@ pub struct LabCopied {
 }
 
 /// Where a copy in the testbed writes its record.
-pub const RECORD: &str = "/out/record.ndjson";
+pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
+
+/// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are here.
+pub const TOP: &str = "/.fullpipe/top";
 
 fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
     let words = |text: &[&str]| text.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -199,7 +202,8 @@ impl Lab {
         progress: &dyn Fn(f64, u64),
     ) -> Result<LabCopied, LabError> {
         let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
-        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/", "--insecure"];
+        let root = if copy.target == Path::new("/") { TOP } else { "/" };
+        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", root, "--insecure"];
         let mut near = program(End::A, copy.words.clone());
         // The server listens before anyone calls.
         near.start = Time(10_000_000);

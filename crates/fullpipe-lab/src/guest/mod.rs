@@ -18,8 +18,10 @@ use crate::job::{Job, Report, file};
 
 pub use netlink::{Standing, standing};
 
+/// What is the guest's own at the top of its files: the host has nothing that is called so.
+const OWN: &str = "/.fullpipe";
 /// Where the host's output folder is seen.
-const OUT: &str = "/out";
+const OUT: &str = "/.fullpipe/out";
 /// Set by the kernel from its own command line.
 pub const MARK: &str = "FULLPIPE_GUEST";
 

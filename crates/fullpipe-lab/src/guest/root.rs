@@ -6,10 +6,13 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Doing, Fallible, OUT};
+use super::{Doing, Fallible, OUT, OWN};
+use crate::lab::TOP;
 
 /// Where this very program is found, whatever the host calls it.
-pub(super) const BIN: &str = "/fullpipe";
+pub(super) const BIN: &str = "/.fullpipe/bin";
+/// Top-level folders that are the guest's own.
+const OTHERS: [&str; 8] = ["proc", "sys", "dev", "tmp", "run", "space", "host", ".fullpipe"];
 
 fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
     fs::create_dir_all(at).doing(|| format!("making {at}"))?;
@@ -32,8 +35,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
         let name = entry.file_name();
         let target = root.join(&name);
         let Ok(kind) = entry.file_type() else { continue };
-        if matches!(name.to_str(), Some("proc" | "sys" | "dev" | "tmp" | "run" | "out" | "space" | "host" | "fullpipe"))
-        {
+        if name.to_str().is_some_and(|name| OTHERS.contains(&name)) {
             continue;
         }
         if kind.is_symlink() {
@@ -44,7 +46,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in ["proc", "sys", "dev", "tmp", "run", "out", "space", "host", "fullpipe"] {
+    for name in OTHERS.into_iter().chain([&OUT[1..], &BIN[1..], &TOP[1..]]) {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }
@@ -90,12 +92,17 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
     Ok(())
 }
 
-/// Shows a folder of the host where the host has it, over whatever the guest has there.
+/// Shows a folder of the host where the host has it, over whatever the guest has there; the host's uppermost, which the
+/// guest stands on itself, at [`TOP`].
 pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
+    let at = if folder == Path::new("/") { Path::new(TOP) } else { folder };
+    if at.starts_with(OWN) && at != Path::new(TOP) {
+        return Err(format!("{} is the guest's own; take another folder", folder.display()));
+    }
     // Below the guest's own /tmp it is not there yet; below what is the host's it is, and cannot be made.
-    fs::create_dir_all(folder).doing(|| format!("making a place for {}", folder.display()))?;
+    fs::create_dir_all(at).doing(|| format!("making a place for {}", folder.display()))?;
     let flags = if write { MsFlags::empty() } else { MsFlags::MS_RDONLY };
-    mount(Some("none"), folder, Some("hostfs"), flags, Some(folder))
+    mount(Some("none"), at, Some("hostfs"), flags, Some(folder))
         .doing(|| format!("mounting the host's {}", folder.display()))
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::{Lab, LabCopy, RECORD};
+use fullpipe_lab::{Lab, LabCopy, RECORD, TOP};
 use fullpipe_path::{ExitClass, LabPath, Time};
 
 use super::endpoint::Place;
@@ -14,6 +14,7 @@ use crate::{Result, progress};
 
 /// Copies, and prints what the near end in the guest prints.
 pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
+    super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     let mut sources = Vec::new();
     let mut keep = |whole: &Path| {
@@ -42,7 +43,8 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         };
         let whole = absolute(source)?;
         keep(&whole);
-        words.push(text(&whole, source)?);
+        let top = if !whole.is_dir() && whole.parent() == Some(Path::new("/")) { TOP } else { "" };
+        words.push(format!("{top}{}", text(&whole, source)?));
     }
     let folder = target(to)?;
     let name = String::from_utf8_lossy(to).into_owned();

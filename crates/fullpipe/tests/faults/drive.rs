@@ -236,7 +236,7 @@ impl Stage {
         } else {
             command.arg("--insecure");
         }
-        let errors = File::create(format!("/out/server.{}.err", self.servers)).unwrap();
+        let errors = File::create(format!("/.fullpipe/out/server.{}.err", self.servers)).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         self.server = Some(self.b.run(move || command.spawn().unwrap()));
         // Nothing takes a program any virtual time but waiting.
@@ -281,7 +281,7 @@ impl Stage {
         } else {
             command.args([&far(SOURCE), TARGET]);
         }
-        let output = |kind| File::create(format!("/out/client.{which}.{kind}")).unwrap();
+        let output = |kind| File::create(format!("/.fullpipe/out/client.{which}.{kind}")).unwrap();
         command.stdin(Stdio::null()).stdout(output("out")).stderr(output("err"));
         let (told, pid) = mpsc::channel();
         let done = self.ends.0.clone();
@@ -570,7 +570,7 @@ fn below_top(name: &[u8]) -> Option<&[u8]> {
 
 /// What a program said on standard error.
 fn errors(kind: &str, number: usize) -> String {
-    let text = fs::read(format!("/out/{kind}.{number}.err")).unwrap_or_default();
+    let text = fs::read(format!("/.fullpipe/out/{kind}.{number}.err")).unwrap_or_default();
     String::from_utf8_lossy(&text).trim().replace('\n', " | ")
 }
 
