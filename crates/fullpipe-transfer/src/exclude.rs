@@ -47,8 +47,7 @@ impl Exclude {
             if let Some((top, rest)) = whole.split_once('/')
                 && !top.is_empty()
                 && !pattern::is_one(top.as_bytes())
-                // All of a source is no part of it.
-                && rest.bytes().any(|b| b != b'*')
+                && !rest.is_empty()
             {
                 let glob = pattern::glob(rest).map_err(|why| wrong(pattern, &why))?;
                 of.push((top.to_owned(), glob.compile_matcher()));
@@ -110,7 +109,13 @@ mod tests {
         let exclude = Exclude::new(&["./top/raw".to_owned()]).unwrap();
         assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top"))));
         assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other"))));
-        for below in ["*/scratch", "raw/**", "/raw/scratch"] {
+        for all in ["raw/**", "raw/*"] {
+            assert!(
+                Exclude::new(&[all.to_owned()]).unwrap().leaves_out(Path::new("scratch"), Some(Path::new("raw"))),
+                "{all}"
+            );
+        }
+        for below in ["*/scratch", "raw/", "/raw/scratch"] {
             let exclude = Exclude::new(&[below.to_owned()]).unwrap();
             assert!(!exclude.leaves_out(Path::new("scratch"), Some(Path::new("raw"))), "{below}");
         }

@@ -19,7 +19,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags};
 use xattr::FileExt;
 
-use crate::item::{Extent, Meta, Name};
+use crate::item::{Extent, FileItem, Meta, Name};
 
 /// A folder below which everything happens.
 pub struct Root {
@@ -175,6 +175,17 @@ pub fn meta(stat: &FileStat) -> Meta {
 pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> {
     let now = file.metadata()?;
     Ok(now.len() == size && self::mtime(&now) == mtime)
+}
+
+/// Whether a source is still what it was when it was found: the same, and by the time of its inode's last change too,
+/// which nobody can set back.
+///
+/// # Errors
+/// The file system's.
+pub fn at_rest(file: &File, item: &FileItem) -> io::Result<bool> {
+    let now = file.metadata()?;
+    let changed = (now.ctime(), now.ctime_nsec() as u32);
+    Ok((now.len(), mtime(&now), changed) == (item.size, item.meta.mtime, item.changed))
 }
 
 /// When a file's content was last changed: seconds and nanoseconds since 1970.

@@ -51,7 +51,11 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
 pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
-    let Some(mut to) = all.next() else { return Err(TransferError::Unreachable("the host has no address".into())) };
+    let Some(mut to) = all.next() else {
+        return Err(TransferError::Unreachable(
+            "the host has no address that is known here; give it a name that resolves".into(),
+        ));
+    };
     for next in all {
         if TcpStream::connect_timeout(&to, PATIENCE).is_ok() {
             break;

@@ -39,8 +39,8 @@ pub fn last(source: &[u8]) -> Option<&[u8]> {
 }
 
 /// A number for a transfer: what is copied from where to where, the same in every run, and however slashes that mean
-/// nothing are set.
-pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
+/// nothing are set. With attributes it is another: what came without them is not done.
+pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u64 {
     let mut hasher = blake3::Hasher::new();
     let to = plain(to);
     // What is in a folder is another source than the folder.
@@ -50,6 +50,9 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8]) -> u64 {
         .collect();
     for part in [hosts.as_bytes(), &to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
         hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    if xattrs {
+        hasher.update(b"xattrs");
     }
     number(&hasher.finalize())
 }
@@ -290,7 +293,7 @@ mod tests {
 
     #[test]
     fn one_destination_spelled_in_several_ways() {
-        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes());
+        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false);
         for to in ["in/", "./in", "in//", "in/."] {
             assert_eq!(number(to), number("in"), "{to}");
         }
@@ -298,7 +301,7 @@ mod tests {
             assert!(number(other) != number("in"), "{other}");
         }
         assert_eq!(number("/"), number("//."));
-        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in");
+        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false);
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));

@@ -206,7 +206,7 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
     if host.starts_with('-') {
         return Err(TransferError::Usage(format!("'{host}' is not a host")));
     }
-    let configured = configured(ssh, own, host);
+    let configured = configured(ssh, own, host, stop);
     let mut command = Command::new(ssh);
     command.args(own);
     let by_another = |line: &str| line.starts_with("proxyjump ") || line.starts_with("proxycommand ");
@@ -246,7 +246,11 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
     })?;
     let child = Arc::new(Mutex::new(child));
     lock(&stop.children).push(child.clone());
-    let addresses = data_addresses(&configured, host)?;
+    let addresses = match data_addresses(&configured, host) {
+        // Not even what it would do it has said; why not it says itself.
+        Err(_) if configured.is_empty() => Vec::new(),
+        found => found?,
+    };
     Ok(Line {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
         output: Box::new(output),
@@ -266,10 +270,30 @@ fn is_anyone_there() -> bool {
     std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it.
-fn configured(ssh: &OsStr, own: &[OsString], host: &str) -> String {
-    let told = Command::new(ssh).args(own).arg("-G").arg(host).stdin(Stdio::null()).stderr(Stdio::null()).output();
-    told.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default()
+/// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it. What it asks others
+/// for that (ssh_config(5), Match exec) may hang.
+fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String {
+    let mut command = Command::new(ssh);
+    command.args(own).arg("-G").arg(host).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(mut child) = command.spawn() else { return String::new() };
+    let (output, child) = (child.stdout.take(), Arc::new(Mutex::new(child)));
+    lock(&stop.children).push(child.clone());
+    *lock(&stop.awaited) = Some(Instant::now());
+    // More than a pipe holds it does not say.
+    let ended = loop {
+        match lock(&child).try_wait() {
+            Ok(None) => {}
+            ended => break ended.ok().flatten(),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    lock(&stop.children).retain(|other| !Arc::ptr_eq(other, &child));
+    *lock(&stop.awaited) = None;
+    let mut told = Vec::new();
+    if let (Some(mut output), true) = (output, ended.is_some_and(|status| status.success())) {
+        let _ = output.read_to_end(&mut told);
+    }
+    String::from_utf8_lossy(&told).into_owned()
 }
 
 /// Where the host is that ssh talks to, by ssh's own configuration.

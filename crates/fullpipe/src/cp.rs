@@ -28,6 +28,10 @@ use endpoint::Place;
 
 /// Attempts in a row that move nothing before a lost connection is given up.
 const TRIES: u32 = 5;
+/// What ssh and the far end's program are called where nobody says otherwise, and the testbed's seed.
+const SSH: &str = "ssh";
+const FAR_PROGRAM: &str = "fullpipe";
+const SEED: u64 = 1;
 /// Lines of what was left that a person reads.
 const SHOWN: usize = 20;
 
@@ -73,7 +77,7 @@ pub struct Args {
     #[command(flatten)]
     how: transport::Args,
     /// The program that connects, with its options
-    #[arg(long, default_value = "ssh", value_name = "COMMAND")]
+    #[arg(long, default_value = SSH, value_name = "COMMAND")]
     ssh: String,
     /// ssh's port, as 'ssh -p'
     #[arg(long, short = 'P', value_name = "PORT")]
@@ -82,7 +86,7 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE")]
     identity: Option<std::path::PathBuf>,
     /// fullpipe at the far end, if it is not on the PATH of its logins
-    #[arg(long, default_value = "fullpipe", value_name = "PROGRAM")]
+    #[arg(long, default_value = FAR_PROGRAM, value_name = "PROGRAM")]
     far_program: String,
     /// Ports that streams may use at the far end, FIRST-LAST
     #[arg(long, value_name = "FIRST-LAST")]
@@ -91,7 +95,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     token_file: Option<std::path::PathBuf>,
     /// The standing server wants no token and no encryption of what is said to it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "token_file")]
     insecure: bool,
     /// Say how it will be sent, and why
     #[arg(long)]
@@ -113,7 +117,7 @@ pub struct Args {
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
     /// Testbed: draws every random number
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = SEED)]
     seed: u64,
     /// Give up a connection over which nothing moved for so long; a lost one is tried five times more
     #[arg(long, default_value = "60s", value_name = "TIME")]
@@ -312,7 +316,6 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
     let seconds = took.as_secs_f64();
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {
-        let named: Vec<String> = left.named.iter().map(ToString::to_string).collect();
         outln!(
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
@@ -320,7 +323,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
-                   "unfinished_others": summary.unfinished, "left": named, "left_total": left.total})
+                   "unfinished_others": summary.unfinished, "left": words::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
@@ -367,12 +370,18 @@ fn left(left: &Leftovers, what: &str) -> Result {
     Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
 }
 
-impl From<&Args> for endpoint::Ssh {
-    fn from(args: &Args) -> endpoint::Ssh {
-        let mut ssh: Vec<OsString> = args.ssh.split_whitespace().map(OsString::from).collect();
+impl TryFrom<&Args> for endpoint::Ssh {
+    type Error = Failure;
+
+    fn try_from(args: &Args) -> Result<endpoint::Ssh> {
+        let words = shlex::split(&args.ssh).filter(|words| !words.is_empty());
+        let words = words.ok_or_else(|| {
+            Failure::new(ExitClass::Usage, format!("--ssh '{}': no command, or a quote that does not end", args.ssh))
+        })?;
+        let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
         ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
         ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
-        endpoint::Ssh { ssh, program: args.far_program.clone(), ports: args.data_ports.clone() }
+        Ok(endpoint::Ssh { ssh, program: args.far_program.clone(), ports: args.data_ports.clone() })
     }
 }
 

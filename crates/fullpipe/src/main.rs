@@ -19,6 +19,8 @@ mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -74,6 +76,8 @@ fn main() -> ExitCode {
     if fullpipe_lab::guest::is_guest() {
         return fullpipe_lab::guest::init();
     }
+    // A file that is longer than its user may make is an error of that file, not the end of the program.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
         Verb::Measure(args) => measure::run(args),
         Verb::Cp(args) => cp::run(*args),

@@ -269,7 +269,7 @@ impl Copy<'_> {
             outln!(
                 "{}",
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
-                       "bytes": bytes, "left": left.named.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                       "bytes": bytes, "left": words::left(&left),
                        "left_total": left.total, "seconds": seconds})
             );
         } else if !told.quiet {

@@ -1,5 +1,9 @@
 //! Numbers as a person reads them.
 
+use fullpipe_transfer::item::printable;
+use fullpipe_transfer::{Left, Leftovers};
+use serde_json::{Value, json};
+
 /// `1 run`, `2 runs`.
 pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { many })
@@ -65,6 +69,12 @@ pub fn percent(fraction: f64) -> String {
 fn four(value: f64) -> String {
     let whole = if value < 1.0 { 1 } else { value.log10() as usize + 1 };
     format!("{value:.*}", 4usize.saturating_sub(whole))
+}
+
+/// What was left, for programs.
+pub fn left(left: &Leftovers) -> Vec<Value> {
+    let one = |left: &Left| json!({"name": printable(&left.name), "why": left.why, "for_good": left.for_good});
+    left.named.iter().map(one).collect()
 }
 
 #[cfg(test)]

@@ -44,6 +44,9 @@ fn wrong_words_name_the_thing() {
         ("lab run /no/scenario.toml".into(), 2, "/no/scenario.toml"),
         ("lab kernel --source /no/linux.tar.xz".into(), 3, "/no/linux.tar.xz"),
         ("lab kernel --version 9.99".into(), 3, "apt-get install linux-source-9.99"),
+        ("cp Cargo.toml h: --ssh ssh'".into(), 2, "a quote that does not end"),
+        ("cp Cargo.toml fullpipe://h/ -P 1".into(), 2, "a server's port is in its name"),
+        ("cp Cargo.toml h: --memory 1GB".into(), 2, "--memory is for copies into the testbed"),
         ("frobnicate".into(), 2, "no verb of fullpipe"),
     ] {
         let (got, text) = error(&fullpipe(&words));
@@ -53,6 +56,13 @@ fn wrong_words_name_the_thing() {
         let lines = text.trim().trim_end_matches("For more information, try '--help'.").trim().lines().count();
         assert_eq!(lines, 1, "{words}: {text}");
     }
+}
+
+#[test]
+fn what_ssh_says_of_its_configuration() {
+    let words = ["cp", "--ssh", "ssh -F '/no/such config'", "Cargo.toml", "no-such-host:"];
+    let (code, text) = error(&common::fullpipe_args(&words));
+    assert!(code == 4 && text.contains("/no/such config"), "{code}: {text}");
 }
 
 #[test]

@@ -305,7 +305,8 @@ fn of_what_cannot_be_written_no_more_is_sent() {
     let said = lines(&out);
     let done = &said[said.len() - 1];
     assert_eq!((&done["files"], &done["left_total"]), (&1.into(), &1.into()), "{done}");
-    assert!(done["left"][0].as_str().unwrap().contains("a folder stands where the file should be"), "{done}");
+    assert_eq!((&done["left"][0]["name"], &done["left"][0]["for_good"]), (&"large".into(), &false.into()));
+    assert_eq!(done["left"][0]["why"], "a folder stands where the file should be", "{done}");
     // What the sockets hold has been sent.
     assert!(done["bytes"].as_u64().unwrap() < 30_000_000, "{done}");
 }
@@ -358,6 +359,37 @@ fn a_file_and_a_folder(bytes: usize) -> (tempfile::TempDir, PathBuf, PathBuf) {
     write(&source, bytes);
     fs::create_dir(&to).unwrap();
     (dir, source, to)
+}
+
+/// Removed when the test is over.
+struct AtTheTop(PathBuf);
+
+impl Drop for AtTheTop {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn the_testbed_reads_and_writes_at_the_top_too() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let (_dir, source, to) = a_file_and_a_folder(100_000);
+    let top = AtTheTop(format!("/fullpipe-test-{}", std::process::id()).into());
+    let name = top.0.display().to_string();
+    // The folder is not there yet.
+    for (from, to) in [(source.as_path(), format!("{name}/")), (&top.0.join("file"), format!("{}/", to.display()))] {
+        let path = format!("lab:rtt=1ms,rate=1gbit:{to}");
+        let (code, text) = error(&common::fullpipe_args(&["cp", from.to_str().unwrap(), &path]));
+        assert_eq!(code, 0, "{text}");
+    }
+    assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    fs::remove_dir_all(&top.0).unwrap();
+    let words = ["cp", source.to_str().unwrap(), &format!("lab:rtt=1ms,rate=1gbit:{name}")];
+    assert_eq!(error(&common::fullpipe_args(&words)).0, 0);
+    assert_eq!(fs::read(&top.0).unwrap(), fs::read(&source).unwrap());
+    fs::remove_file(&top.0).unwrap();
 }
 
 #[test]

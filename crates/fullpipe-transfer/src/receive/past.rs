@@ -12,7 +12,7 @@ use crate::end::SMALL;
 use crate::error::TransferError;
 use crate::files::{self, Root};
 use crate::item::{Extent, FileItem};
-use crate::journal::Block;
+use crate::journal::{Block, Record};
 use crate::proto::Want;
 use crate::session::lock;
 
@@ -24,8 +24,9 @@ impl Receiver {
         let (done, since) = {
             let past = lock(&self.past);
             // After a crash of the machine, size and time tell nothing of what came shortly before it.
-            (past.done.contains_key(&key), past.crashed.then_some(past.started))
+            (past.done.get(&key).copied(), past.crashed.then_some(past.started))
         };
+        let (done, synced) = (done.is_some(), done == Some(true));
         let there = || -> io::Result<bool> {
             let name = self.named(&item.name)?;
             let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
@@ -40,6 +41,11 @@ impl Receiver {
             if same && sure && update && now.mode() & 0o7777 != item.meta.mode {
                 // Where it is another's to set, it stays as it is.
                 let _ = files::dress(&file, &item.meta, false, None);
+            }
+            if same && done && self.options.fsync && !synced {
+                file.sync_all()?;
+                nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
+                lock(&self.journal).add(&Record::Done { file: key, synced: true })?;
             }
             Ok(same && sure)
         };

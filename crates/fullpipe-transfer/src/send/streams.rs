@@ -232,7 +232,7 @@ impl Sender {
         let file = lock(&source.open).take();
         let mut failed = lock(&source.bad).take();
         if let (None, Some(open)) = (&failed, file) {
-            match files::unchanged(&open.file, source.item.size, source.item.meta.mtime) {
+            match files::at_rest(&open.file, &source.item) {
                 Ok(true) => {}
                 Ok(false) => failed = Some("it changed while it was read; copy it again when it is at rest".into()),
                 Err(e) => failed = Some(why(&e)),
@@ -310,7 +310,7 @@ fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, Strin
     let file = source.root.read(&source.path).map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;
-    if !files::unchanged(&file, item.size, item.meta.mtime).map_err(|e| why(&e))? {
+    if !files::at_rest(&file, &item).map_err(|e| why(&e))? {
         return Err("it changed while it was read; copy it again when it is at rest".into());
     }
     if xattrs {

@@ -116,7 +116,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
-            target.transfer = transfer(&name, &absolute, &path);
+            target.transfer = transfer(&name, &absolute, &path, args.xattrs);
             Ok((endpoint, super::way(true, sources, &args.exclude, false, target)))
         }
         (None, Place::Local(path)) => {
@@ -132,7 +132,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             }
             let Some((endpoint, name)) = first else { return Err(usage("give SRC... DST")) };
             let mut target = target(path, &sources);
-            target.transfer = transfer(&name, &sources, &absolute(path));
+            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
             // A pattern may stand for many.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
             Ok((endpoint, super::way(false, sources, &args.exclude, patterns, target)))
@@ -146,10 +146,45 @@ fn absolute(source: &[u8]) -> Vec<u8> {
     path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
 }
 
+/// Flags for another kind of far end would do nothing.
+pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
+    let ssh = [
+        ("--port", args.port.is_some()),
+        ("--identity", args.identity.is_some()),
+        ("--ssh", args.ssh != super::SSH),
+        ("--far-program", args.far_program != super::FAR_PROGRAM),
+        ("--data-ports", args.data_ports.is_some()),
+    ];
+    let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
+    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED)];
+    let mine = match place {
+        Place::Local(_) => return Ok(()),
+        Place::Ssh(..) => 0,
+        Place::Server(..) => 1,
+        Place::Lab(..) => 2,
+    };
+    let kinds: [(&str, &[(&str, bool)]); 3] = [
+        ("over ssh (HOST:PATH)", &ssh),
+        ("to a standing server (fullpipe://)", &server),
+        ("into the testbed (lab:)", &lab),
+    ];
+    for (_, (kind, flags)) in kinds.iter().enumerate().filter(|(i, _)| *i != mine) {
+        if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+            let more = match (*flag, place) {
+                ("--port", Place::Server(..)) => "; a server's port is in its name: fullpipe://HOST:PORT/",
+                _ => "",
+            };
+            return Err(usage(format!("{flag} is for copies {kind}{more}")));
+        }
+    }
+    Ok(())
+}
+
 fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+    fits(args, place)?;
     match place {
         Place::Ssh(host, path) => {
-            let Ssh { ssh, program, ports } = args.into();
+            let Ssh { ssh, program, ports } = args.try_into()?;
             Ok((Endpoint::Ssh { host: host.clone(), ssh, program, ports }, path.clone(), host.clone()))
         }
         Place::Server(host, port, path) => {

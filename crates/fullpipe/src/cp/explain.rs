@@ -27,12 +27,11 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
     let rtt_s = between.rtt_s;
     let chosen = args.how.choose(&between)?;
     if args.json {
-        let left: Vec<String> = count.left.named.iter().map(ToString::to_string).collect();
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
                    "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
-                   "why": chosen.why, "left": left, "left_total": count.left.total})
+                   "why": chosen.why, "left": words::left(&count.left), "left_total": count.left.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };

@@ -347,6 +347,17 @@ fn a_source_that_is_written_to() {
 }
 
 #[test]
+fn a_source_that_is_written_to_and_given_its_time_back() {
+    let modify = |path: &Path| {
+        let file = File::options().write(true).open(path).unwrap();
+        let time = file.metadata().unwrap().modified().unwrap();
+        file.write_all_at(b"other", 1000).unwrap();
+        file.set_modified(time).unwrap();
+    };
+    changed(true, modify, "it changed while it was read");
+}
+
+#[test]
 fn a_source_that_shrinks() {
     let truncate = |path: &Path| File::options().write(true).open(path).unwrap().set_len(20 * MIB as u64).unwrap();
     both_ways(|push| {
