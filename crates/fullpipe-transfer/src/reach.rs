@@ -136,7 +136,7 @@ impl Stop {
 pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
-            let name = format!("{host}:{port}");
+            let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
             for address in resolve(host, *port)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
@@ -171,7 +171,9 @@ fn answer(
         None => Guard::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {
-        if e.kind() == std::io::ErrorKind::InvalidData {
+        // What is no TLS at all is no certificate either.
+        let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        if matches!(told, Some(e) if !matches!(e, rustls::Error::InvalidMessage(_))) {
             let why = format!("its certificate is not the token's ({e}); is the token of this server?");
             return TransferError::Trust { peer: peer.clone(), why };
         }
