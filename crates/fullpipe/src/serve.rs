@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{Summary, Task};
 use fullpipe_transfer::secure::Identity;
 use serde_json::json;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use time::OffsetDateTime;
@@ -159,18 +160,21 @@ impl Clients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(peer);
     }
 
-    /// When a signal ends the server, the log says of whom that was the end too.
+    /// When SIGTERM ends the server, the log says of whom that was the end too.
     fn tell_of_end(&self, told: Told) -> Result {
-        let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for SIGTERM: {e}"));
+        // A second one ends it even where nobody takes what the log says.
+        let ending = Arc::<AtomicBool>::default();
+        signal_hook::flag::register_conditional_default(SIGTERM, ending.clone()).map_err(failed)?;
+        let mut signals = Signals::new([SIGTERM]).map_err(failed)?;
         let clients = self.clone();
         let tell = move || {
             let Some(signal) = signals.forever().next() else { return };
+            ending.store(true, Ordering::SeqCst);
             // Held to the end: whoever is served says nothing more.
             let clients = clients.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let name = low_level::signal_name(signal).unwrap_or("a signal");
             for peer in clients.iter() {
-                let why = NetError::Other(format!("cut off: {name} has ended this server"));
+                let why = NetError::Other("cut off: SIGTERM has ended this server".to_owned());
                 log(&Event::End { peer, result: Err(why), measured: false }, told);
             }
             // What it does where nobody waits for it.

@@ -1,4 +1,4 @@
-//! Numbers as a person reads them.
+//! Numbers as a person reads them, and what was left as a program does.
 
 use fullpipe_transfer::item::printable;
 use fullpipe_transfer::{Left, Leftovers};

@@ -146,7 +146,7 @@ fn absolute(source: &[u8]) -> Vec<u8> {
     path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
 }
 
-/// Flags for another kind of far end would do nothing.
+/// Refuses flags that are for another kind of far end: they would do nothing.
 pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
     let ssh = [
         ("--port", args.port.is_some()),
