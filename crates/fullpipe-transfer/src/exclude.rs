@@ -47,7 +47,6 @@ impl Exclude {
             if let Some((top, rest)) = whole.split_once('/')
                 && !top.is_empty()
                 && !pattern::is_one(top.as_bytes())
-                && !rest.is_empty()
             {
                 let glob = pattern::glob(rest).map_err(|why| wrong(pattern, &why))?;
                 of.push((top.to_owned(), glob.compile_matcher()));

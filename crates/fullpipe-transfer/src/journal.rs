@@ -121,18 +121,19 @@ fn boot() -> [u8; BOOT] {
     name
 }
 
-/// Adds a record to others: length, checksum, content.
-fn pack(record: &Record, mut to: Vec<u8>) -> io::Result<Vec<u8>> {
+/// Adds a record to others: length, checksum, content. One over its limit leaves the others as they are.
+fn pack(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {
     let at = to.len();
     to.extend_from_slice(&[0; 8]);
-    let mut to = postcard::to_extend(record, to).map_err(io::Error::other)?;
+    let packed = postcard::to_io(record, &mut *to).map(drop).map_err(io::Error::other);
     let (head, content) = to[at..].split_at_mut(8);
-    if content.len() > LONGEST {
-        return Err(io::Error::other("a journal record over its limit"));
+    if packed.is_err() || content.len() > LONGEST {
+        to.truncate(at);
+        return packed.and(Err(io::Error::other("a journal record over its limit")));
     }
     head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&crc32fast::hash(content).to_le_bytes());
-    Ok(to)
+    Ok(())
 }
 
 /// Reads records until the first that is not whole; gives the length of what is good.
@@ -207,8 +208,8 @@ impl Journal {
         if good == 0 {
             file.set_len(0)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let started = pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) }, Vec::new())?;
-            let head = [&MAGIC[..], &Key::random().0, &process.to_le_bytes(), &boot(), &started].concat();
+            let mut head = [&MAGIC[..], &Key::random().0, &process.to_le_bytes(), &boot()].concat();
+            pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) }, &mut head)?;
             file.write_all_at(&head, 0)?;
             good = head.len() as u64;
         }
@@ -219,7 +220,8 @@ impl Journal {
         let (mut before, now) = ([0; BOOT], boot());
         if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
             // Said before the name of this start, which alone tells that there was another.
-            let crashed = pack(&Record::Crashed, Vec::new())?;
+            let mut crashed = Vec::new();
+            pack(&Record::Crashed, &mut crashed)?;
             file.write_all(&crashed)?;
             good += crashed.len() as u64;
             past.take(Record::Crashed);
@@ -235,7 +237,7 @@ impl Journal {
     /// # Errors
     /// The file system's.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
-        self.buffer = pack(record, std::mem::take(&mut self.buffer))?;
+        pack(record, &mut self.buffer)?;
         self.useful |= matches!(record, Record::Block { .. } | Record::Done { .. });
         if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
             self.flush()
@@ -380,6 +382,21 @@ mod tests {
         assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
+    }
+
+    #[test]
+    fn a_record_over_its_limit_leaves_those_that_wait() {
+        let (file, _) = written(&[]);
+        let mut journal = reopen(&file).0;
+        journal.add(&done(2)).unwrap();
+        let name = Name::try_from(b"d".to_vec()).unwrap();
+        let xattrs = vec![(b"user.x".to_vec(), vec![0; LONGEST])];
+        let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs };
+        assert!(journal.add(&Record::Folder { name, meta }).is_err());
+        journal.add(&done(3)).unwrap();
+        journal.flush().unwrap();
+        let past = reopen(&file).1;
+        assert!(past.done.contains_key(&2) && past.done.contains_key(&3));
     }
 
     #[test]

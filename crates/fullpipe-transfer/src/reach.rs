@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::NetError;
-use fullpipe_path::ExitClass;
+use fullpipe_path::{ExitClass, Host};
 
 use crate::client::Endpoint;
 use crate::error::{self, TransferError, system};
@@ -136,7 +136,7 @@ impl Stop {
 pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
-            let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            let name = Host { name: host.clone(), port: *port }.to_string();
             let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
             for address in resolve(host, *port)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
@@ -281,7 +281,7 @@ fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String 
     let (output, child) = (child.stdout.take(), Arc::new(Mutex::new(child)));
     lock(&stop.children).push(child.clone());
     *lock(&stop.awaited) = Some(Instant::now());
-    // More than a pipe holds it does not say.
+    // What it says fits into a pipe. Who waits for its end alone is not held up by what it has started.
     let ended = loop {
         match lock(&child).try_wait() {
             Ok(None) => {}

@@ -18,7 +18,7 @@ use crate::job::{Job, Report, file};
 
 pub use netlink::{Standing, standing};
 
-/// What is the guest's own at the top of its files: the host has nothing that is called so.
+/// The guest's own folder, by a name that hosts hardly have: theirs is not seen, and nothing is copied there.
 const OWN: &str = "/.fullpipe";
 /// Where the host's output folder is seen.
 const OUT: &str = "/.fullpipe/out";

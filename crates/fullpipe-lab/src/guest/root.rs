@@ -11,8 +11,8 @@ use crate::lab::TOP;
 
 /// Where this very program is found, whatever the host calls it.
 pub(super) const BIN: &str = "/.fullpipe/bin";
-/// Top-level folders that are the guest's own.
-const OTHERS: [&str; 8] = ["proc", "sys", "dev", "tmp", "run", "space", "host", ".fullpipe"];
+/// Top-level folders that are the guest's own, not the host's.
+const FOLDERS: [&str; 8] = ["proc", "sys", "dev", "tmp", "run", "space", "host", ".fullpipe"];
 
 fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
     fs::create_dir_all(at).doing(|| format!("making {at}"))?;
@@ -35,7 +35,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
         let name = entry.file_name();
         let target = root.join(&name);
         let Ok(kind) = entry.file_type() else { continue };
-        if name.to_str().is_some_and(|name| OTHERS.contains(&name)) {
+        if name.to_str().is_some_and(|name| FOLDERS.contains(&name)) {
             continue;
         }
         if kind.is_symlink() {
@@ -46,7 +46,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in OTHERS.into_iter().chain([&OUT[1..], &BIN[1..], &TOP[1..]]) {
+    for name in FOLDERS.into_iter().chain([&OUT[1..], &BIN[1..], &TOP[1..]]) {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }

@@ -23,9 +23,9 @@ pub(super) struct Folder {
     pub(super) fd: OwnedFd,
     /// Its files get its group (`inode(7)`, S_ISGID).
     pub(super) gives_group: bool,
-    /// Permissions with which a file was made here and which it then had. From others the process's mask may take, or
-    /// an access list of the folder's.
-    pub(super) as_asked: Option<u32>,
+    /// Permissions with which a file was made here, and those that it then had: the process's mask may have taken from
+    /// them, or an access list of the folder's, as it will of the next.
+    pub(super) made: Option<(u32, u32)>,
 }
 
 impl Receiver {
@@ -48,7 +48,7 @@ impl Receiver {
             None => {
                 let fd = self.parent(&name)?;
                 let gives_group = nix::sys::stat::fstat(&fd)?.st_mode & libc::S_ISGID != 0;
-                Folder { name: name.parent(), fd, gives_group, as_asked: None }
+                Folder { name: name.parent(), fd, gives_group, made: None }
             }
         };
         let written = self.write_whole(item, content, &mut folder, &name);
@@ -64,11 +64,11 @@ impl Receiver {
             match files::nameless(&folder.fd, mode) {
                 Some(file) => {
                     file.write_all_at(content, 0)?;
-                    if folder.as_asked != Some(mode) {
-                        folder.as_asked =
-                            Some(mode).filter(|mode| files::permissions(&file).is_ok_and(|now| now == *mode));
-                    }
-                    files::dress(&file, &item.meta, !folder.gives_group, folder.as_asked)?;
+                    let now = match folder.made.filter(|(asked, _)| *asked == mode) {
+                        Some((_, now)) => now,
+                        None => folder.made.insert((mode, files::permissions(&file)?)).1,
+                    };
+                    files::dress(&file, &item.meta, !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }

@@ -157,18 +157,12 @@ pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
     ];
     let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
     let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED)];
-    let mine = match place {
-        Place::Local(_) => return Ok(()),
-        Place::Ssh(..) => 0,
-        Place::Server(..) => 1,
-        Place::Lab(..) => 2,
-    };
-    let kinds: [(&str, &[(&str, bool)]); 3] = [
-        ("over ssh (HOST:PATH)", &ssh),
-        ("to a standing server (fullpipe://)", &server),
-        ("into the testbed (lab:)", &lab),
+    let kinds: [(bool, &str, &[(&str, bool)]); 3] = [
+        (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
+        (matches!(place, Place::Server(..)), "to or from a standing server (fullpipe://)", &server),
+        (matches!(place, Place::Lab(..)), "into the testbed (lab:)", &lab),
     ];
-    for (_, (kind, flags)) in kinds.iter().enumerate().filter(|(i, _)| *i != mine) {
+    for (_, kind, flags) in kinds.iter().filter(|(fits, ..)| !fits) {
         if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
             let more = match (*flag, place) {
                 ("--port", Place::Server(..)) => "; a server's port is in its name: fullpipe://HOST:PORT/",
@@ -181,13 +175,14 @@ pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
 }
 
 fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
-    fits(args, place)?;
     match place {
         Place::Ssh(host, path) => {
+            fits(args, place)?;
             let Ssh { ssh, program, ports } = args.try_into()?;
             Ok((Endpoint::Ssh { host: host.clone(), ssh, program, ports }, path.clone(), host.clone()))
         }
         Place::Server(host, port, path) => {
+            fits(args, place)?;
             let token = token(args)?;
             let name = format!("{host}:{port}");
             Ok((Endpoint::Server { host: host.clone(), port: *port, token }, path.clone(), name))

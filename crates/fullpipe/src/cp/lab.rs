@@ -43,8 +43,12 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         };
         let whole = absolute(source)?;
         keep(&whole);
-        let top = if !whole.is_dir() && whole.parent() == Some(Path::new("/")) { TOP } else { "" };
-        words.push(format!("{top}{}", text(&whole, source)?));
+        let root = Path::new("/");
+        words.push(match text(&whole, source)? {
+            _ if whole == root => format!("{TOP}/."),
+            path if !whole.is_dir() && whole.parent() == Some(root) => format!("{TOP}{path}"),
+            path => path,
+        });
     }
     let folder = target(to)?;
     let name = String::from_utf8_lossy(to).into_owned();

@@ -303,6 +303,38 @@ fn a_folder_that_is_gone_by_the_next_attempt_is_none() {
 }
 
 #[test]
+fn what_is_finished_is_brought_to_disk_where_that_is_new() {
+    for how in ["", "--fsync"] {
+        let host = Host::start();
+        let tree = host.file("tree");
+        for i in 0..50 {
+            write(tree.join(i.to_string()), "small");
+        }
+        write(tree.join("large"), bytes(LARGE, 7));
+        fs::create_dir(host.file("to")).unwrap();
+        let again = |how: &str| {
+            let mut cp = host.cp();
+            cp.words(how).words("--json -r").arg(&tree).arg(host.far("to/"));
+            cp
+        };
+        let running = again(SLOW).start();
+        some_blocks(&host.file("to"));
+        running.kill();
+        let before = journalled(&host.file("to"));
+        let running = again(&format!("{SLOW} {how}")).start();
+        until("more in the journal", || journalled(&host.file("to")) > before + 500);
+        running.kill();
+        // As if the machine had crashed: the journal was written under another boot_id.
+        let journal = leftovers(&host.file("to")).into_iter().find(|n| n.extension().is_some_and(|e| e == "journal"));
+        let journal = File::options().write(true).open(host.file("to").join(journal.unwrap())).unwrap();
+        journal.write_all_at(&[b'x'; 36], 40).unwrap();
+        let there = again("").ok().number("skipped");
+        assert_eq!(there, if how.is_empty() { 0 } else { 50 }, "{how}");
+        same(&tree, &host.file("to/tree"));
+    }
+}
+
+#[test]
 fn a_damaged_partial_file_is_not_believed() {
     let host = Host::start();
     slow(&host, true).kill();
