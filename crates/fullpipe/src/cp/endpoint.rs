@@ -146,6 +146,9 @@ fn absolute(source: &[u8]) -> Vec<u8> {
     path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
 }
 
+/// A flag, and whether it was given.
+type Given = (&'static str, bool);
+
 /// Refuses flags that are for another kind of far end: they would do nothing.
 pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
     let ssh = [
@@ -157,7 +160,7 @@ pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
     ];
     let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
     let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED)];
-    let kinds: [(bool, &str, &[(&str, bool)]); 3] = [
+    let kinds: [(bool, &str, &[Given]); 3] = [
         (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
         (matches!(place, Place::Server(..)), "to or from a standing server (fullpipe://)", &server),
         (matches!(place, Place::Lab(..)), "into the testbed (lab:)", &lab),
