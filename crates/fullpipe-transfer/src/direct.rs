@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::mpsc;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -15,6 +16,9 @@ use crate::proto::Direct;
 
 /// Files from this size on are worth it; smaller ones are soon read again, from the cache.
 const WORTH: u64 = 32 << 20;
+
+/// Most bytes that are read or written at once.
+const PIECE: u64 = 1 << 20;
 
 /// Memory as direct I/O wants it.
 pub struct Aligned {
@@ -32,15 +36,35 @@ impl Aligned {
         Aligned { raw, start, len }
     }
 
-    /// How many.
-    #[allow(clippy::len_without_is_empty, reason = "it never is")]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// The first `len` of them.
     pub fn first(&mut self, len: usize) -> &mut [u8] {
         &mut self.raw[self.start..self.start + len.min(self.len)]
+    }
+}
+
+/// From a thread that reads pieces of blocks, or receives them, to one that takes them while the next comes: what is
+/// hashed or copied is still in the processor's cache, and no block is waited for as a whole.
+pub struct Pipe<T> {
+    /// To the one that takes them.
+    pub to: mpsc::SyncSender<T>,
+    free: mpsc::Receiver<Aligned>,
+    /// Bytes of a piece; the last one of a block may have fewer.
+    pub piece: usize,
+}
+
+impl<T> Pipe<T> {
+    /// For blocks of at most so many bytes, with what the other thread takes from and gives memory back to. There is
+    /// memory for two pieces: one comes while the other goes.
+    pub fn new(block: u64) -> (Pipe<T>, mpsc::Receiver<T>, mpsc::Sender<Aligned>) {
+        let (to, from) = mpsc::sync_channel(0);
+        let (back, free) = mpsc::channel();
+        let piece = PIECE.min(block.next_multiple_of(ALIGN)) as usize;
+        (Pipe { to, free, piece }, from, back)
+    }
+
+    /// Memory for a piece.
+    pub fn memory(&self) -> Aligned {
+        self.free.try_recv().unwrap_or_else(|_| Aligned::new(self.piece))
     }
 }
 

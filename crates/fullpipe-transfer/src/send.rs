@@ -97,7 +97,7 @@ pub struct Sender {
     offer: bool,
     key: Key,
     /// Bytes of a block.
-    block: usize,
+    block: u64,
     state: Mutex<State>,
     changed: Condvar,
     trace: Option<Arc<Trace>>,
@@ -143,7 +143,7 @@ impl Sender {
             options,
             offer: terms.offer || options.update,
             key: terms.key,
-            block: block as usize,
+            block,
             state: Mutex::new(state),
             changed: Condvar::new(),
             counters,

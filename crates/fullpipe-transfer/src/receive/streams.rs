@@ -10,7 +10,7 @@ use super::small::Folder;
 use super::{PIECE, Receiver};
 use crate::counters::timed;
 use crate::digest::Digest;
-use crate::direct::{self, Aligned};
+use crate::direct::{self, Aligned, Pipe};
 use crate::end::SMALL;
 use crate::error::{TransferError, system};
 use crate::item::Extent;
@@ -18,45 +18,50 @@ use crate::proto::{self, Chunk, PACK_FILES, Trailer};
 use crate::secure::Stream;
 use crate::session::lock;
 
-/// A block that has been received and verified, and waits to be written.
-pub(super) struct Filled {
-    pub(super) id: u64,
-    pub(super) large: Arc<Large>,
-    pub(super) extent: Extent,
-    pub(super) data: Aligned,
-    pub(super) digest: Digest,
+/// What the thread that writes gets.
+pub(super) enum Behind {
+    /// Bytes of a block, as they have come.
+    Piece { large: Arc<Large>, data: Aligned, len: usize, offset: u64 },
+    /// The block is over, and is what its digest says; none where it is not.
+    End { id: u64, large: Arc<Large>, extent: Extent, digest: Option<Digest> },
 }
 
 impl Receiver {
     /// One stream, with a thread that writes what goes past the cache.
     pub(super) fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
-        let (full, filled) = mpsc::sync_channel::<Filled>(0);
-        let (give_back, free) = mpsc::channel();
+        let (pipe, filled, give_back) = Pipe::new(most);
         std::thread::scope(|scope| {
-            let write = move || {
-                for block in filled {
-                    let result = self.write_behind(block, &give_back);
-                    self.check(result);
-                }
-            };
+            let write = move || self.write_behind(&filled, &give_back);
             let started =
                 std::thread::Builder::new().name("write".into()).stack_size(256 << 10).spawn_scoped(scope, write);
             started.map_err(system("starting a thread"))?;
-            self.take(i, stream, most, full, &free)
+            self.take(i, stream, most, pipe)
         })
     }
 
-    /// Writes a block past the cache, and counts it.
-    pub(super) fn write_behind(&self, block: Filled, give_back: &mpsc::Sender<Aligned>) -> Result<(), TransferError> {
-        let Filled { id, large, extent, mut data, digest } = block;
-        let len = extent.len as usize;
-        let written = timed(&self.counters.disk_ns, || {
-            direct::write(&large.file, large.direct.as_ref(), &mut data, len, extent.offset)
-        });
-        let _ = give_back.send(data);
-        match written {
-            Ok(()) => self.covered(id, Some(large), extent, Some(digest)),
-            Err(e) => self.give_up(id, &large, &e),
+    /// Writes blocks past the cache, and counts them.
+    pub(super) fn write_behind(&self, filled: &mpsc::Receiver<Behind>, give_back: &mpsc::Sender<Aligned>) {
+        // Of the block that is being written.
+        let mut written = Ok(());
+        for behind in filled {
+            match behind {
+                Behind::Piece { large, mut data, len, offset } => {
+                    if written.is_ok() {
+                        let write = || direct::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
+                        written = timed(&self.counters.disk_ns, write);
+                    }
+                    let _ = give_back.send(data);
+                }
+                Behind::End { id, large, extent, digest } => {
+                    let written = std::mem::replace(&mut written, Ok(()));
+                    let result = match (written, digest) {
+                        (_, None) => Ok(()),
+                        (Ok(()), digest) => self.covered(id, Some(large), extent, digest),
+                        (Err(e), _) => self.give_up(id, &large, &e),
+                    };
+                    self.check(result);
+                }
+            }
         }
     }
 
@@ -65,8 +70,7 @@ impl Receiver {
         i: usize,
         mut stream: Stream,
         most: u64,
-        full: mpsc::SyncSender<Filled>,
-        free: &mpsc::Receiver<Aligned>,
+        pipe: Pipe<Behind>,
     ) -> Result<(), TransferError> {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
@@ -96,11 +100,7 @@ impl Receiver {
                     if hole {
                         self.hole(id, slot, extent)?;
                     } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
-                        let data = free.try_recv().ok().filter(|data| data.len() >= len as usize);
-                        let data = data.unwrap_or_else(|| Aligned::new(most as usize));
-                        let filled = self.fill(&mut stream, id, large, extent, data)?;
-                        // The other thread ends only with this one.
-                        filled.map(|filled| full.send(filled));
+                        self.fill(&mut stream, id, large, extent, &pipe)?;
                     } else {
                         self.block(&mut stream, &mut buffer, id, slot, extent)?;
                     }
@@ -160,32 +160,42 @@ impl Receiver {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    /// Receives a whole block, to be written by the other thread; none where it is not what its digest says, or has
-    /// none.
+    /// Receives a block that the other thread writes.
     pub(super) fn fill(
         &self,
         stream: &mut Stream,
         id: u64,
         large: Arc<Large>,
         extent: Extent,
-        mut data: Aligned,
-    ) -> Result<Option<Filled>, TransferError> {
+        pipe: &Pipe<Behind>,
+    ) -> Result<(), TransferError> {
         let mut mac = self.key.mac();
-        for piece in data.first(extent.len as usize).chunks_mut(PIECE) {
-            self.receive(stream, piece)?;
-            timed(&self.counters.hash_ns, || mac.update(piece));
+        let mut at = 0;
+        while at < extent.len {
+            let len = (pipe.piece as u64).min(extent.len - at) as usize;
+            let mut data = pipe.memory();
+            for piece in data.first(len).chunks_mut(PIECE) {
+                self.receive(stream, piece)?;
+                timed(&self.counters.hash_ns, || mac.update(piece));
+            }
+            // The other thread ends only with this one.
+            let _ = pipe.to.send(Behind::Piece { large: large.clone(), data, len, offset: extent.offset + at });
+            at += len as u64;
         }
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
         let digest = mac.finish();
-        if trailer != Trailer(Some(digest)) {
+        let good = trailer == Trailer(Some(digest));
+        if good {
+            lock(&self.summary).bytes += extent.len;
+            self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
+        }
+        let _ = pipe.to.send(Behind::End { id, large: large.clone(), extent, digest: good.then_some(digest) });
+        if !good {
             lock(&large.state).damaged = true;
             self.close(id, &large)?;
-            return Ok(None);
         }
-        lock(&self.summary).bytes += extent.len;
-        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        Ok(Some(Filled { id, large, extent, data, digest }))
+        Ok(())
     }
 
     pub(super) fn block(

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
 use crate::counters::timed;
-use crate::direct::{self, Aligned};
+use crate::direct::{self, Aligned, Pipe};
 use crate::error::{TransferError, system, why};
 use crate::files;
 use crate::item::{Extent, FileItem};
@@ -20,10 +20,20 @@ use crate::session::lock;
 
 /// What a stream sends next.
 pub(super) enum Ready {
-    /// A block that has been read already.
-    Block { source: Arc<Source>, extent: Extent, data: Aligned, trailer: Trailer },
+    /// Bytes of a block that have been read already.
+    Piece(Piece),
     /// Anything else.
     Work(Work<Arc<Source>>),
+}
+
+/// A part of a block; with the last one comes the block's trailer.
+pub(super) struct Piece {
+    source: Arc<Source>,
+    block: Extent,
+    first: bool,
+    data: Aligned,
+    len: usize,
+    trailer: Option<Trailer>,
 }
 
 /// A stream's memory: a piece of a large file, and a pack of small ones.
@@ -56,10 +66,9 @@ impl Sender {
 
     /// One stream, with a thread that reads ahead what goes past the cache.
     pub(super) fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
-        let (ready, coming) = mpsc::sync_channel(0);
-        let (give_back, free) = mpsc::channel();
+        let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
-            let ahead = move || self.read_ahead(&ready, &free);
+            let ahead = move || self.read_ahead(&pipe);
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
@@ -72,37 +81,54 @@ impl Sender {
         Ok(())
     }
 
-    fn read_ahead(&self, ready: &mpsc::SyncSender<Ready>, free: &mpsc::Receiver<Aligned>) {
+    fn read_ahead(&self, pipe: &Pipe<Ready>) {
         while let Some(work) = self.next() {
             let over = matches!(work, Work::End);
-            let next = match work {
-                Work::Block { file, extent, hole: false } if !file.is_unwanted() => {
-                    let open = lock(&file.open).clone();
-                    match open.filter(|open| open.direct.is_some()) {
-                        Some(open) => self.read_block(file, &open, extent, free),
-                        None => Ready::Work(Work::Block { file, extent, hole: false }),
-                    }
-                }
-                work => Ready::Work(work),
+            let past_cache = match &work {
+                Work::Block { file, hole: false, .. } if !file.is_unwanted() => lock(&file.open).clone(),
+                _ => None,
             };
-            if ready.send(next).is_err() || over {
+            let sent = match (work, past_cache.filter(|open| open.direct.is_some())) {
+                (Work::Block { file, extent, .. }, Some(open)) => self.read_block(&file, &open, extent, pipe),
+                (work, _) => pipe.to.send(Ready::Work(work)),
+            };
+            if sent.is_err() || over {
                 return;
             }
         }
     }
 
-    fn read_block(&self, source: Arc<Source>, open: &Open, extent: Extent, free: &mpsc::Receiver<Aligned>) -> Ready {
-        let len = extent.len as usize;
-        let kept = free.try_recv().ok().filter(|data| data.len() >= len);
-        let mut data = kept.unwrap_or_else(|| Aligned::new(len.max(self.block)));
-        let direct = open.direct.as_ref();
-        let read = timed(&self.counters.disk_ns, || direct::read(&open.file, direct, &mut data, len, extent.offset));
-        if let Err(e) = &read {
-            lock(&source.bad).get_or_insert(why(e));
+    /// Reads a block and hands it on piece by piece.
+    fn read_block(
+        &self,
+        source: &Arc<Source>,
+        open: &Open,
+        block: Extent,
+        pipe: &Pipe<Ready>,
+    ) -> Result<(), mpsc::SendError<Ready>> {
+        let mut mac = self.key.mac();
+        let (mut at, mut good) = (0, true);
+        while at < block.len {
+            let len = (pipe.piece as u64).min(block.len - at) as usize;
+            let mut data = pipe.memory();
+            if good {
+                let offset = block.offset + at;
+                let read = || direct::read(&open.file, open.direct.as_ref(), &mut data, len, offset);
+                if let Err(e) = timed(&self.counters.disk_ns, read) {
+                    good = false;
+                    lock(&source.bad).get_or_insert(why(&e));
+                }
+            }
+            if good {
+                timed(&self.counters.hash_ns, || mac.update(data.first(len)));
+            }
+            let first = at == 0;
+            at += len as u64;
+            let digest = || Trailer(good.then(|| std::mem::replace(&mut mac, self.key.mac()).finish()));
+            let trailer = (at == block.len).then(digest);
+            pipe.to.send(Ready::Piece(Piece { source: source.clone(), block, first, data, len, trailer }))?;
         }
-        let digest = || timed(&self.counters.hash_ns, || self.key.digest(data.first(len)));
-        let trailer = Trailer(read.is_ok().then(digest));
-        Ready::Block { source, extent, data, trailer }
+        Ok(())
     }
 
     /// Sends what comes. `coming` ends with it: whoever reads ahead does not wait for one who has gone.
@@ -115,21 +141,23 @@ impl Sender {
         let mut buffer = Buffer::new(PIECE);
         for ready in coming {
             match ready {
-                Ready::Block { source, extent, .. } | Ready::Work(Work::Block { file: source, extent, .. })
-                    if source.is_unwanted() =>
-                {
-                    self.dealt_with(&source, extent)?;
-                }
-                Ready::Block { source, extent, mut data, trailer } => {
-                    self.header(stream, &source.chunk(extent, false))?;
-                    for piece in data.first(extent.len as usize).chunks(PIECE) {
-                        self.write(stream, piece)?;
+                Ready::Piece(mut piece) => {
+                    if piece.first {
+                        self.header(stream, &piece.source.chunk(piece.block, false))?;
+                    }
+                    for bytes in piece.data.first(piece.len).chunks(PIECE) {
+                        self.write(stream, bytes)?;
                     }
                     // Nobody takes it any more when nothing more comes.
-                    let _ = give_back.send(data);
-                    self.write(stream, &trailer.pack())?;
-                    self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-                    self.dealt_with(&source, extent)?;
+                    let _ = give_back.send(piece.data);
+                    if let Some(trailer) = piece.trailer {
+                        self.write(stream, &trailer.pack())?;
+                        self.counters.wire_bytes.fetch_add(piece.block.len, Ordering::Relaxed);
+                        self.dealt_with(&piece.source, piece.block)?;
+                    }
+                }
+                Ready::Work(Work::Block { file, extent, .. }) if file.is_unwanted() => {
+                    self.dealt_with(&file, extent)?;
                 }
                 Ready::Work(Work::Block { file, extent, hole }) => {
                     self.block(stream, &mut buffer, &file, extent, hole)?

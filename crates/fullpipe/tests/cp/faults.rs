@@ -429,7 +429,7 @@ fn many_sources_that_shrink_hang_nothing() {
 #[test]
 fn a_source_that_never_rests() {
     // Not encrypted, pages of the cache go out by themselves, and may change behind the digest's back.
-    for how in ["--no-encrypt", "--stall 60s"] {
+    for how in ["--no-encrypt --direct off", "--no-encrypt --direct on", "--stall 60s"] {
         let host = Host::start();
         write(host.file("tree/busy"), bytes(40 * MIB, 1));
         write(host.file("tree/calm"), bytes(3 * MIB, 2));
@@ -456,19 +456,26 @@ fn a_source_that_never_rests() {
     }
 }
 
-/// A small file system in memory.
+/// A small file system.
 struct Small(PathBuf);
 
 impl Small {
+    /// In memory.
     fn mount(at: PathBuf, size: &str) -> Option<Small> {
+        Small::with(at, Command::new("mount").args(["-t", "tmpfs", "-o", size, "fullpipe-test"]))
+    }
+
+    /// On a disk of so many bytes, which is a file.
+    fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
+        File::create(image).unwrap().set_len(size as u64).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(image).status();
+        made.ok().filter(|made| made.success())?;
+        Small::with(at, Command::new("mount").args(["-o", "loop"]).arg(image))
+    }
+
+    fn with(at: PathBuf, mount: &mut Command) -> Option<Small> {
         fs::create_dir_all(&at).unwrap();
-        let mounted = nix::unistd::geteuid().is_root()
-            && Command::new("mount")
-                .args(["-t", "tmpfs", "-o", size, "fullpipe-test"])
-                .arg(&at)
-                .status()
-                .unwrap()
-                .success();
+        let mounted = nix::unistd::geteuid().is_root() && mount.arg(&at).status().unwrap().success();
         if !mounted {
             eprintln!("not tested: no small file system can be mounted here");
         }
@@ -521,6 +528,26 @@ fn a_full_disk() {
         assert!(done.number("skipped") > 10, "{}", done.out);
         same(&host.file("tree"), &host.file("to/tree"));
         assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+#[test]
+fn a_full_disk_past_the_cache() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(_disk) = Small::disk(host.file("to"), &host.file("image"), 64 * MIB) else { return };
+        // Nobody can tell beforehand what a file with a hole will take.
+        write(host.file("large"), bytes(30 * MIB, 7));
+        File::options().write(true).open(host.file("large")).unwrap().set_len(80 << 20).unwrap();
+        write(host.file("to/other"), bytes(40 * MIB, 8));
+        let how = "--direct on --block 4MiB -n 2";
+        repeat(&host, push, how).fails(5, "no space left at the destination (");
+        assert!(!host.file("to/large").exists());
+        fs::remove_file(host.file("to/other")).unwrap();
+        let done = repeat(&host, push, how).ok();
+        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
+        same(&host.file("large"), &host.file("to/large"));
+        only(&host.file("to"), &["large", "lost+found"]);
     });
 }
 
