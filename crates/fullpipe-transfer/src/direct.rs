@@ -1,4 +1,4 @@
-//! Whole blocks past the page cache (`open(2)`, O_DIRECT): where a disk is faster than copying twice.
+//! Blocks past the page cache (`open(2)`, O_DIRECT): where a disk is faster than copying twice.
 //! What direct I/O cannot do, the last bytes of a file or an odd offset, goes the usual way.
 
 use std::fs::File;
@@ -53,12 +53,12 @@ pub struct Pipe<T> {
 }
 
 impl<T> Pipe<T> {
-    /// For blocks of at most so many bytes, with what the other thread takes from and gives memory back to. There is
-    /// memory for two pieces: one comes while the other goes.
+    /// For blocks of at most so many bytes. Gives the other thread's ends as well: where pieces come from, and where
+    /// their memory goes back to. There is memory for two pieces: one comes while the other goes.
     pub fn new(block: u64) -> (Pipe<T>, mpsc::Receiver<T>, mpsc::Sender<Aligned>) {
         let (to, from) = mpsc::sync_channel(0);
         let (back, free) = mpsc::channel();
-        let piece = PIECE.min(block.next_multiple_of(ALIGN)) as usize;
+        let piece = block.next_multiple_of(ALIGN).clamp(ALIGN, PIECE) as usize;
         (Pipe { to, free, piece }, from, back)
     }
 

@@ -130,7 +130,7 @@ pub(crate) fn run(
 
 /// Bytes of a block: what was asked for, or less where many streams would take too much memory.
 pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    // Each stream holds a pack, or two pieces of blocks: one comes while the other goes.
+    // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
     const ALL: u64 = 64 << 20;
     u64::from(options.block).min(ALL / streams.max(1) as u64)
 }

@@ -149,15 +149,13 @@ impl Receiver {
 
     /// A large file cannot be written; what still comes of it is dropped.
     pub(super) fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
-        let ended = {
-            let mut state = lock(&large.state);
-            if std::mem::replace(&mut state.over, true) {
-                return Ok(());
-            }
-            state.ended.is_some()
-        };
+        if std::mem::replace(&mut lock(&large.state).over, true) {
+            return Ok(());
+        }
         self.leave(large.item.name.bytes(), error)?;
         lock(&self.large).insert(id, None);
+        // From here on the sender's last word finds that it is given up, and is answered where it comes.
+        let ended = lock(&large.state).ended.is_some();
         if !ended {
             return self.session.send(&Message::Unwanted { id });
         }
@@ -204,8 +202,8 @@ impl Receiver {
         let slots = lock(&self.large);
         match slots.get(&id).cloned() {
             Some(Some(large)) => {
-                drop(slots);
                 lock(&large.state).ended = Some(failed);
+                drop(slots);
                 self.close(id, &large)
             }
             Some(None) => {

@@ -18,12 +18,23 @@ use crate::proto::{self, Chunk, PACK_FILES, Trailer};
 use crate::secure::Stream;
 use crate::session::lock;
 
-/// What the thread that writes gets.
-pub(super) enum Behind {
-    /// Bytes of a block, as they have come.
-    Piece { large: Arc<Large>, data: Aligned, len: usize, offset: u64 },
-    /// The block is over, and is what its digest says; none where it is not.
-    End { id: u64, large: Arc<Large>, extent: Extent, digest: Option<Digest> },
+/// Bytes of a block, as they have come, for the thread that writes.
+pub(super) struct Piece {
+    large: Arc<Large>,
+    data: Aligned,
+    len: usize,
+    offset: u64,
+    after: After,
+}
+
+/// What comes after a piece.
+enum After {
+    /// Another of the same block.
+    More,
+    /// Another block: this one is what its digest says.
+    Whole { id: u64, extent: Extent, digest: Digest },
+    /// Another block: this one is not, or has no digest.
+    Damaged,
 }
 
 impl Receiver {
@@ -40,38 +51,28 @@ impl Receiver {
     }
 
     /// Writes blocks past the cache, and counts them.
-    pub(super) fn write_behind(&self, filled: &mpsc::Receiver<Behind>, give_back: &mpsc::Sender<Aligned>) {
+    fn write_behind(&self, filled: &mpsc::Receiver<Piece>, give_back: &mpsc::Sender<Aligned>) {
         // Of the block that is being written.
         let mut written = Ok(());
-        for behind in filled {
-            match behind {
-                Behind::Piece { large, mut data, len, offset } => {
-                    if written.is_ok() {
-                        let write = || direct::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
-                        written = timed(&self.counters.disk_ns, write);
-                    }
-                    let _ = give_back.send(data);
-                }
-                Behind::End { id, large, extent, digest } => {
-                    let written = std::mem::replace(&mut written, Ok(()));
-                    let result = match (written, digest) {
-                        (_, None) => Ok(()),
-                        (Ok(()), digest) => self.covered(id, Some(large), extent, digest),
-                        (Err(e), _) => self.give_up(id, &large, &e),
-                    };
-                    self.check(result);
-                }
+        for Piece { large, mut data, len, offset, after } in filled {
+            if written.is_ok() && !matches!(after, After::Damaged) {
+                let write = || direct::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
+                written = timed(&self.counters.disk_ns, write);
             }
+            let _ = give_back.send(data);
+            if matches!(after, After::More) {
+                continue;
+            }
+            let result = match (std::mem::replace(&mut written, Ok(())), after) {
+                (Ok(()), After::Whole { id, extent, digest }) => self.covered(id, Some(large), extent, Some(digest)),
+                (Err(e), After::Whole { id, .. }) => self.give_up(id, &large, &e),
+                (_, After::More | After::Damaged) => Ok(()),
+            };
+            self.check(result);
         }
     }
 
-    pub(super) fn take(
-        &self,
-        i: usize,
-        mut stream: Stream,
-        most: u64,
-        pipe: Pipe<Behind>,
-    ) -> Result<(), TransferError> {
+    pub(super) fn take(&self, i: usize, mut stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
@@ -167,30 +168,35 @@ impl Receiver {
         id: u64,
         large: Arc<Large>,
         extent: Extent,
-        pipe: &Pipe<Behind>,
+        pipe: &Pipe<Piece>,
     ) -> Result<(), TransferError> {
         let mut mac = self.key.mac();
-        let mut at = 0;
-        while at < extent.len {
-            let len = (pipe.piece as u64).min(extent.len - at) as usize;
+        let (mut offset, mut rest) = (extent.offset, extent.len);
+        let (data, len) = loop {
+            let len = (pipe.piece as u64).min(rest) as usize;
             let mut data = pipe.memory();
-            for piece in data.first(len).chunks_mut(PIECE) {
-                self.receive(stream, piece)?;
-                timed(&self.counters.hash_ns, || mac.update(piece));
+            for bytes in data.first(len).chunks_mut(PIECE) {
+                self.receive(stream, bytes)?;
+                timed(&self.counters.hash_ns, || mac.update(bytes));
+            }
+            rest -= len as u64;
+            if rest == 0 {
+                break (data, len);
             }
             // The other thread ends only with this one.
-            let _ = pipe.to.send(Behind::Piece { large: large.clone(), data, len, offset: extent.offset + at });
-            at += len as u64;
-        }
+            let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after: After::More });
+            offset += len as u64;
+        };
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
         let digest = mac.finish();
         let good = trailer == Trailer(Some(digest));
+        let after = if good { After::Whole { id, extent, digest } } else { After::Damaged };
         if good {
             lock(&self.summary).bytes += extent.len;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         }
-        let _ = pipe.to.send(Behind::End { id, large: large.clone(), extent, digest: good.then_some(digest) });
+        let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after });
         if !good {
             lock(&large.state).damaged = true;
             self.close(id, &large)?;

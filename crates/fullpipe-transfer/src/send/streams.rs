@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
 use crate::counters::timed;
+use crate::digest::Mac;
 use crate::direct::{self, Aligned, Pipe};
 use crate::error::{TransferError, system, why};
 use crate::files;
@@ -106,26 +107,26 @@ impl Sender {
         block: Extent,
         pipe: &Pipe<Ready>,
     ) -> Result<(), mpsc::SendError<Ready>> {
-        let mut mac = self.key.mac();
-        let (mut at, mut good) = (0, true);
+        // None once reading has failed.
+        let mut mac = Some(self.key.mac());
+        let mut at = 0;
         while at < block.len {
             let len = (pipe.piece as u64).min(block.len - at) as usize;
             let mut data = pipe.memory();
-            if good {
+            if let Some(hash) = &mut mac {
                 let offset = block.offset + at;
                 let read = || direct::read(&open.file, open.direct.as_ref(), &mut data, len, offset);
-                if let Err(e) = timed(&self.counters.disk_ns, read) {
-                    good = false;
-                    lock(&source.bad).get_or_insert(why(&e));
+                match timed(&self.counters.disk_ns, read) {
+                    Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
+                    Err(e) => {
+                        lock(&source.bad).get_or_insert(why(&e));
+                        mac = None;
+                    }
                 }
-            }
-            if good {
-                timed(&self.counters.hash_ns, || mac.update(data.first(len)));
             }
             let first = at == 0;
             at += len as u64;
-            let digest = || Trailer(good.then(|| std::mem::replace(&mut mac, self.key.mac()).finish()));
-            let trailer = (at == block.len).then(digest);
+            let trailer = (at == block.len).then(|| Trailer(mac.take().map(Mac::finish)));
             pipe.to.send(Ready::Piece(Piece { source: source.clone(), block, first, data, len, trailer }))?;
         }
         Ok(())

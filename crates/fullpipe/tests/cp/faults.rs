@@ -469,7 +469,10 @@ impl Small {
     fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
         File::create(image).unwrap().set_len(size as u64).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(image).status();
-        made.ok().filter(|made| made.success())?;
+        if !made.is_ok_and(|made| made.success()) {
+            eprintln!("not tested: there is no mkfs.ext4");
+            return None;
+        }
         Small::with(at, Command::new("mount").args(["-o", "loop"]).arg(image))
     }
 
