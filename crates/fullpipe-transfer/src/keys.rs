@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
@@ -102,6 +102,13 @@ pub fn load_or_make(file: &Path) -> Result<(Token, Identity, bool), TransferErro
     }
 }
 
+/// Which of a server's two files others on this host may read, if any: whoever can has the server's rights.
+#[must_use]
+pub fn exposed(token: &Path) -> Option<PathBuf> {
+    let others = |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o004 != 0);
+    [token.to_owned(), key_file(token)].into_iter().find(others)
+}
+
 fn damaged(file: &Path) -> TransferError {
     TransferError::Usage(format!("{} is damaged; remove it and its token to have new ones made", file.display()))
 }
@@ -135,6 +142,10 @@ mod tests {
         assert_eq!(identity.certificate, same.certificate);
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
         assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(exposed(&file), None);
+        let key = key_file(&file);
+        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        assert_eq!(exposed(&file), Some(key));
         fs::write(&file, "fp1-x").unwrap();
         assert!(load_or_make(&file).is_err());
     }

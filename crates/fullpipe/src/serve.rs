@@ -218,7 +218,11 @@ fn files(
     let (token, identity, made) = fullpipe_transfer::keys::load_or_make(&file)?;
     far.secret = Some(token.secret);
     let made = if made { ", made just now" } else { "" };
-    let told = format!("files below {}, for clients with the token in {}{made}", whole.display(), file.display());
+    let mut told = format!("files below {}, for clients with the token in {}{made}", whole.display(), file.display());
+    if let Some(open) = fullpipe_transfer::keys::exposed(&file) {
+        let open = open.display();
+        told += &format!("\nANYONE on this host may read {open}, and so may copy: chmod o= {open}");
+    }
     Ok((far, Some(identity), told))
 }
 
