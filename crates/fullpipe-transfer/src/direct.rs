@@ -17,7 +17,7 @@ use crate::proto::Direct;
 /// Files from this size on are worth it; smaller ones are soon read again, from the cache.
 const WORTH: u64 = 32 << 20;
 
-/// Most bytes that are read or written at once.
+/// Most bytes that are read or written at once. From 256 KiB to 4 MiB are as fast; less is less memory.
 const PIECE: u64 = 1 << 20;
 
 /// Memory as direct I/O wants it.
@@ -42,8 +42,8 @@ impl Aligned {
     }
 }
 
-/// From a thread that reads pieces of blocks, or receives them, to one that takes them while the next comes: what is
-/// hashed or copied is still in the processor's cache, and no block is waited for as a whole.
+/// From a thread that reads pieces of blocks, or receives them, to one that takes them while the next comes: no block
+/// is waited for as a whole.
 pub struct Pipe<T> {
     /// To the one that takes them.
     pub to: mpsc::SyncSender<T>,

@@ -19,7 +19,7 @@ use crate::secure::Stream;
 use crate::session::lock;
 
 /// Bytes of a block, as they have come, for the thread that writes.
-pub(super) struct Piece {
+struct Piece {
     large: Arc<Large>,
     data: Aligned,
     len: usize,
@@ -60,19 +60,21 @@ impl Receiver {
                 written = timed(&self.counters.disk_ns, write);
             }
             let _ = give_back.send(data);
-            if matches!(after, After::More) {
-                continue;
+            match after {
+                After::More => {}
+                After::Damaged => written = Ok(()),
+                After::Whole { id, extent, digest } => {
+                    let result = match std::mem::replace(&mut written, Ok(())) {
+                        Ok(()) => self.covered(id, Some(large), extent, Some(digest)),
+                        Err(e) => self.give_up(id, &large, &e),
+                    };
+                    self.check(result);
+                }
             }
-            let result = match (std::mem::replace(&mut written, Ok(())), after) {
-                (Ok(()), After::Whole { id, extent, digest }) => self.covered(id, Some(large), extent, Some(digest)),
-                (Err(e), After::Whole { id, .. }) => self.give_up(id, &large, &e),
-                (_, After::More | After::Damaged) => Ok(()),
-            };
-            self.check(result);
         }
     }
 
-    pub(super) fn take(&self, i: usize, mut stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
+    fn take(&self, i: usize, mut stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
         let mut buffer = vec![0; PIECE];
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
@@ -133,7 +135,7 @@ impl Receiver {
         }
     }
 
-    pub(super) fn trailer(&self, stream: &mut Stream) -> Result<Trailer, TransferError> {
+    fn trailer(&self, stream: &mut Stream) -> Result<Trailer, TransferError> {
         let mut bytes = [0; Trailer::LEN];
         timed(&self.counters.net_ns, || stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
@@ -162,7 +164,7 @@ impl Receiver {
     }
 
     /// Receives a block that the other thread writes.
-    pub(super) fn fill(
+    fn fill(
         &self,
         stream: &mut Stream,
         id: u64,
@@ -191,11 +193,13 @@ impl Receiver {
         self.counters.whole(extent.len);
         let digest = mac.finish();
         let good = trailer == Trailer(Some(digest));
-        let after = if good { After::Whole { id, extent, digest } } else { After::Damaged };
-        if good {
+        let after = if good {
             lock(&self.summary).bytes += extent.len;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        }
+            After::Whole { id, extent, digest }
+        } else {
+            After::Damaged
+        };
         let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after });
         if !good {
             lock(&large.state).damaged = true;
@@ -204,7 +208,7 @@ impl Receiver {
         Ok(())
     }
 
-    pub(super) fn block(
+    fn block(
         &self,
         stream: &mut Stream,
         buffer: &mut [u8],

@@ -20,7 +20,7 @@ use crate::secure::Stream;
 use crate::session::lock;
 
 /// What a stream sends next.
-pub(super) enum Ready {
+enum Ready {
     /// Bytes of a block that have been read already.
     Piece(Piece),
     /// Anything else.
@@ -28,7 +28,7 @@ pub(super) enum Ready {
 }
 
 /// A part of a block; with the last one comes the block's trailer.
-pub(super) struct Piece {
+struct Piece {
     source: Arc<Source>,
     block: Extent,
     first: bool,

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use fullpipe_path::{ExitClass, LabPath, Path};
+use fullpipe_path::{ExitClass, Host, LabPath, Path};
 use fullpipe_transfer::client::{Endpoint, Way};
 use fullpipe_transfer::keys::Token;
 use fullpipe_transfer::place::{last, transfer};
@@ -187,7 +187,7 @@ fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)>
         Place::Server(host, port, path) => {
             fits(args, place)?;
             let token = token(args)?;
-            let name = format!("{host}:{port}");
+            let name = Host { name: host.clone(), port: *port }.to_string();
             Ok((Endpoint::Server { host: host.clone(), port: *port, token }, path.clone(), name))
         }
         Place::Lab(..) => Err(usage("a lab: path can only be the destination")),

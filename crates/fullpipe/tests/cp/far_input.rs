@@ -30,14 +30,18 @@ fn hello() -> Vec<u8> {
 }
 
 fn setup(dir: &Path, push: bool) -> Vec<u8> {
+    setup_for(dir, push, Direct::Off)
+}
+
+fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let options = Options {
         recursive: true,
         dereference: false,
         fsync: false,
         xattrs: false,
         encrypt: false,
-        direct: Direct::Off,
-        block: 1 << 20,
+        direct,
+        block: 4 << 20,
         update: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
@@ -193,13 +197,13 @@ struct Client {
 }
 
 impl Client {
-    fn meet(dir: &Path, push: bool) -> Client {
+    fn meet(dir: &Path, push: bool, direct: Direct) -> Client {
         let mut far = start(Stdio::piped());
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
-        to.write_all(&[hello(), setup(dir, push), frame(&connect)].concat()).unwrap();
+        to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
         let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
         let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -217,12 +221,14 @@ impl Client {
     }
 }
 
-/// Has the far end receive one small file, or a block of a large one, closed by what `close` makes of the right
-/// digest; gives whether the file is there, and what the far end said.
-fn received(large: bool, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
-    let dir = tempfile::tempdir().unwrap();
-    let mut client = Client::meet(dir.path(), true);
-    let content = vec![5; if large { 1 << 20 } else { 5000 }];
+/// Has the far end receive one small file, or a large one as one block, past the cache where it can, closed by what
+/// `close` makes of the right digest; gives whether the file is there, and what the far end said.
+fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
+    // On a disk where there is one: target/ of the workspace.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut client = Client::meet(dir.path(), true, direct);
+    // Past the cache a block of this length goes in several pieces.
+    let content = vec![5; if large { (3 << 20) + 5 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
     let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), meta };
@@ -244,13 +250,13 @@ fn received(large: bool, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) 
 
 #[test]
 fn only_what_has_its_digest_takes_its_name() {
-    for large in [false, true] {
-        let (there, said) = received(large, |digest| Trailer(Some(digest)));
+    for (large, direct) in [(false, Direct::Off), (true, Direct::Off), (true, Direct::On)] {
+        let (there, said) = received(large, direct, |digest| Trailer(Some(digest)));
         assert!(there, "{said}");
         let flipped = |digest: [u8; 32]| Trailer(Some([&[digest[0] ^ 1], &digest[1..]].concat().try_into().unwrap()));
         for (what, close) in [("another", &flipped as &dyn Fn(_) -> _), ("none", &|_| Trailer(None))] {
-            let (there, said) = received(large, close);
-            assert!(!there && said.contains("was damaged on the way"), "{large} {what}: {said}");
+            let (there, said) = received(large, direct, close);
+            assert!(!there && said.contains("was damaged on the way"), "{large} {direct:?} {what}: {said}");
         }
     }
 }
@@ -258,7 +264,7 @@ fn only_what_has_its_digest_takes_its_name() {
 #[test]
 fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
-    let mut client = Client::meet(dir.path(), false);
+    let mut client = Client::meet(dir.path(), false, Direct::Off);
     assert_eq!(client.terms, None);
     let Message::Failed { why, again: false, .. } = proto::receive(&mut client.from).unwrap() else {
         panic!("it goes on")
