@@ -25,7 +25,7 @@ pub enum NameError {
     #[error("a name of {0} bytes")]
     Length(usize),
     /// Leads elsewhere.
-    #[error("the name {0} has a component that no file can have")]
+    #[error("{0}: a name may not have . or .. or nothing between its slashes, nor 0 bytes")]
     Component(String),
 }
 
@@ -157,7 +157,8 @@ impl fmt::Debug for Name {
 /// Any bytes on one line of text, as shells quote them: a newline in a name must not look like two names.
 pub fn printable(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        // One that looks as if it were quoted is quoted.
+        Ok(text) if !text.chars().any(char::is_control) && !text.contains("$'") => text.to_owned(),
         _ => format!("$'{}'", bytes.escape_ascii()),
     }
 }
@@ -283,6 +284,7 @@ mod tests {
         assert_eq!(name("a").unwrap().parent(), None);
         assert!(n.join(b"..").is_err());
         assert_eq!(printable(b"a\nb"), "$'a\\nb'");
+        assert_eq!(printable(b"$'a\\nb'"), "$'$\\'a\\\\nb\\''");
         assert_eq!(printable("grün".as_bytes()), "grün");
     }
 }

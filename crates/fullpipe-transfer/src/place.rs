@@ -9,7 +9,7 @@ use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
 use crate::exclude::Exclude;
-use crate::files::Root;
+use crate::files::{self, Root};
 use crate::item::{Name, number, printable};
 use crate::pattern;
 use crate::proto::{Sources, Target};
@@ -269,6 +269,13 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let root = root.map_err(local(format!("cannot open {shown}")))?;
     // Nothing of what comes may leave the folder that was named.
     let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
+    // Found out before anything has come. A folder of this name may be gone by then.
+    if let Some(name) = &rename
+        && let Err(e) = files::may_take(&root, files::part(name))
+        && e.kind() == std::io::ErrorKind::AlreadyExists
+    {
+        return Err(wrong(&e.to_string()));
+    }
     Destination::open(root, rename, target, &shown, gone)
 }
 

@@ -239,7 +239,9 @@ impl Receiver {
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
             _ => format!("cannot be written: {}", why(error)),
         };
-        lock(&self.summary).left.add(Left::new(name, text));
+        // Too long, or fullpipe's own: a name is not mended at the destination.
+        let for_good = error.kind() == io::ErrorKind::InvalidFilename;
+        lock(&self.summary).left.add(Left { for_good, ..Left::new(name, text) });
         Ok(())
     }
 
@@ -253,7 +255,8 @@ impl Receiver {
             Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
         };
         if name.bytes().split(|b| *b == b'/').any(item::is_scratch) {
-            return Err(io::Error::other("fullpipe's own files have such names while it works"));
+            let why = "fullpipe's own files have such names while it works";
+            return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
         }
         Ok(name)
     }

@@ -332,6 +332,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                 format!(" ({} of it there already, or holes)", words::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
+            n if args.update => format!(" ({} there already, or newer)", words::thousands(n)),
             n => format!(" ({} there already)", words::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };

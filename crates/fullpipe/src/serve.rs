@@ -194,7 +194,8 @@ fn files(
 ) -> Result<(FarOptions, Option<Identity>, String)> {
     let whole = std::fs::canonicalize(root).ok().filter(|path| path.is_dir());
     let Some(whole) = whole else {
-        let why = format!("--root {}: it is not a folder; make it first", root.display());
+        let is = if root.exists() { "it is not a folder" } else { "there is no such folder" };
+        let why = format!("--root {}: {is}; make it first", root.display());
         return Err(Failure::new(ExitClass::Usage, why));
     };
     let mut far = FarOptions {

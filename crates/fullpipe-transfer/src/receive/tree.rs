@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use nix::fcntl::OFlag;
 
 use super::Receiver;
-use crate::error::{TransferError, local};
+use crate::error::{TransferError, local, why};
 use crate::files;
 use crate::item::{Meta, Name, printable};
 use crate::journal::Record;
+use crate::left::Left;
 use crate::proto::Message;
 use crate::session::lock;
 
@@ -144,7 +145,8 @@ impl Receiver {
         let open = if self.is_complete() { 0 } else { 0o700 };
         // Those below come behind those above.
         let mut closed = BTreeMap::new();
-        let mut failed = Vec::new();
+        // Once for each, however many attempts have seen it.
+        let mut failed = BTreeMap::new();
         let mut dress = |name: Name, meta: &Meta, now: bool| {
             self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
@@ -157,7 +159,7 @@ impl Receiver {
             if let Err(e) = done
                 && (now || !gone(&e))
             {
-                failed.push((name, e));
+                failed.insert(name.bytes().to_vec(), e);
             }
         };
         let mut each = |record, now: bool| match record {
@@ -179,6 +181,14 @@ impl Receiver {
         for (name, meta, now) in closed.into_values().rev() {
             dress(name, &meta, now);
         }
-        failed.into_iter().try_for_each(|(name, e)| self.leave(name.bytes(), &e))
+        failed.into_iter().try_for_each(|(name, e)| {
+            if e.raw_os_error() != Some(libc::EPERM) {
+                return self.leave(&name, &e);
+            }
+            // Another user's, say, to which this one may write: what is in it has come.
+            let why = format!("its permissions and times cannot be set: {}", why(&e));
+            lock(&self.summary).left.add(Left::for_good(name, why));
+            Ok(())
+        })
     }
 }

@@ -137,7 +137,10 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
             Ok((endpoint, super::way(false, sources, &args.exclude, patterns, target)))
         }
-        (None, _) => Err(usage("one end must be this host; start the copy on one of the others")),
+        (None, _) => {
+            let local = "start the copy on one of the others, or name a file here as ./NAME if there is a colon in it";
+            Err(usage(format!("one end must be this host; {local}")))
+        }
     }
 }
 

@@ -88,6 +88,13 @@ fn destinations_that_cannot_be() {
     host.cp().arg(host.far("a")).arg(host.file("no/such/a")).fails_at_once(2, folder);
     host.cp().arg(host.file("a")).arg(host.far("file/a")).fails_at_once(2, folder);
     assert_eq!(fs::read(host.file("file")).unwrap(), b"keep");
+    // Before anything has come; and nothing is left beside it.
+    fs::create_dir(host.file("special")).unwrap();
+    nix::unistd::mkfifo(&host.file("special/null"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let stands = "a device, FIFO or socket stands there";
+    host.cp().arg(host.file("a")).arg(host.far("special/null")).fails_at_once(2, stands);
+    host.cp().arg(host.far("a")).arg(host.file("special/null")).fails_at_once(2, stands);
+    only(&host.file("special"), &["null"]);
     // In the middle of a tree: a folder where a file comes, and a file where a folder comes.
     write(host.file("to/tree/sub"), "a file");
     write(host.file("tree/other/x/y"), "4");
@@ -128,7 +135,8 @@ fn files_of_transfers_own_stay_where_they_are() {
     host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to/")).ok();
     only(&host.file("to/tree"), &["a"]);
     let done = host.cp().arg(host.file("tree").join(own)).arg(host.far("to/")).fails(1, "own files have such names");
-    assert!(done.err.contains(own), "{}", done.err);
+    assert!(done.err.contains(own) && !done.err.contains("the same command"), "{}", done.err);
+    assert!(leftovers(&host.file("to")).is_empty());
 }
 
 #[test]
@@ -196,6 +204,20 @@ fn what_may_not_be_read_or_written() {
     fs::set_permissions(host.file("closed"), Permissions::from_mode(0o555)).unwrap();
     let mut cp = host.cp();
     cp.far_program(&program).arg(tree.join("a")).arg(host.far("closed/")).fails_at_once(5, "Permission denied");
+    // Another's folder, open to all: what is in it is copied, and what cannot be set is said once, however often.
+    fs::create_dir_all(host.file("group/shared")).unwrap();
+    for name in ["group", "group/shared"] {
+        fs::set_permissions(host.file(name), Permissions::from_mode(0o777)).unwrap();
+    }
+    write(host.file("shared/a"), "1");
+    for _ in 0..2 {
+        let why = "left: shared: its permissions and times cannot be set";
+        let mut cp = host.cp();
+        let done = cp.far_program(&program).arg("-r").arg(host.file("shared")).arg(host.far("group/")).fails(1, why);
+        assert_eq!(done.err.matches("left: ").count(), 1, "{}", done.err);
+        only(&host.file("group"), &["shared"]);
+    }
+    same_content(&host.file("shared/a"), &host.file("group/shared/a"));
 }
 
 #[test]

@@ -131,13 +131,14 @@ fn the_content_of_a_folder_however_it_is_called() {
 #[test]
 fn what_is_no_file_is_not_replaced_by_one() {
     let host = Host::start();
-    nix::unistd::mkfifo(&host.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir(host.file("to")).unwrap();
+    nix::unistd::mkfifo(&host.file("to/a"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     for size in [3, 3 * MIB] {
         write(host.file("a"), bytes(size, 1));
-        let done = host.cp().arg(host.file("a")).arg(host.far("fifo")).run();
+        let done = host.cp().arg(host.file("a")).arg(host.far("to/")).run();
         assert_eq!(done.code(), 1, "{}", done.err);
         assert!(done.err.contains("a device, FIFO or socket stands there"), "{}", done.err);
-        assert!(fs::symlink_metadata(host.file("fifo")).unwrap().file_type().is_fifo());
+        assert!(fs::symlink_metadata(host.file("to/a")).unwrap().file_type().is_fifo());
     }
 }
 
