@@ -23,7 +23,7 @@ mod losses;
 mod pulses;
 mod restarts;
 
-use ceiling::{Above, Ceiling};
+use ceiling::Ceiling;
 use drains::{SHRUNK, STUCK, Stuck};
 use pulses::{DEEPER, FIRST_BUDGET, Pulse};
 use restarts::Restart;
@@ -77,23 +77,12 @@ const LEAST_TARGET_S: f64 = 3e-4;
 const STARTED: f64 = 0.95;
 /// A rate of this part of the most that is ever tried is as good.
 const FILLED: f64 = 0.97;
-/// And this part of it is it.
-const AT_TOP: f64 = 0.995;
 /// Most that a paced sender may hand to the line at once, bytes per stream: a quarter of a queue of 64 KB.
 pub const BURST: u32 = 16_384;
 /// What TCP does without being asked for less: `GSO_LEGACY_MAX_SIZE`, bytes.
 const TCP_BURST: f64 = 65_536.0;
 /// And in time (`tcp_tso_autosize`: `sk_pacing_shift` is 10), seconds.
 const BURST_S: f64 = 1e-3;
-
-/// Packet trains that ask whether there is room beside the transfer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Asking {
-    /// How much, bit/s of payload.
-    pub bps: f64,
-    /// From one to the next at least, nanoseconds.
-    pub apart_ns: u64,
-}
 
 /// The adaptive law.
 #[derive(Debug, Clone)]
@@ -112,8 +101,6 @@ pub(crate) struct Follow {
     sure: bool,
     /// Where a queue overflowed before it could be seen.
     ceiling: Option<Ceiling>,
-    /// Whether more is free, while trains ask.
-    above: Option<Above>,
     /// Delay of the queue to keep standing, seconds.
     target: f64,
     /// When the next decision is due.
@@ -160,7 +147,6 @@ impl Follow {
             trained: 0.0,
             sure: false,
             ceiling: None,
-            above: None,
             target: LEAST_TARGET_S,
             judge: now,
             last_queue: None,
@@ -205,11 +191,6 @@ impl Follow {
 
     pub fn wake(&self) -> u64 {
         self.pulse.map_or(u64::MAX, |p| if p.on { p.until } else { p.judge })
-    }
-
-    /// Trains that ask for room beside the transfer, while they are wanted.
-    pub fn asking(&self) -> Option<Asking> {
-        self.restart.asking().or(self.above.map(|above| above.asking))
     }
 
     pub fn capacity(&self) -> Option<f64> {
@@ -276,7 +257,6 @@ impl Follow {
         }
         if s.retransmits > self.retransmits {
             self.restart.lost(now);
-            self.above = None;
         }
         if let Some(why) = self.congestion(now, s).or_else(|| self.loss(now, s)).or_else(|| self.start_again(now, s)) {
             return Some(why);
@@ -386,7 +366,6 @@ impl Follow {
 
     /// Forgets what was being tried.
     fn calm(&mut self) {
-        self.above = None;
         (self.pulse, self.last_queue, self.told_full, self.passed, self.settled) = (None, None, false, 0, 0.0);
     }
 
@@ -422,11 +401,8 @@ impl Follow {
             return None;
         }
         self.last_queue = None;
-        if rate >= AT_TOP * self.cap() {
+        if rate >= 0.995 * self.cap() {
             return self.enter(State::Hold, Why::Capacity);
-        }
-        if s.config.trains && self.ceiling.is_some() && rate >= AT_TOP * self.top() {
-            return self.look_above(now, s, rate);
         }
         self.begin(now, s, queue, rate, capacity);
         None

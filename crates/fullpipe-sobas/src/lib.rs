@@ -124,14 +124,6 @@ enum Law {
     Follow(Box<Follow>),
 }
 
-/// What trains at less than the line's rate look for.
-enum Spread {
-    /// Others' traffic, at so many packets per second.
-    Others(f64),
-    /// Room beside the transfer.
-    Room(follow::Asking),
-}
-
 /// The controller of one transfer.
 #[derive(Debug, Clone)]
 pub struct Sobas {
@@ -196,7 +188,7 @@ impl Sobas {
             Law::Paper(_) => u64::MAX,
             Law::Follow(follow) => follow.wake(),
         };
-        let train = if self.training() || self.spread().is_some() { self.next_train } else { u64::MAX };
+        let train = if self.training() || self.spread_pps().is_some() { self.next_train } else { u64::MAX };
         law.min(self.next_probe).min(train).max(self.now.saturating_add(LEAST_TICK_NS))
     }
 
@@ -247,32 +239,29 @@ impl Sobas {
                 actions.push(Action::SendTrain { packets, bytes: self.senses.train_packet(), over_ns: 0 });
             }
             self.next_train = now.saturating_add(apart.max(TRAIN_APART_NS));
-        } else if now >= self.next_train
-            && let Some(spread) = self.spread()
+        } else if let Some((pps, asks)) = self.spread_pps()
+            && now >= self.next_train
+            && let Some((packets, over_ns)) =
+                if asks { self.senses.trains.next_asking(pps) } else { self.senses.trains.next_spread(pps, own) }
         {
-            let packet = self.senses.packet_bits();
-            let (next, least) = match spread {
-                Spread::Others(pps) => (self.senses.trains.next_spread(pps, own), 0),
-                Spread::Room(asking) => (self.senses.trains.next_asking(asking.bps / packet), asking.apart_ns),
-            };
-            if let Some((packets, over_ns)) = next {
-                actions.push(Action::SendTrain { packets, bytes: self.senses.train_packet(), over_ns });
-                // They are half of what the path carries meanwhile.
-                self.next_train = now.saturating_add(apart.max(2 * over_ns).max(least));
-            }
+            actions.push(Action::SendTrain { packets, bytes: self.senses.train_packet(), over_ns });
+            // They are half of what the path carries meanwhile.
+            self.next_train = now.saturating_add(apart.max(2 * over_ns));
         }
     }
 
-    /// Trains at less than the line's rate, while such are wanted.
-    fn spread(&self) -> Option<Spread> {
+    /// The rate for trains that look for others' traffic, packets per second, while such are wanted; and whether they ask
+    /// for room beside the transfer.
+    fn spread_pps(&self) -> Option<(f64, bool)> {
         let Law::Follow(follow) = &self.law else { return None };
         if !self.senses.config.trains || !self.senses.trains.spreading() {
             return None;
         }
-        match follow.asking() {
-            Some(asking) => Some(Spread::Room(asking)),
+        let packet = self.senses.packet_bits();
+        match follow.restart.asks_bps() {
+            Some(bps) => Some((bps / packet, true)),
             None if follow.state == State::Start && !self.senses.trains.start_is_over() => {
-                follow.trained_pps(&self.senses).map(Spread::Others)
+                follow.trained_pps(&self.senses).map(|pps| (pps, false))
             }
             None => None,
         }

@@ -14,9 +14,9 @@ pub const MOST_PACKETS: u16 = 1024;
 /// Packets of a train at the rate of the path: beside others who take half of it, half of them queue, 48 KB of
 /// 1,500-byte packets.
 pub const SPREAD_PACKETS: u16 = 64;
-/// Packets of a train that asks whether so much more fits beside the transfer. Where nothing of it is free all of them
-/// queue, 36 KB: a queue of 64 KB holds a burst of the transfer's own besides.
-pub const ASKING_PACKETS: f64 = 24.0;
+/// Packets of a train that asks whether so much more fits beside the transfer. Where half of the capacity is asked for
+/// and nothing of it is free, all of them queue: 48 KB.
+const ASKING_PACKETS: f64 = 32.0;
 /// And no slower than this, packets per second: a train takes 4 ms at most. Beyond the capacity it says as much.
 pub const ASKING_PPS: f64 = LEAST_SPREAD / SPREAD_S;
 /// Slower by this factor than it was sent, such a train did not fit: the transfer's own bursts make less.
@@ -175,18 +175,6 @@ impl Trains {
         // As in `others`, with the transfer among them.
         let mut taken: Vec<f64> = self.spread.iter().map(|train| train.0 * (capacity / train.1 - 1.0)).collect();
         Some((capacity - (median(&mut taken) - own).max(0.0)).max(0.0))
-    }
-
-    /// What those that ask say where the transfer fills what was free, so that they are slower by as much of the capacity as is
-    /// missing of what they ask for: how much of it is there. Parts of the capacity; none where most are missing.
-    pub fn found(&self, asked: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAINS {
-            return None;
-        }
-        let mut slower: Vec<f64> = self.spread.iter().map(|train| train.0 / train.1).collect();
-        let missing = median(&mut slower) - 1.0;
-        let own = (DID_NOT_FIT - 1.0).min(asked / 4.0);
-        Some(if missing <= own { asked } else { (asked - missing).max(0.0) })
     }
 
     /// What others take of a path of so many packets per second, once enough trains have been sent at its rate.
@@ -438,23 +426,6 @@ mod tests {
         let others = trains.others(capacity).unwrap();
         assert!((others / 30_000.0 - 1.0).abs() < 0.01, "{others}");
         assert_eq!(trains.dispersion(), Dispersion::Unknown);
-    }
-
-    #[test]
-    fn trains_that_ask_say_how_much_of_it_is_there() {
-        let capacity = 80_000.0;
-        for (asked, free) in [(30_000.0, 30_000.0), (30_000.0, 20_000.0), (30_000.0, 0.0), (5_000.0, 5_000.0)] {
-            let mut trains = Trains::default();
-            trains.ask();
-            assert_eq!(trains.found(0.1), None);
-            while let Some((packets, over_ns)) = trains.next_asking(asked) {
-                let came = train(packets, 1e9 / asked * (1.0 + (asked - free) / capacity), 0);
-                let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);
-                trains.add(&Train { over_ns, sent_span_ns, ..came }, 0.0);
-            }
-            let found = trains.found(asked / capacity).unwrap() * capacity;
-            assert!((found - free).abs() < 0.01 * asked, "{found} of {free}");
-        }
     }
 
     #[test]

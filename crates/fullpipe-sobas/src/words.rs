@@ -140,7 +140,7 @@ pub enum Why {
     Queue,
     /// The queue has gone.
     Drained,
-    /// More is available: a pulse, or trains, passed without raising a queue.
+    /// More is available: a pulse passed without raising a queue.
     Room,
     /// No more is available: a pulse raised a queue.
     Full,

@@ -4,7 +4,7 @@
 //! minutes at 200. Where packet trains show that what is missing is free, slow start up to there does no harm: the
 //! pacing rate is where it ends. Without trains it is tried, ever less often where it does not help.
 
-use super::{Asking, BELOW_SHARED, Follow, STANDING_NS, STANDING_START_NS, STARTED};
+use super::{BELOW_SHARED, Follow, STANDING_NS, STANDING_START_NS, STARTED};
 use crate::Senses;
 use crate::trains::ASKING_PPS;
 use crate::words::{State, Why};
@@ -65,16 +65,15 @@ impl Restart {
         self.below = None;
     }
 
-    /// The trains, while they ask.
-    pub fn asking(&self) -> Option<Asking> {
-        self.asks.map(|asks| Asking { bps: asks.more, apart_ns: 0 })
+    /// The rate of trains, bit/s of payload, while they ask.
+    pub fn asks_bps(&self) -> Option<f64> {
+        self.asks.map(|asks| asks.more)
     }
 }
 
 impl Follow {
     pub(super) fn start_again(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
-        let may = s.config.restart && s.config.pacing && s.buffer_limited != Some(true);
-        let may = may && self.pulse.is_none() && self.above.is_none();
+        let may = s.config.restart && s.config.pacing && s.buffer_limited != Some(true) && self.pulse.is_none();
         if !may || !matches!(self.state, State::Start | State::Hold | State::Follow) {
             self.restart.asks = None;
             return None;
@@ -140,16 +139,11 @@ impl Follow {
 
     fn again(&mut self, now: u64, s: &Senses, received: f64, rate: f64) -> Option<Why> {
         self.patience(now, s, received);
-        self.rise(s, rate);
-        Some(Why::Restart)
-    }
-
-    /// TCP starts up once more, to a rate that is free.
-    pub(super) fn rise(&mut self, s: &Senses, rate: f64) -> Why {
-        self.restart.wanted = s.config.restart && s.config.pacing;
-        (self.rate, self.start_losses, self.state) = (Some(rate), 0, State::Start);
+        self.rate = Some(rate);
+        self.restart.wanted = true;
+        self.start_losses = 0;
         self.calm();
-        Why::Room
+        self.enter(State::Start, Why::Restart)
     }
 
     /// When to try next.
