@@ -199,6 +199,9 @@ fn copy(args: Args) -> Result {
     if !(64 << 10..=64 << 20).contains(&block) {
         return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));
     }
+    if args.stall.0 == 0 {
+        return Err(Failure::new(ExitClass::Usage, "--stall 0s: give a time; everything takes some"));
+    }
     let options = Options {
         recursive: args.recursive,
         dereference: args.dereference,

@@ -21,6 +21,7 @@ fn words_that_make_no_copy() {
         ("one:a b c", "copy from one host at a time"),
         ("a :b", "a host is missing before the colon"),
         ("a far:b --block 1KiB", "give from 64KiB to 64MiB"),
+        ("a far:b --stall 0s", "--stall 0s: give a time"),
         ("a far:b --direct maybe", "give auto, on or off"),
         ("a -- -oProxyCommand=x:b", "is not a host"),
         ("no-such-file far:b", "no-such-file: no such file or directory"),
