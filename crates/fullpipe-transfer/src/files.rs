@@ -369,9 +369,14 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path, other: impl FnOnce() ->
 /// content. So does a folder.
 ///
 /// # Errors
-/// Such a thing is there.
+/// Such a thing is there, or the name is longer than the file system has them.
 pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<()> {
-    let Ok(stat) = look(folder, name) else { return Ok(()) };
+    let stat = match look(folder, name) {
+        Ok(stat) => stat,
+        // Nor will it be given one of this length.
+        Err(e) if e.kind() == io::ErrorKind::InvalidFilename => return Err(e),
+        Err(_) => return Ok(()),
+    };
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG | SFlag::S_IFLNK => Ok(()),
         SFlag::S_IFDIR => Err(Errno::EISDIR.into()),

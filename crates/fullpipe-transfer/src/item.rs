@@ -154,13 +154,22 @@ impl fmt::Debug for Name {
     }
 }
 
-/// Any bytes on one line of text, as shells quote them: a newline in a name must not look like two names.
-pub fn printable(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        // One that looks as if it were quoted is quoted.
-        Ok(text) if !text.chars().any(char::is_control) && !text.contains("$'") => text.to_owned(),
-        _ => format!("$'{}'", bytes.escape_ascii()),
+/// A name on one line, as shells quote it: a newline in it must not look like two names. One that looks as if it were
+/// quoted is quoted.
+pub fn printable(name: &[u8]) -> String {
+    if name.starts_with(b"$'") { quoted(name) } else { one_line(name) }
+}
+
+/// Any text on one line, with names in it that may be quoted already.
+pub fn one_line(text: &[u8]) -> String {
+    match std::str::from_utf8(text) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => quoted(text),
     }
+}
+
+fn quoted(bytes: &[u8]) -> String {
+    format!("$'{}'", bytes.escape_ascii())
 }
 
 /// What a file is besides its name and content.
@@ -285,6 +294,7 @@ mod tests {
         assert!(n.join(b"..").is_err());
         assert_eq!(printable(b"a\nb"), "$'a\\nb'");
         assert_eq!(printable(b"$'a\\nb'"), "$'$\\'a\\\\nb\\''");
+        assert_eq!(one_line(b"left: $'a\\nb': gone"), "left: $'a\\nb': gone");
         assert_eq!(printable("grün".as_bytes()), "grün");
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::item::printable;
+use crate::item::{one_line, printable};
 
 /// Names in a message, at most.
 const NAMED: usize = 1000;
@@ -33,7 +33,7 @@ impl Left {
 impl std::fmt::Display for Left {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // It may come from another host.
-        write!(f, "{}: {}", printable(&self.name), printable(self.why.as_bytes()))
+        write!(f, "{}: {}", printable(&self.name), one_line(self.why.as_bytes()))
     }
 }
 

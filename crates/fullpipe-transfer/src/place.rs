@@ -272,9 +272,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     // Found out before anything has come. A folder of this name may be gone by then.
     if let Some(name) = &rename
         && let Err(e) = files::may_take(&root, files::part(name))
-        && e.kind() == std::io::ErrorKind::AlreadyExists
+        && matches!(e.kind(), std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::InvalidFilename)
     {
-        return Err(wrong(&e.to_string()));
+        return Err(wrong(&why(&e)));
     }
     Destination::open(root, rename, target, &shown, gone)
 }

@@ -12,7 +12,7 @@ use fullpipe_net::{NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::item::printable;
+use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{Summary, Task};
 use fullpipe_transfer::secure::Identity;
@@ -304,7 +304,7 @@ fn now() -> String {
 
 /// A line of the log, and no more than one: clients have their words in it.
 fn say(peer: &str, what: impl std::fmt::Display) {
-    errln!("{} {peer}: {}", now(), printable(what.to_string().as_bytes()));
+    errln!("{} {peer}: {}", now(), one_line(what.to_string().as_bytes()));
 }
 
 fn log(event: &Event<'_>, Told { json, quiet }: Told) {

@@ -156,10 +156,9 @@ impl Receiver {
             });
             // What an earlier attempt has seen may be gone.
             let gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
-            if let Err(e) = done
-                && (now || !gone(&e))
-            {
-                failed.insert(name.bytes().to_vec(), e);
+            match done {
+                Err(e) if now || !gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
+                _ => drop(failed.remove(name.bytes())),
             }
         };
         let mut each = |record, now: bool| match record {

@@ -95,6 +95,8 @@ fn destinations_that_cannot_be() {
     let stands = "a device, FIFO or socket stands there";
     host.cp().arg(host.file("a")).arg(host.far("special/null")).fails_at_once(2, stands);
     host.cp().arg(host.far("a")).arg(host.file("special/null")).fails_at_once(2, stands);
+    let long = format!("special/{}", "x".repeat(256));
+    host.cp().arg(host.file("a")).arg(host.far(&long)).fails_at_once(2, "name too long");
     only(&host.file("special"), &["null"]);
     // In the middle of a tree: a folder where a file comes, and a file where a folder comes.
     write(host.file("to/tree/sub"), "a file");
