@@ -213,13 +213,16 @@ fn what_may_not_be_read_or_written() {
         fs::set_permissions(host.file(name), Permissions::from_mode(0o777)).unwrap();
     }
     write(host.file("shared/a"), "1");
-    for _ in 0..2 {
+    // The first of two attempts does not get done.
+    fs::create_dir(host.file("group/shared/a")).unwrap();
+    for left in [2, 1] {
         let why = "left: shared: its permissions and times cannot be set";
         let mut cp = host.cp();
         let done = cp.far_program(&program).arg("-r").arg(host.file("shared")).arg(host.far("group/")).fails(1, why);
-        assert_eq!(done.err.matches("left: ").count(), 1, "{}", done.err);
-        only(&host.file("group"), &["shared"]);
+        assert_eq!(done.err.matches("left: ").count(), left, "{}", done.err);
+        let _ = fs::remove_dir(host.file("group/shared/a"));
     }
+    only(&host.file("group"), &["shared"]);
     same_content(&host.file("shared/a"), &host.file("group/shared/a"));
 }
 
