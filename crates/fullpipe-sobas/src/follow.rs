@@ -11,6 +11,7 @@
 //!   overflowed the queue is kept beneath until it is seen that others have left.
 //! - `Start`, once more: losses have left TCP's window far below the rate, nothing more is lost and no queue
 //!   stands. TCP alone would make up a segment per round trip.
+//! - `Free`: BBR beside others. Where they yield to it, it has more than a limit would leave it.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
@@ -19,13 +20,17 @@
 
 mod ceiling;
 mod drains;
+mod free;
+mod lift;
 mod losses;
 mod pulses;
 mod restarts;
 
 use ceiling::Ceiling;
 use drains::{SHRUNK, STUCK, Stuck};
-use pulses::{DEEPER, FIRST_BUDGET, Pulse};
+use free::Trial;
+use lift::Lift;
+use pulses::{DEEPER, FIRST_BUDGET, Pulse, SENDER_LIMITED};
 use restarts::Restart;
 
 use crate::Senses;
@@ -128,6 +133,10 @@ pub(crate) struct Follow {
     asked_others: bool,
     /// Others use the path too.
     shared: bool,
+    /// BBR without a limit.
+    trial: Option<Trial>,
+    /// A longer queue, where others yield to it.
+    lift: Lift,
     /// Losses while starting up.
     start_losses: u32,
     /// Longest delay of the queue that was seen without loss, seconds.
@@ -161,6 +170,8 @@ impl Follow {
             settled: 0.0,
             asked_others: false,
             shared: false,
+            trial: None,
+            lift: Lift::default(),
             start_losses: 0,
             depth: 0.0,
             restart: Restart::default(),
@@ -173,7 +184,7 @@ impl Follow {
     }
 
     /// Takes what trains at the path's own rate say of others.
-    fn others(&mut self, s: &Senses) -> Option<Why> {
+    fn others(&mut self, now: u64, s: &Senses) -> Option<Why> {
         if self.asked_others {
             return None;
         }
@@ -185,6 +196,12 @@ impl Follow {
             self.rate = Some(BELOW_SHARED * (self.trained - others).max(LEAST_SHARE * self.trained));
         } else if before {
             self.rate = Some(self.cap().min(BELOW * self.trained));
+        }
+        if self.shared
+            && self.asked_others
+            && let Some(why) = self.free_at_once(now, s, self.trained - others)
+        {
+            return Some(why);
         }
         (self.shared && !before).then_some(Why::Shared)
     }
@@ -199,7 +216,7 @@ impl Follow {
 
     /// Pacing rate, bit/s.
     pub fn pacing(&self) -> Option<f64> {
-        if self.state == State::Disabled {
+        if matches!(self.state, State::Disabled | State::Free) {
             return None;
         }
         let Some(rate) = self.rate else { return Some(SMOOTH_BPS as f64) };
@@ -217,7 +234,7 @@ impl Follow {
         }
         let pulse = self.pulse.map_or(0.0, |p| p.volume) / 8.0;
         s.fit(match self.state {
-            State::Disabled | State::Estimate => largest,
+            State::Disabled | State::Estimate | State::Free => largest,
             State::Start if self.shared => START_FACTOR * rate / 8.0 * t,
             State::Start => START_FACTOR * self.capacity.unwrap_or(rate) / 8.0 * t,
             // The window alone: what is in flight beyond rate·T is the queue.
@@ -269,6 +286,7 @@ impl Follow {
             State::Hold => self.hold(now, s),
             State::Drain => self.drain(now, s),
             State::Follow => self.follow(now, s),
+            State::Free => self.free(now, s),
             _ => None,
         }
     }
@@ -315,7 +333,8 @@ impl Follow {
 
     /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.
     fn low(&self, s: &Senses) -> f64 {
-        (LOW * self.target).max((BURSTS * self.burst(s)).min(LOW_BURSTS * self.target))
+        let usual = self.usual();
+        (LOW * usual).max((BURSTS * self.burst(s)).min(LOW_BURSTS * usual))
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
@@ -334,7 +353,7 @@ impl Follow {
     }
 
     fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
-        if let Some(why) = self.others(s) {
+        if let Some(why) = self.others(now, s) {
             return Some(why);
         }
         let queue = self.queue(s, now, STANDING_START_NS)?;
@@ -349,6 +368,7 @@ impl Follow {
         let rate = self.rate?;
         if measured.bps >= STARTED * rate {
             self.judge = now + Self::round(s);
+            self.unsteady(now, s);
             let state = if rate >= FILLED * self.cap() && !self.shared { State::Hold } else { State::Follow };
             return self.enter(state, Why::Flat);
         }
@@ -380,6 +400,11 @@ impl Follow {
         if now < self.judge {
             return None;
         }
+        if self.shared
+            && let Some(why) = self.free_beside(now, s)
+        {
+            return Some(why);
+        }
         let capacity = self.capacity.unwrap_or(rate).max(1.0);
         if queue > self.high(s) {
             if self.stuck.drains >= STUCK && queue >= SHRUNK * self.stuck.queue {
@@ -396,12 +421,17 @@ impl Follow {
             });
             let pull = (self.target - queue) * capacity / (Self::round(s) as f64 * 1e-9);
             self.last_queue = Some((now, queue));
+            let why = self.lift(now, s);
             let aim = rate - DAMP * grown + PULL * pull;
-            self.rate = Some(aim.clamp(0.5 * rate, 1.1 * rate).min(self.top()));
-            return None;
+            // A sender that does not fill its rate must not wind it up.
+            let filled = s.recent_bps(now).is_none_or(|bps| bps >= SENDER_LIMITED * rate);
+            let most = if filled { 1.1 * rate } else { rate };
+            self.rate = Some(aim.clamp(0.5 * rate, most).min(self.top()));
+            return why;
         }
         self.last_queue = None;
         if rate >= 0.995 * self.cap() {
+            self.lower(now);
             return self.enter(State::Hold, Why::Capacity);
         }
         self.begin(now, s, queue, rate, capacity);

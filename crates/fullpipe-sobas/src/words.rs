@@ -35,6 +35,8 @@ pub struct Config {
     pub restart: bool,
     /// Whether UDP passes, so that packet trains can be sent.
     pub trains: bool,
+    /// Whether the sender's congestion control holds a rate of its own, which losses do not lower (BBR).
+    pub rate_based: bool,
     /// Which law decides.
     pub mode: Mode,
 }
@@ -116,6 +118,8 @@ pub enum State {
     Drain,
     /// Adaptive: probes were lost; sends less, to see whether that ends.
     Yield,
+    /// Adaptive: BBR beside others is not limited: for good where they yield to it, and on long paths.
+    Free,
 }
 
 /// Why something was done.
@@ -156,6 +160,10 @@ pub enum Why {
     Rebased,
     /// The pacing rate has been the capacity for a while: nothing limits but the path.
     Capacity,
+    /// BBR, unlimited, has far more than was free: others yield to it.
+    Yielded,
+    /// BBR, unlimited, has no more than was free.
+    Unyielding,
 }
 
 impl fmt::Display for Why {
@@ -178,6 +186,8 @@ impl fmt::Display for Why {
             Why::Restart => "TCP has not come back from its losses: it starts up again",
             Why::Rebased => "the path's own delay has changed",
             Why::Capacity => "the capacity is reached again",
+            Why::Yielded => "others yield to BBR: it is left to itself",
+            Why::Unyielding => "others do not yield to BBR",
         })
     }
 }

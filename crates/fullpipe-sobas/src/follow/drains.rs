@@ -36,6 +36,7 @@ impl Follow {
         // A window that opens at once lets a burst go, unless it is paced.
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
         (self.depth, self.ceiling) = (0.0, None);
+        self.lower(now);
         self.target = self.target_at(s, self.capacity.unwrap_or(f64::INFINITY));
         self.stuck = Stuck::default();
         self.judge = now + Self::round(s);
@@ -70,6 +71,7 @@ impl Follow {
         let length = if cut > 0.0 { (queue - self.target).max(0.0) * capacity / cut } else { 0.0 };
         self.judge = now.saturating_add(((length * 1e9) as u64).min(DRAIN_ROUNDS * Self::round(s)));
         self.calm();
+        self.lower(now);
         self.enter(State::Drain, why)
     }
 
@@ -80,6 +82,7 @@ impl Follow {
         // Drained at the bottleneck; the probes will show it an RTT later.
         self.rate = Some(self.after);
         self.judge = now + Self::round(s);
+        self.unsteady(now, s);
         self.enter(State::Follow, Why::Drained)
     }
 }

@@ -53,7 +53,7 @@ impl Follow {
                 }
                 None
             }
-            State::Estimate => None,
+            State::Estimate | State::Free => None,
             _ if s.probes.congested() => {
                 let bps = self.given(now, s)?;
                 let queue = s.probes.median_ns(now.saturating_sub(STANDING_NS)).unwrap_or(0) as f64 * 1e-9;
@@ -93,7 +93,7 @@ impl Follow {
     }
 
     /// The queue that overflowed was no longer than the longest delay that was seen.
-    fn learn_queue(&mut self, now: u64, s: &Senses) {
+    pub(super) fn learn_queue(&mut self, now: u64, s: &Senses) {
         let longest = self.overflown(now, s);
         self.depth = self.depth.min(longest);
         if longest >= VISIBLE_S {
@@ -113,6 +113,11 @@ impl Follow {
         }
         let bps = self.given(now, s)?;
         self.deaf_until = now + 2 * Self::round(s);
+        if self.state != State::Free
+            && let Some(why) = self.free_after_loss(now, s, bps)
+        {
+            return Some(why);
+        }
         match self.state {
             // Limited above what there is, or unlimited and after a queue: it has overflown, so this is what there is.
             // Far below it, or without a queue, one loss may be chance, two are not.
@@ -136,6 +141,7 @@ impl Follow {
                 Some(Why::Loss)
             }
             State::Follow | State::Drain => {
+                self.lower(now);
                 self.learn_queue(now, s);
                 self.calm();
                 // Too shallow a queue to feel one's way by: this is the capacity, then.

@@ -63,6 +63,7 @@ impl Follow {
     /// What became of a pulse, once the probes that followed it are back.
     pub(super) fn verdict(&mut self, now: u64, s: &Senses, pulse: Pulse) -> Option<Why> {
         self.pulse = None;
+        self.unsteady(now, s);
         // What has come so far says nothing of the rate that follows.
         self.restart.anew();
         let rate = self.rate?;

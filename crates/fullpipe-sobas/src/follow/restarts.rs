@@ -129,6 +129,7 @@ impl Follow {
         if free < WORTH * has {
             self.rate = Some(rate.min(has.max(free)));
             self.calm();
+            self.lower(now);
             self.judge = now + Self::round(s);
             self.patience(now, s, has);
             // From where it rises again when others have left.
@@ -143,6 +144,7 @@ impl Follow {
         self.restart.wanted = true;
         self.start_losses = 0;
         self.calm();
+        self.lower(now);
         self.enter(State::Start, Why::Restart)
     }
 

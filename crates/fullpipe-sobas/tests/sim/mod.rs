@@ -113,6 +113,7 @@ pub fn config(mode: Mode) -> Config {
         pacing: true,
         restart: true,
         trains: true,
+        rate_based: false,
         mode,
     }
 }

@@ -204,7 +204,7 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto };
+            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, rate_based: false };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
             let mut answer = Answer::new(&session, aside, sockets, Arc::default());
             bytes[0] = kind;

@@ -136,6 +136,8 @@ pub(crate) struct Aside {
     udp: Option<Udp>,
     rtt_ns: u64,
     buffer: Buffer,
+    /// Whether the congestion control holds a rate of its own.
+    rate_based: bool,
 }
 
 impl Aside {
@@ -143,7 +145,13 @@ impl Aside {
         // BBR has no slow start that could begin again.
         let law = if law == Law::All && transport.cc == BBR { Law::Both } else { law };
         // The other end's word is no more than that.
-        Aside { law, udp, rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS), buffer: transport.buffer }
+        Aside {
+            law,
+            udp,
+            rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS),
+            buffer: transport.buffer,
+            rate_based: transport.cc == BBR,
+        }
     }
 }
 

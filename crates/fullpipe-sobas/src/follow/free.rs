@@ -1,0 +1,91 @@
+//! A congestion control that holds a rate of its own (BBR), beside others.
+//!
+//! It takes from TCP what losses make TCP give up, so a limit at what is free would leave it less than it has by
+//! itself. Beside those who do not yield the limit costs nothing, and saves thousands of losses. Which they are shows
+//! only without a limit: so it runs without one for a while.
+
+use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS};
+use crate::Senses;
+use crate::words::{State, Why};
+
+/// BBR tries a higher rate once in so many round trips (`bbr_pacing_gain`, `tcp_bbr.c`).
+const CYCLE_RTTS: u64 = 8;
+/// So many of them until it is judged, by the last.
+const CYCLES: u64 = 3;
+/// They yield if it has so many times what a limit at what trains say to be free let it have: those may err by a fifth;
+const YIELDED: f64 = 1.25;
+/// or where that is less than this part of the capacity, at most,
+const HALF: f64 = 0.5;
+/// so many times as much;
+const MORE: f64 = 1.1;
+/// or, where it pushed them aside before trains saw them, holds so much of that.
+const HELD: f64 = 0.9;
+/// Losses at less than this part of the rate are not its own.
+const PUSHED: f64 = 0.5;
+/// On longer paths pulses are over long before BBR would follow them: it is left to itself, nanoseconds.
+const LONG_NS: u64 = 100_000_000;
+
+/// BBR runs without a limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    /// When it is judged; none: for good.
+    judge: Option<u64>,
+    /// Beside those who do not yield it would have less, bit/s.
+    least: f64,
+}
+
+impl Follow {
+    /// Trains have shown others who leave so much: too little to climb from to what they may yield, or too long a path.
+    pub(super) fn free_at_once(&mut self, now: u64, s: &Senses, left: f64) -> Option<Why> {
+        let half = HALF * self.trained;
+        if left > half && s.probes.base_ns() <= LONG_NS {
+            return None;
+        }
+        self.set_free(now, s, MORE * left.max(half), Why::Shared)
+    }
+
+    /// Trains have shown others, and it has started up beneath what they leave.
+    pub(super) fn free_beside(&mut self, now: u64, s: &Senses) -> Option<Why> {
+        let had = s.recent_bps(now)?;
+        self.set_free(now, s, YIELDED * had, Why::Shared)
+    }
+
+    /// Losses have, at less than the capacity.
+    pub(super) fn free_after_loss(&mut self, now: u64, s: &Senses, had: f64) -> Option<Why> {
+        let pushed = had > PUSHED * self.rate? && had < (1.0 - SHARED) * self.trained;
+        if pushed && !self.shared { self.set_free(now, s, HELD * had, Why::Loss) } else { None }
+    }
+
+    /// Once in a transfer.
+    fn set_free(&mut self, now: u64, s: &Senses, least: f64, why: Why) -> Option<Why> {
+        if !s.config.rate_based || self.trial.is_some() {
+            return None;
+        }
+        let t = s.probes.base_ns();
+        let judge = (t <= LONG_NS).then_some(now + CYCLES * CYCLE_RTTS * t + STANDING_NS);
+        self.trial = Some(Trial { judge, least });
+        self.calm();
+        self.enter(State::Free, why)
+    }
+
+    pub(super) fn free(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+        let trial = self.trial?;
+        if now < trial.judge? {
+            return None;
+        }
+        let since = now.saturating_sub((CYCLE_RTTS * s.probes.base_ns()).max(STANDING_NS));
+        let received = s.bytes.between(since, now)?;
+        self.trial = Some(Trial { judge: None, ..trial });
+        if received > trial.least {
+            return self.enter(State::Free, Why::Yielded);
+        }
+        if s.retransmits > 0 {
+            self.learn_queue(now, s);
+        }
+        // What it lost is still being told.
+        self.rate = self.rate.map(|rate| rate.max(BELOW_SHARED * received));
+        self.deaf_until = now + 2 * Self::round(s);
+        s.probes.forget_losses();
+        self.enter(State::Start, Why::Unyielding)
+    }
+}

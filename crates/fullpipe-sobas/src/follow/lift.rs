@@ -1,0 +1,118 @@
+//! A longer queue, beside others that yield to it.
+//!
+//! TCP with a fixed window w has w/(T + q) beside a queue of q, so that a longer queue leaves more to us; those who do not
+//! yield leave no more. Where a longer queue is known to do no harm and would show which they are, it is let stand for
+//! a while, and kept if the rate has grown by what their yielding explains.
+
+use super::{Follow, STARTED};
+use crate::Senses;
+use crate::words::Why;
+
+/// Longest queue that is let stand for it: this part of the RTT,
+const OF_RTT: f64 = 0.2;
+/// no more than this, seconds,
+const MOST_S: f64 = 10e-3;
+/// and no more than this part of the longest that was seen without a loss.
+const OF_DEPTH: f64 = 1.0;
+/// Less than this part more is not told from chance.
+const SEEN: f64 = 0.03;
+/// They yield if so much has come of what a fixed window of theirs would leave.
+const YIELDED: f64 = 0.5;
+/// Who gives up so many times as much shuns queues as we do, and keeps what it has.
+const GAVE_WAY: f64 = 2.0;
+/// Rate and queue are means of so many round trips,
+const OVER_RTTS: u64 = 10;
+/// but of no less than this, nanoseconds.
+const OVER_NS: u64 = 300_000_000;
+/// Rounds for the longer queue to come.
+const ROUNDS: u64 = 6;
+/// After a loss, or where they do not yield, it is not tried for so long, nanoseconds.
+const WAIT_NS: u64 = 10_000_000_000;
+
+/// A longer queue than usual.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Lift {
+    /// What is usual, seconds, while a longer one stands.
+    usual: Option<f64>,
+    trial: Option<Trial>,
+    /// Not before this.
+    ready: u64,
+}
+
+/// It is being tried.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    until: u64,
+    /// Before it: payload received, bit/s; the queue, seconds; what was let stand, seconds.
+    bps: f64,
+    queue: f64,
+    target: f64,
+}
+
+impl Follow {
+    /// Rate and queue have changed for another reason.
+    pub(super) fn unsteady(&mut self, now: u64, s: &Senses) {
+        self.lift.ready = self.lift.ready.max(now + Self::round(s) + mean_over(s));
+    }
+
+    /// The queue that is let stand where nothing speaks for a longer one, seconds.
+    pub(super) fn usual(&self) -> f64 {
+        self.lift.usual.unwrap_or(self.target)
+    }
+
+    /// Back to what is usual: something else has happened.
+    pub(super) fn lower(&mut self, now: u64) {
+        self.lift.trial = None;
+        if let Some(usual) = self.lift.usual.take() {
+            self.target = self.target.min(usual);
+            self.lift.ready = now + WAIT_NS;
+        }
+    }
+
+    /// A queue stands as it should, and nothing else is being tried.
+    pub(super) fn lift(&mut self, now: u64, s: &Senses) -> Option<Why> {
+        let over = now.saturating_sub(mean_over(s));
+        let capacity = self.capacity?;
+        let t = s.probes.base_ns() as f64 * 1e-9;
+        if let Some(trial) = self.lift.trial {
+            if now < trial.until {
+                return None;
+            }
+            self.lift.trial = None;
+            let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
+            let left = yielded(capacity - trial.bps, queue - trial.queue, t + queue);
+            let came = bps - trial.bps;
+            if came >= YIELDED * left.max(SEEN * trial.bps) && came <= GAVE_WAY * left {
+                self.unsteady(now, s);
+                return Some(Why::Yielded);
+            }
+            self.target = trial.target;
+            self.lift.usual = self.lift.usual.filter(|usual| *usual < trial.target);
+            self.lift.ready = now + WAIT_NS;
+            return Some(Why::Unyielding);
+        }
+        if now < self.lift.ready || !s.config.pacing || self.ceiling.is_some() || s.config.rate_based {
+            return None;
+        }
+        let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
+        let longer = (OF_RTT * t).min(MOST_S).min(OF_DEPTH * self.depth);
+        let filled = bps >= STARTED * self.rate?;
+        if !filled || yielded(capacity - bps, longer - queue, t + longer) < SEEN * bps {
+            return None;
+        }
+        let until = now + ROUNDS * Self::round(s) + mean_over(s);
+        self.lift.trial = Some(Trial { until, bps, queue, target: self.target });
+        self.lift.usual.get_or_insert(self.target);
+        self.target = longer;
+        None
+    }
+}
+
+/// What others who take so much give up if a queue grows by `longer` to a round-trip time of `t`, bit/s.
+fn yielded(others: f64, longer: f64, t: f64) -> f64 {
+    (others * longer / t).max(0.0)
+}
+
+fn mean_over(s: &Senses) -> u64 {
+    (OVER_RTTS * s.probes.base_ns()).max(OVER_NS)
+}
