@@ -156,17 +156,21 @@ def bars(results: Sequence[Line]) -> list[str]:
         [queue for queue in QUEUES if queue != OWN],
         "mean over 100 KB, 300 KB, 1 MB on all of them",
     )
-    delays = [
-        line["queue_ms"][1]
-        for line in results
-        if line["path"].startswith("gigabit") and line["way"] == "sobas"
-    ]
-    if delays:
-        add(
-            "gigabit paths: RTT raised by at most 3 ms (95th percentile)",
-            f"{max(delays):.1f} ms",
-            max(delays) <= 3,
-        )
+    led = [cc for cc in CCS if cc != "bbr"]
+    for where, names, ccs, most in (
+        ("gigabit and gigabit-udp, but BBR", ("gigabit", "gigabit-udp"), led, 3),
+        ("gigabit-tcp, whose others yield to a longer queue, but BBR", ("gigabit-tcp",), led, None),
+        ("BBR on these three", ("gigabit", "gigabit-udp", "gigabit-tcp"), ["bbr"], None),
+    ):
+        delays = [
+            line["queue_ms"][1]
+            for line in results
+            if line["path"] in names and line["way"] == "sobas" and line["cc"] in ccs
+        ]
+        if delays:
+            asked = f" by at most {most} ms" if most else ""
+            holds = max(delays) <= most if most else None
+            add(f"RTT raised{asked} (95th percentile): {where}", f"{max(delays):.1f} ms", holds)
     clean = [
         line
         for line in results

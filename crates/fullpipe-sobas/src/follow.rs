@@ -328,7 +328,7 @@ impl Follow {
 
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
     fn high(&self, s: &Senses) -> f64 {
-        (HIGH * self.target).max(self.burst(s) + VISIBLE_S)
+        (self.target + (HIGH - 1.0) * self.usual()).max(self.burst(s) + VISIBLE_S)
     }
 
     /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.

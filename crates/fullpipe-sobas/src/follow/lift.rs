@@ -13,7 +13,7 @@ const OF_RTT: f64 = 0.2;
 /// no more than this, seconds,
 const MOST_S: f64 = 10e-3;
 /// and no more than this part of the longest that was seen without a loss.
-const OF_DEPTH: f64 = 1.0;
+const OF_DEPTH: f64 = 0.9;
 /// Less than this part more is not told from chance.
 const SEEN: f64 = 0.03;
 /// They yield if so much has come of what a fixed window of theirs would leave.
@@ -22,10 +22,12 @@ const YIELDED: f64 = 0.5;
 const GAVE_WAY: f64 = 2.0;
 /// Rate and queue are means of so many round trips,
 const OVER_RTTS: u64 = 10;
-/// but of no less than this, nanoseconds.
-const OVER_NS: u64 = 300_000_000;
+/// but of no less and no more than this, nanoseconds: bytes are counted for little longer.
+const OVER_NS: (u64, u64) = (300_000_000, 2_000_000_000);
 /// Rounds for the longer queue to come.
 const ROUNDS: u64 = 6;
+/// On longer paths it takes seconds, and what rises above it too: not tried, nanoseconds.
+const LONG_NS: u64 = 100_000_000;
 /// After a loss, or where they do not yield, it is not tried for so long, nanoseconds.
 const WAIT_NS: u64 = 10_000_000_000;
 
@@ -78,8 +80,8 @@ impl Follow {
             if now < trial.until {
                 return None;
             }
-            self.lift.trial = None;
             let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
+            self.lift.trial = None;
             let left = yielded(capacity - trial.bps, queue - trial.queue, t + queue);
             let came = bps - trial.bps;
             if came >= YIELDED * left.max(SEEN * trial.bps) && came <= GAVE_WAY * left {
@@ -91,7 +93,8 @@ impl Follow {
             self.lift.ready = now + WAIT_NS;
             return Some(Why::Unyielding);
         }
-        if now < self.lift.ready || !s.config.pacing || self.ceiling.is_some() || s.config.rate_based {
+        let may = s.config.pacing && !s.config.rate_based && s.probes.base_ns() <= LONG_NS;
+        if !may || now < self.lift.ready || self.ceiling.is_some() {
             return None;
         }
         let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
@@ -114,5 +117,5 @@ fn yielded(others: f64, longer: f64, t: f64) -> f64 {
 }
 
 fn mean_over(s: &Senses) -> u64 {
-    (OVER_RTTS * s.probes.base_ns()).max(OVER_NS)
+    (OVER_RTTS * s.probes.base_ns()).clamp(OVER_NS.0, OVER_NS.1)
 }
