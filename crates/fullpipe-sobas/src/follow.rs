@@ -430,8 +430,8 @@ impl Follow {
             return why;
         }
         self.last_queue = None;
+        self.lower(now);
         if rate >= 0.995 * self.cap() {
-            self.lower(now);
             return self.enter(State::Hold, Why::Capacity);
         }
         self.begin(now, s, queue, rate, capacity);

@@ -160,9 +160,9 @@ pub enum Why {
     Rebased,
     /// The pacing rate has been the capacity for a while: nothing limits but the path.
     Capacity,
-    /// BBR, unlimited, has far more than was free: others yield to it.
+    /// Others give up what a longer queue, or BBR without a limit, makes them: it stays so.
     Yielded,
-    /// BBR, unlimited, has no more than was free.
+    /// They do not: as before.
     Unyielding,
 }
 
@@ -186,8 +186,8 @@ impl fmt::Display for Why {
             Why::Restart => "TCP has not come back from its losses: it starts up again",
             Why::Rebased => "the path's own delay has changed",
             Why::Capacity => "the capacity is reached again",
-            Why::Yielded => "others yield to BBR: it is left to itself",
-            Why::Unyielding => "others do not yield to BBR",
+            Why::Yielded => "others yield",
+            Why::Unyielding => "others do not yield",
         })
     }
 }

@@ -97,6 +97,20 @@ fn who_is_not_led_by_losses_is_let_run_beside_others() {
         assert_eq!(s.state() == Some(State::Free), for_good, "{rtt} ms");
         assert_eq!(s.events.iter().filter(|e| e.state == State::Free).count(), 1, "once only: {rtt} ms");
     }
+    // Chance losses while it is alone are seldom taken for others, and never for good.
+    let (mut runs, mut freed) = (0, 0);
+    for (rtt, cc) in [(20.0, Cc::Cubic), (60.0, Cc::Cubic), (20.0, Cc::Reno), (60.0, Cc::Reno)] {
+        for seed in 1..6 {
+            let mut path = Path::new(0.97, rtt, 1e6);
+            (path.loss, path.seed) = (2e-5, seed);
+            let c = Config { rate_based: true, restart: false, ..config(Mode::Adaptive) };
+            let s = Sim::new(path, cc, Some(c)).run(8.0);
+            assert_ne!(s.state(), Some(State::Free), "{rtt} ms, {cc:?}, seed {seed}");
+            runs += 1;
+            freed += u32::from(s.events.iter().any(|e| e.state == State::Free));
+        }
+    }
+    assert!(4 * freed < runs, "{freed} of {runs}");
     // Alone it is limited.
     let c = Config { rate_based: true, restart: false, ..config(Mode::Adaptive) };
     let s = Sim::new(Path::new(0.97, 20.0, 1e6), Cc::Reno, Some(c)).run(4.0);

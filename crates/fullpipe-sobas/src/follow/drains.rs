@@ -37,6 +37,7 @@ impl Follow {
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
         (self.depth, self.ceiling) = (0.0, None);
         self.lower(now);
+        self.unsteady(now, s);
         self.target = self.target_at(s, self.capacity.unwrap_or(f64::INFINITY));
         self.stuck = Stuck::default();
         self.judge = now + Self::round(s);

@@ -4,7 +4,8 @@
 //! itself. Beside those who do not yield the limit costs nothing, and saves thousands of losses. Which they are shows
 //! only without a limit: so it runs without one for a while.
 
-use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS};
+use super::drains::Stuck;
+use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS, VISIBLE_S};
 use crate::Senses;
 use crate::words::{State, Why};
 
@@ -20,6 +21,8 @@ const HALF: f64 = 0.5;
 const MORE: f64 = 1.1;
 /// or, where it pushed them aside before trains saw them, holds so much of that.
 const HELD: f64 = 0.9;
+/// At this part of the capacity and above there are no others.
+const ALONE: f64 = 0.96;
 /// Losses at less than this part of the rate are not its own.
 const PUSHED: f64 = 0.5;
 /// On longer paths pulses are over long before BBR would follow them: it is left to itself, nanoseconds.
@@ -30,8 +33,12 @@ const LONG_NS: u64 = 100_000_000;
 pub(super) struct Trial {
     /// When it is judged; none: for good.
     judge: Option<u64>,
-    /// Beside those who do not yield it would have less, bit/s.
+    /// Beside those who do not yield it would have less, bit/s;
     least: f64,
+    /// and where it has this, there are none.
+    alone: f64,
+    /// Segments sent again until then.
+    retransmits: u64,
 }
 
 impl Follow {
@@ -46,14 +53,20 @@ impl Follow {
 
     /// Trains have shown others, and it has started up beneath what they leave.
     pub(super) fn free_beside(&mut self, now: u64, s: &Senses) -> Option<Why> {
-        let had = s.recent_bps(now)?;
+        let had = s.recent_bps(now)?.max(self.rate?);
         self.set_free(now, s, YIELDED * had, Why::Shared)
     }
 
     /// Losses have, at less than the capacity.
     pub(super) fn free_after_loss(&mut self, now: u64, s: &Senses, had: f64) -> Option<Why> {
+        let limited = matches!(self.state, State::Start | State::Hold | State::Follow);
         let pushed = had > PUSHED * self.rate? && had < (1.0 - SHARED) * self.trained;
-        if pushed && !self.shared { self.set_free(now, s, HELD * had, Why::Loss) } else { None }
+        // Without a queue it was chance.
+        if limited && pushed && !self.shared && self.overflown(now, s) >= VISIBLE_S {
+            self.set_free(now, s, HELD * had, Why::Loss)
+        } else {
+            None
+        }
     }
 
     /// Once in a transfer.
@@ -63,7 +76,9 @@ impl Follow {
         }
         let t = s.probes.base_ns();
         let judge = (t <= LONG_NS).then_some(now + CYCLES * CYCLE_RTTS * t + STANDING_NS);
-        self.trial = Some(Trial { judge, least });
+        self.trial = Some(Trial { judge, least, alone: ALONE * self.trained, retransmits: s.retransmits });
+        self.asked_others = true;
+        self.stuck = Stuck::default();
         self.calm();
         self.enter(State::Free, why)
     }
@@ -76,10 +91,10 @@ impl Follow {
         let since = now.saturating_sub((CYCLE_RTTS * s.probes.base_ns()).max(STANDING_NS));
         let received = s.bytes.between(since, now)?;
         self.trial = Some(Trial { judge: None, ..trial });
-        if received > trial.least {
+        if received > trial.least && received < trial.alone {
             return self.enter(State::Free, Why::Yielded);
         }
-        if s.retransmits > 0 {
+        if s.retransmits > trial.retransmits {
             self.learn_queue(now, s);
         }
         // What it lost is still being told.

@@ -28,7 +28,7 @@ const OVER_NS: (u64, u64) = (300_000_000, 2_000_000_000);
 const ROUNDS: u64 = 6;
 /// On longer paths it takes seconds, and what rises above it too: not tried, nanoseconds.
 const LONG_NS: u64 = 100_000_000;
-/// After a loss, or where they do not yield, it is not tried for so long, nanoseconds.
+/// Where they do not yield, or a loss or a drain ended it, it is not tried for so long, nanoseconds.
 const WAIT_NS: u64 = 10_000_000_000;
 
 /// A longer queue than usual.

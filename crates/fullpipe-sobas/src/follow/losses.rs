@@ -49,6 +49,7 @@ impl Follow {
                 } else if s.probes.full() {
                     self.rate = Some(self.after);
                     self.judge = now + Self::round(s);
+                    self.unsteady(now, s);
                     return self.enter(State::Follow, Why::Clean);
                 }
                 None
@@ -142,6 +143,7 @@ impl Follow {
             }
             State::Follow | State::Drain => {
                 self.lower(now);
+                self.unsteady(now, s);
                 self.learn_queue(now, s);
                 self.calm();
                 // Too shallow a queue to feel one's way by: this is the capacity, then.

@@ -130,6 +130,7 @@ impl Follow {
             self.rate = Some(rate.min(has.max(free)));
             self.calm();
             self.lower(now);
+            self.unsteady(now, s);
             self.judge = now + Self::round(s);
             self.patience(now, s, has);
             // From where it rises again when others have left.
