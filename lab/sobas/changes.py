@@ -57,9 +57,9 @@ def samples(rtt_ms: float, queue: str, cc: str) -> tuple[list[tuple[float, int]]
     return [(float(line["t"]), int(line["bytes"])) for line in lines], again
 
 
-def rate_bps(points: Sequence[tuple[float, int]], begin: float) -> float:
-    """From then on."""
-    found = [point for point in points if begin <= point[0] <= begin + OVER_S]
+def rate_bps(points: Sequence[tuple[float, int]], begin: float, over: float = OVER_S) -> float:
+    """From then on, for so long."""
+    found = [point for point in points if begin <= point[0] <= begin + over]
     return (found[-1][1] - found[0][1]) * 8 / (found[-1][0] - found[0][0]) if len(found) > 1 else 0.0
 
 

@@ -59,6 +59,10 @@ const TARGET_PACKETS: f64 = 8.0;
 /// And at least this part of the RTT: what is older than an RTT can't be undone, and others' traffic
 /// wanders in the meantime.
 const TARGET_RTT: f64 = 0.02;
+/// So many times longer, and once more, is the queue that who has next to nothing of the path lets stand,
+const LESS: f64 = 3.0;
+/// up to this part of what is known to do no harm.
+const FORGIVES: f64 = 3.0;
 /// Above this multiple of the target the queue is too long,
 const HIGH: f64 = 2.0;
 /// below this one it has gone.
@@ -241,7 +245,7 @@ impl Follow {
             State::Hold if !s.config.pacing => rate / BELOW / 8.0 * t,
             _ if !s.config.pacing => rate / 8.0 * (t + self.target) + pulse,
             // Pacing limits; the window stops what would come if the path suddenly gave less.
-            _ => rate / BELOW / 8.0 * (t + HIGH * self.target) + pulse + TCP_BURST * f64::from(s.config.streams),
+            _ => rate / BELOW / 8.0 * (t + HIGH * self.stand()) + pulse + TCP_BURST * f64::from(s.config.streams),
         })
     }
 
@@ -326,9 +330,21 @@ impl Follow {
         self.capacity.map_or(0.0, |c| (bytes * 8.0 / c.max(1.0)).min(BURST_S))
     }
 
+    /// The queue that is aimed at, seconds. Who has less of the path lets a longer one stand, and rises while who has more
+    /// falls: transfers that all do so come to share evenly (as FAST's do: Jin, Wei and Low, INFOCOM 2004, whose rates are
+    /// in inverse proportion to the delay that each aims at).
+    fn stand(&self) -> f64 {
+        let (Some(rate), Some(capacity)) = (self.rate, self.capacity) else { return self.target };
+        if self.lifted() || self.depth <= DEEPER * self.target {
+            return self.target;
+        }
+        let less = (1.0 - rate / capacity.max(1.0)).clamp(0.0, 1.0);
+        (self.target * (1.0 + LESS * less)).min(self.depth / FORGIVES)
+    }
+
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
     fn high(&self, s: &Senses) -> f64 {
-        (self.target + (HIGH - 1.0) * self.usual()).max(self.burst(s) + VISIBLE_S)
+        (self.stand() + (HIGH - 1.0) * self.usual()).max(self.burst(s) + VISIBLE_S)
     }
 
     /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.
@@ -360,8 +376,9 @@ impl Follow {
         if queue > self.target.max(self.burst(s) + VISIBLE_S)
             && let Some(seen) = self.seen(now, s)
         {
-            // TCP may have begun only, and the queue be that of the trains: they know more of what is left.
-            let left = self.rate.filter(|_| self.shared).unwrap_or(0.0);
+            // TCP may have begun only, and the queue be that of the trains: they know more of what is left. Beside others
+            // who have all of it they may not have told yet.
+            let left = self.rate.filter(|_| self.shared).unwrap_or(LEAST_SHARE * self.trained);
             return self.reduce(now, s, seen.max(left), queue, Why::Queue);
         }
         let measured = s.windows.step(now, s.probes.base_ns(), &mut s.bytes)?;
@@ -419,7 +436,7 @@ impl Follow {
             let grown = self.last_queue.map_or(0.0, |(at, was)| {
                 (queue - was) * capacity / ((now.saturating_sub(at)).max(PROBE_EVERY_NS) as f64 * 1e-9)
             });
-            let pull = (self.target - queue) * capacity / (Self::round(s) as f64 * 1e-9);
+            let pull = (self.stand() - queue) * capacity / (Self::round(s) as f64 * 1e-9);
             self.last_queue = Some((now, queue));
             let why = self.lift(now, s);
             let aim = rate - DAMP * grown + PULL * pull;

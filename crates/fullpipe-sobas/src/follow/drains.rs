@@ -67,9 +67,9 @@ impl Follow {
         self.after = (BELOW_SEEN * seen).min(self.top());
         let over = (s.probes.base_ns().max(STANDING_NS)) as f64 * 1e-9;
         // A window alone drains the queue by itself: what is in flight beyond it stops.
-        let cut = if s.config.pacing { ((queue - self.target) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };
+        let cut = if s.config.pacing { ((queue - self.stand()) * capacity / over).clamp(0.0, 0.5 * seen) } else { 0.0 };
         self.rate = Some(self.after - cut);
-        let length = if cut > 0.0 { (queue - self.target).max(0.0) * capacity / cut } else { 0.0 };
+        let length = if cut > 0.0 { (queue - self.stand()).max(0.0) * capacity / cut } else { 0.0 };
         self.judge = now.saturating_add(((length * 1e9) as u64).min(DRAIN_ROUNDS * Self::round(s)));
         self.calm();
         self.lower(now);

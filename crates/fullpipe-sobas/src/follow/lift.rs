@@ -16,6 +16,8 @@ const MOST_S: f64 = 10e-3;
 const OF_DEPTH: f64 = 0.9;
 /// Less than this part more is not told from chance.
 const SEEN: f64 = 0.03;
+/// Who has more of the path than this takes no more from others who may size themselves too.
+const MOST_SHARE: f64 = 0.55;
 /// They yield if so much has come of what a fixed window of theirs would leave.
 const YIELDED: f64 = 0.5;
 /// Who gives up so many times as much shuns queues as we do, and keeps what it has.
@@ -55,6 +57,11 @@ impl Follow {
     /// Rate and queue have changed for another reason.
     pub(super) fn unsteady(&mut self, now: u64, s: &Senses) {
         self.lift.ready = self.lift.ready.max(now + Self::round(s) + mean_over(s));
+    }
+
+    /// Whether a longer queue than usual stands, or is being tried.
+    pub(super) fn lifted(&self) -> bool {
+        self.lift.usual.is_some()
     }
 
     /// The queue that is let stand where nothing speaks for a longer one, seconds.
@@ -100,7 +107,7 @@ impl Follow {
         let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
         let longer = (OF_RTT * t).min(MOST_S).min(OF_DEPTH * self.depth);
         let filled = bps >= STARTED * self.rate?;
-        if !filled || yielded(capacity - bps, longer - queue, t + longer) < SEEN * bps {
+        if !filled || bps > MOST_SHARE * capacity || yielded(capacity - bps, longer - queue, t + longer) < SEEN * bps {
             return None;
         }
         let until = now + ROUNDS * Self::round(s) + mean_over(s);
