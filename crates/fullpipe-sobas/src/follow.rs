@@ -61,8 +61,15 @@ const TARGET_PACKETS: f64 = 8.0;
 const TARGET_RTT: f64 = 0.02;
 /// So many times longer, and once more, is the queue that who has next to nothing of the path lets stand,
 const LESS: f64 = 3.0;
-/// up to this part of what is known to do no harm.
-const FORGIVES: f64 = 3.0;
+/// but longer by no more than this, seconds, and
+const MOST_LESS_S: f64 = 10e-3;
+/// no longer than this part of what is known to do no harm: who has half of the path or more lets half of that stand.
+const FORGIVES: f64 = 2.0 / 3.0;
+/// The rate of who has next to nothing falls by no more than this part in a round: what a queue grows by is measured by
+/// the capacity, and would be all of it.
+const LEAST_FALL: f64 = 0.09;
+/// That of others by no more than this one.
+const MOST_FALL: f64 = 0.5;
 /// Above this multiple of the target the queue is too long,
 const HIGH: f64 = 2.0;
 /// below this one it has gone.
@@ -243,7 +250,7 @@ impl Follow {
             State::Start => START_FACTOR * self.capacity.unwrap_or(rate) / 8.0 * t,
             // The window alone: what is in flight beyond rate·T is the queue.
             State::Hold if !s.config.pacing => rate / BELOW / 8.0 * t,
-            _ if !s.config.pacing => rate / 8.0 * (t + self.target) + pulse,
+            _ if !s.config.pacing => rate / 8.0 * (t + self.stand()) + pulse,
             // Pacing limits; the window stops what would come if the path suddenly gave less.
             _ => rate / BELOW / 8.0 * (t + HIGH * self.stand()) + pulse + TCP_BURST * f64::from(s.config.streams),
         })
@@ -334,12 +341,18 @@ impl Follow {
     /// falls: transfers that all do so come to share evenly (as FAST's do: Jin, Wei and Low, INFOCOM 2004, whose rates are
     /// in inverse proportion to the delay that each aims at).
     fn stand(&self) -> f64 {
-        let (Some(rate), Some(capacity)) = (self.rate, self.capacity) else { return self.target };
         if self.lifted() || self.depth <= DEEPER * self.target {
             return self.target;
         }
-        let less = (1.0 - rate / capacity.max(1.0)).clamp(0.0, 1.0);
-        (self.target * (1.0 + LESS * less)).min(self.depth / FORGIVES)
+        let less = 1.0 - self.part();
+        let most = (FORGIVES * less.max(0.5) * self.depth).min(self.target + MOST_LESS_S);
+        (self.target * (1.0 + LESS * less)).min(most).max(self.target)
+    }
+
+    /// Of the capacity it aims at so much.
+    fn part(&self) -> f64 {
+        let (Some(rate), Some(capacity)) = (self.rate, self.capacity) else { return 1.0 };
+        (rate / capacity.max(1.0)).clamp(0.0, 1.0)
     }
 
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
@@ -443,7 +456,8 @@ impl Follow {
             // A sender that does not fill its rate must not wind it up.
             let filled = s.recent_bps(now).is_none_or(|bps| bps >= SENDER_LIMITED * rate);
             let most = if filled { 1.1 * rate } else { rate };
-            self.rate = Some(aim.clamp(0.5 * rate, most).min(self.top()));
+            let fall = self.part().clamp(LEAST_FALL, MOST_FALL);
+            self.rate = Some(aim.clamp((1.0 - fall) * rate, most).min(self.top()));
             return why;
         }
         self.last_queue = None;
