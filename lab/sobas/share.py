@@ -1,7 +1,7 @@
 """`python3 -m lab.sobas.share [--rtts 20,...] [--queues 300KB,...] [--ccs reno,...] [--transfers N]`.
 
-Transfers that all size themselves, over the same 970 Mb/s, each begun when those before it have all of it: what each has
-in the first seconds that all run, and in the last.
+Transfers that all size themselves, over the same 970 Mb/s, each begun when those before it have all of it:
+what each has in the first seconds that all run, and in the last.
 """
 
 import argparse
