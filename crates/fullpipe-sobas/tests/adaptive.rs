@@ -98,6 +98,30 @@ fn who_has_less_lets_a_longer_queue_stand() {
 }
 
 #[test]
+fn who_size_themselves_come_to_share() {
+    // Each begins when those before it have all of the path.
+    for (rtts, queue) in [(vec![20.0, 20.0], 1e6), (vec![20.0; 3], 5e6), (vec![20.0, 60.0], 5e6), (vec![20.0; 4], 5e6)]
+    {
+        let mut shares = vec![0.0; rtts.len()];
+        let (last, seeds) = (5.0 * rtts.len() as f64, 4);
+        for seed in 0..seeds {
+            let all = rtts.iter().enumerate().map(|(i, rtt)| {
+                let path = Path { seed: 10 * seed + i as u64, ..Path::new(0.97, *rtt, queue) };
+                (5.0 * i as f64, Sim::new(path, Cc::Cubic, adaptive()))
+            });
+            let all = Sim::together(all.collect(), last + 25.0);
+            for (i, sim) in all.iter().enumerate() {
+                let end = last + 25.0 - 5.0 * i as f64;
+                shares[i] += sim.share(end - 10.0, end) / seeds as f64;
+            }
+        }
+        let (least, most) = shares.iter().fold((1.0, 0.0), |(l, m): (f64, f64), s| (l.min(*s), m.max(*s)));
+        let what = format!("{rtts:?} ms, {queue} bytes: {shares:.2?}");
+        assert!(least >= 0.4 * most && shares.iter().sum::<f64>() >= 0.93, "{what}");
+    }
+}
+
+#[test]
 fn who_is_not_led_by_losses_is_let_run_beside_others() {
     for (rtt, for_good) in [(20.0, false), (150.0, true)] {
         let path = Path::new(0.97, rtt, 1e6).cross(Cross::Udp { bps: 0.3e9, from: 0.0, to: 1e9 });

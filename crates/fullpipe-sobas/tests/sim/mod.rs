@@ -178,6 +178,11 @@ pub struct Sim {
     there: f64,
     /// Whether no train comes back any more.
     pub deaf: bool,
+    /// What it and its trains put into the queue in the last step, and what others like it put there in this one, bytes.
+    put: f64,
+    beside: f64,
+    /// The latter over the last 10 ms or so, bit/s.
+    beside_bps: f64,
     random: Pcg64Mcg,
 }
 
@@ -211,6 +216,9 @@ impl Sim {
             limit: None,
             there: 0.0,
             deaf: false,
+            put: 0.0,
+            beside: 0.0,
+            beside_bps: 0.0,
             random,
         }
     }
@@ -220,6 +228,26 @@ impl Sim {
             self.step();
         }
         self
+    }
+
+    /// Transfers over one queue, each from an instant on. Each has that queue for itself, into which the others' bytes
+    /// come a step late: as all come into all of them, the queues are the same.
+    pub fn together(mut all: Vec<(f64, Sim)>, seconds: f64) -> Vec<Sim> {
+        let mut now = 0.0;
+        while now < seconds {
+            now += STEP;
+            let put: Vec<f64> = all.iter_mut().map(|(_, sim)| std::mem::take(&mut sim.put)).collect();
+            let backlog = all[0].1.backlog;
+            for (i, (from, sim)) in all.iter_mut().enumerate().filter(|(_, (from, _))| *from < now) {
+                if sim.now == 0.0 && *from > 0.0 {
+                    sim.backlog = backlog;
+                    sim.queue.push_back(Parcel { udp: backlog, ..Parcel::default() });
+                }
+                sim.beside = put.iter().sum::<f64>() - put[i];
+                sim.step();
+            }
+        }
+        all.into_iter().map(|(_, sim)| sim).collect()
     }
 
     fn step(&mut self) {
@@ -236,6 +264,9 @@ impl Sim {
         };
         let mut arriving = Parcel { own: self.tcp.send(self.path.rtt, self.there), entered: now, ..Parcel::default() };
         self.own += (arriving.own * 8.0 / STEP - self.own) * STEP / 0.01;
+        self.put += arriving.own;
+        self.beside_bps += (self.beside * 8.0 / STEP - self.beside_bps) * STEP / 0.01;
+        arriving.udp += std::mem::take(&mut self.beside);
         for other in &mut self.others {
             other.send(now, &mut arriving, &mut self.random);
         }
@@ -361,7 +392,7 @@ impl Sim {
     fn train(&mut self, now: f64, half: f64, packets: u16, over_ns: u64) {
         let asked = f64::from(packets) * MSS * 8.0 / (over_ns as f64 * 1e-9);
         let line = (self.path.bps * LINE).min(asked);
-        let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum();
+        let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum::<f64>() + self.beside_bps;
         // What the transfer itself sends meanwhile is among what a train meets, if the train is at its pace.
         let beside = others + if over_ns > 0 { self.own } else { 0.0 };
         let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + beside / line));
@@ -370,6 +401,7 @@ impl Sim {
         let count = usize::from(packets).min(room);
         let arrivals_ns: Vec<u64> = (0..count).map(|i| ((start + gap * i as f64) * 1e9) as u64).collect();
         self.enqueue(Parcel { udp: count as f64 * MSS, entered: now, ..Parcel::default() });
+        self.put += count as f64 * MSS;
         let sent_span_ns = (f64::from(packets - 1) * MSS * 8.0 / line * 1e9) as u64;
         let train = Train { sent_span_ns, sent: packets, over_ns, arrivals_ns };
         self.later.push((start + gap * count as f64, Later::Seen(Observation::Train(train))));
