@@ -26,7 +26,7 @@ mod losses;
 mod pulses;
 mod restarts;
 
-use ceiling::Ceiling;
+use ceiling::{Ceiling, Patience};
 use drains::{SHRUNK, STUCK, Stuck};
 use free::Trial;
 use lift::Lift;
@@ -117,6 +117,8 @@ pub(crate) struct Follow {
     sure: bool,
     /// Where a queue overflowed before it could be seen.
     ceiling: Option<Ceiling>,
+    /// For how long it stays, if it leaves little.
+    patience: Patience,
     /// Delay of the queue to keep standing, seconds.
     target: f64,
     /// When the next decision is due.
@@ -167,6 +169,7 @@ impl Follow {
             trained: 0.0,
             sure: false,
             ceiling: None,
+            patience: Patience::default(),
             target: LEAST_TARGET_S,
             judge: now,
             last_queue: None,

@@ -122,6 +122,27 @@ fn who_size_themselves_come_to_share() {
 }
 
 #[test]
+fn where_queues_are_shallow_they_come_to_share_too() {
+    for (rtt, queue, cc) in [(20.0, 300e3, Cc::Cubic), (20.0, 100e3, Cc::Reno), (60.0, 200e3, Cc::Cubic)] {
+        let mut shares = [0.0; 2];
+        let seeds = 4;
+        for seed in 0..seeds {
+            let all = (0..2).map(|i| {
+                let path = Path { seed: 10 * seed + i as u64, ..Path::new(0.97, rtt, queue) };
+                (5.0 * i as f64, Sim::new(path, cc, adaptive()))
+            });
+            for (i, sim) in Sim::together(all.collect(), 75.0).iter().enumerate() {
+                let end = 75.0 - 5.0 * i as f64;
+                shares[i] += sim.share(end - 15.0, end) / seeds as f64;
+            }
+        }
+        let what = format!("{rtt} ms, {queue} bytes, {cc:?}: {shares:.2?}");
+        assert!(shares[1] >= 0.4 * shares[0] && shares[0] >= 0.4 * shares[1], "{what}");
+        assert!(shares[0] + shares[1] >= 0.92, "{what}");
+    }
+}
+
+#[test]
 fn who_is_not_led_by_losses_is_let_run_beside_others() {
     for (rtt, for_good) in [(20.0, false), (150.0, true)] {
         let path = Path::new(0.97, rtt, 1e6).cross(Cross::Udp { bps: 0.3e9, from: 0.0, to: 1e9 });

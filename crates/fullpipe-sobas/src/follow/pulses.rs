@@ -99,7 +99,7 @@ impl Follow {
         let aim = (rate + 0.9 * room).min(self.cap()).min(rate.max(AHEAD * received));
         if rate >= self.top() {
             let clear = s.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(s) + VISIBLE_S / 2.0;
-            self.ceiling = self.ceiling.and_then(|ceiling| ceiling.after(now, clear));
+            self.lift_ceiling(now, clear);
         }
         self.rate = Some(aim.min(self.top()));
         if !self.sure {
