@@ -22,6 +22,7 @@ pub mod journal;
 pub mod keys;
 mod left;
 mod losses;
+mod merge;
 pub mod pattern;
 pub mod place;
 pub mod plan;

@@ -125,7 +125,10 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     }
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
-        None => Ok(places),
+        None => {
+            crate::merge::Sources::introduce(&mut places);
+            Ok(places)
+        }
         Some(top) => {
             Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
         }
@@ -185,7 +188,7 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
             (folders.open(base.clone(), true).map_err(failed)?, rest)
         }
     };
-    Ok(Place { root, path, top, exclude: Arc::default(), left: None })
+    Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
 }
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {

@@ -19,6 +19,7 @@ use crate::exclude::Exclude;
 use crate::files::{self, Root};
 use crate::item::{self, FileItem, Meta, Name};
 use crate::left::{Left, Leftovers};
+use crate::merge::Sources;
 
 /// Between words about how far a count is.
 const TICK: Duration = Duration::from_secs(1);
@@ -35,6 +36,17 @@ pub struct Place {
     pub exclude: Arc<Exclude>,
     /// Not a place, but what kept a pattern from finding more.
     pub left: Option<Left>,
+    /// Its number among all, where others may bring the same names.
+    pub(crate) beside: Option<(usize, Arc<Sources>)>,
+}
+
+impl Place {
+    /// Why something that an earlier place brings too stays.
+    fn beaten(&self, name: &Name, folder: bool, sight: Sight) -> Option<Found> {
+        let (number, all) = self.beside.as_ref()?;
+        let beaten = all.earlier(*number, name, folder, sight.dereference);
+        beaten.then(|| Found::Left(Left::for_good(name.bytes(), "an earlier source brings something of this name")))
+    }
 }
 
 /// What the walk sees.
@@ -118,12 +130,18 @@ pub fn walk(
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     if kind != SFlag::S_IFDIR {
         return match &place.top {
-            Some(name) => each(one(place, sight, name.clone(), place.path.clone(), &stat)),
+            Some(name) => each(match place.beaten(name, false, sight) {
+                None => one(place, sight, name.clone(), place.path.clone(), &stat),
+                Some(left) => left,
+            }),
             None => each(Found::Left(Left::new(shown(), "it is not a folder"))),
         };
     }
     if !sight.recursive {
         return each(Found::Left(Left::for_good(shown(), "it is a folder; copy it with -r")));
+    }
+    if let Some(left) = place.top.as_ref().and_then(|name| place.beaten(name, true, sight)) {
+        return each(left);
     }
     let mut levels = Vec::new();
     enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
@@ -175,7 +193,10 @@ pub fn walk(
                 continue;
             }
         };
-        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
+        let folder = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
+        if let Some(left) = place.beaten(&name, folder, sight) {
+            each(left)?;
+        } else if folder {
             enter(place, sight, Some(name), path, &stat, &mut levels, each)?;
         } else {
             each(one(place, sight, name, path, &stat))?;
@@ -338,6 +359,7 @@ mod tests {
             top: Some(Name::try_from(b"top".to_vec()).unwrap()),
             exclude: Arc::default(),
             left: None,
+            beside: None,
         };
         assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
         let mut all = Vec::new();

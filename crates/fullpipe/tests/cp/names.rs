@@ -132,6 +132,50 @@ fn patterns_are_expanded_at_the_far_end() {
 }
 
 #[test]
+fn what_two_sources_bring_the_first_does() {
+    let host = Host::start();
+    for name in ["1/sub/f", "2/sub/f", "2/sub/only", "1/x", "2/x/y", "1/z/y", "2/z", "2/top", "1/sub/not", "2/sub/not"]
+    {
+        write(host.file(name), name);
+    }
+    write(host.file("1/large"), vec![1; 3_000_000]);
+    write(host.file("2/large"), "small");
+    for round in 0..2 {
+        let (up, to) = (round % 2 == 0, format!("to{round}"));
+        let name = |name: &str| if up { host.file(name).into() } else { host.far(name) };
+        let into = if up { host.far(&format!("{to}/")) } else { host.file(&format!("{to}/")).into() };
+        let cp = |sources: [&str; 2]| {
+            let mut cp = host.cp();
+            cp.words("-r --exclude=not -n 1").arg(name(sources[0])).arg(name(sources[1])).arg(&into);
+            cp
+        };
+        let left = "an earlier source brings something of this name";
+        let told = cp(["1/.", "2/."]).fails(1, left);
+        for name in ["sub/f", "x", "z", "large"] {
+            assert!(told.err.contains(&format!("left: {name}: {left}")), "{}", told.err);
+        }
+        only(&host.file(&to), &["large", "sub", "top", "x", "z"]);
+        only(&host.file(&format!("{to}/sub")), &["f", "only"]);
+        for name in ["sub/f", "x", "z", "large"] {
+            same(&host.file(&format!("1/{name}")), &host.file(&format!("{to}/{name}")));
+        }
+        // The other way about, and where one of them keeps its name.
+        fs::remove_dir_all(host.file(&to)).unwrap();
+        cp(["2/sub", "1/."]).fails(1, "left: sub/f: an earlier source brings");
+        same(&host.file("2/sub/f"), &host.file(&format!("{to}/sub/f")));
+        fs::remove_dir_all(host.file(&to)).unwrap();
+        cp(["1/.", "2/sub"]).fails(1, "left: sub/f: an earlier source brings");
+        same(&host.file("1/sub/f"), &host.file(&format!("{to}/sub/f")));
+        // What is no source's is none's.
+        cp(["1/sub", "2/top"]).ok();
+        let mut cp = host.cp();
+        cp.words("-r --exclude=sub/f --exclude=[xz] --exclude=large").arg(name("1/.")).arg(name("2/sub/.")).arg(&into);
+        cp.ok();
+        same(&host.file("2/sub/f"), &host.file(&format!("{to}/f")));
+    }
+}
+
+#[test]
 fn a_tilde_is_the_home_directory_only_where_it_stands_alone() {
     let host = Host::start();
     write(host.file("r/x"), "x");
