@@ -1,4 +1,4 @@
-"""`python3 -m lab.sobas.share [--rtts 20,...] [--queues 300KB,...] [--ccs reno,...] [--transfers N]`.
+"""`python3 -m lab.sobas.share [--rtts 20,...] [--queues 300KB,...] [--ccs reno,...] [--transfers N] [...]`.
 
 Transfers that all size themselves, over the same 970 Mb/s, each begun when those before it have all of it:
 what each has in the first seconds that all run, and in the last.
@@ -17,8 +17,6 @@ from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
 RATE_BPS = 970e6
 #: When the second begins, and each further one after the one before, seconds.
 LATER_S = 3.0
-#: That each sends, bytes.
-SIZE = 2_000_000_000
 #: Over which a rate is taken, seconds.
 OVER_S = 3.0
 #: What the one that has least must have at last of what the one has that has most.
@@ -27,19 +25,19 @@ EVEN = 0.5
 Points = list[tuple[float, int]]
 
 
-def samples(rtt_ms: float, queue: str, cc: str, transfers: int) -> tuple[list[Points], list[int]]:
+def samples(rtt_ms: float, queue: str, cc: str, transfers: int, size: int) -> tuple[list[Points], list[int]]:
     """Of each: seconds since the first began and bytes, as the receivers have them; segments sent again."""
     programs: list[Mapping[str, object]] = [{"end": "b", "run": SERVE}]
     for number in range(transfers):
         record = f"/tmp/{number}.ndjson"
         copy = [*sending(cc, SOBAS), "--sample", "50ms", "--record", record]
-        copy += ["--", str(source(SIZE)), f"{TO}{number}"]
+        copy += ["--", str(source(size)), f"{TO}{number}"]
         start = f"{number * LATER_S:g}s" if number else START
         programs.append(
             {"end": "a", "start": start, "run": ["sh", "-c", f"{shlex.join(copy)} && cat {record}"]}
         )
     keys: Keys = {"rtt": f"{rtt_ms:g}ms", "rate": f"{RATE_BPS:.0f}bit", "queue": queue, "mtu": 1500}
-    found = programs_over(keys, programs, transfers * SIZE)
+    found = programs_over(keys, programs, transfers * size)
     points: list[Points] = []
     again: list[int] = []
     for number in range(transfers):
@@ -57,6 +55,7 @@ def main() -> int:
     parser.add_argument("--queues", default="300KB,1MB,2.5MB")
     parser.add_argument("--ccs", default="reno,cubic")
     parser.add_argument("--transfers", type=int, default=2)
+    parser.add_argument("--gigabytes", type=int, default=2, help="that each sends")
     args = parser.parse_args()
     good = True
     print("| RTT | queue | cc | at first | at last | sent again | |", flush=True)
@@ -64,7 +63,7 @@ def main() -> int:
     for rtt, queue, cc in itertools.product(
         args.rtts.split(","), args.queues.split(","), args.ccs.split(",")
     ):
-        every, again = samples(float(rtt), queue, cc, args.transfers)
+        every, again = samples(float(rtt), queue, cc, args.transfers, args.gigabytes * 1_000_000_000)
         first = (args.transfers - 1) * LATER_S + 1
         last = min(points[-1][0] for points in every) - OVER_S
         at = [[rate_bps(points, begin, OVER_S) for points in every] for begin in (first, last)]

@@ -1,6 +1,7 @@
 //! How a transfer would go, before it does.
 
-use fullpipe_transfer::client::{self, Endpoint, Way};
+use fullpipe_path::Transport;
+use fullpipe_transfer::client::{self, Between, Endpoint, Way};
 use fullpipe_transfer::proto::Options;
 use serde_json::json;
 
@@ -8,6 +9,34 @@ use super::transport::Chosen;
 use crate::failure::Failure;
 use crate::output::outln;
 use crate::{Result, words};
+
+/// Round trips after the last byte has come, until this end knows.
+const END_RTTS: f64 = 0.5;
+/// First window of a connection, segments (RFC 6928).
+const FIRST_SEGMENTS: f64 = 10.0;
+/// What of a packet is headers, with timestamps, and its usual size, bytes.
+const HEADERS: f64 = 52.0;
+const PACKET: u32 = 1500;
+/// The round trip over which Hybla is as fast as others, seconds (`rtt0`, `tcp_hybla.c`), and the most that it makes of
+/// a longer one.
+const HYBLA_S: f64 = 0.025;
+const HYBLA_MOST: f64 = 16.0;
+
+/// Seconds for so many bytes at so many a second, slow start included: the window doubles each round trip.
+fn sending(bytes: f64, per_second: f64, between: &Between, transport: &Transport) -> f64 {
+    let segment = f64::from(between.mtu.unwrap_or(PACKET)) - HEADERS;
+    let longer = match transport.cc.as_str() {
+        "hybla" => (between.rtt_s / HYBLA_S).clamp(1.0, HYBLA_MOST),
+        _ => 1.0,
+    };
+    let first = f64::from(transport.streams) * FIRST_SEGMENTS * segment * longer;
+    let factor = longer.exp2();
+    // A geometric series: all that has been sent after so many round trips.
+    let rounds = |sum: f64| (1.0 + sum * (factor - 1.0) / first).log(factor);
+    let full = (per_second * between.rtt_s - first).max(0.0) / (factor - 1.0);
+    let steady = (bytes - full).max(0.0) / per_second.max(1.0);
+    rounds(bytes.min(full)) * between.rtt_s + steady
+}
 
 /// How it will be sent, and why if that is wanted.
 pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
@@ -39,10 +68,32 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         outln!("would copy  {}, {bytes}{there}", words::count(count.files, "file", "files"));
         print(args, &chosen, rtt_s, args.explain);
         if let Some(expected) = chosen.expected_bps {
-            let seconds = count.bytes as f64 * 8.0 / expected.max(1.0) + client::start_rtts(options, rtt_s) * rtt_s;
-            outln!("takes about {}", words::seconds(seconds));
+            let begun = (client::start_rtts(options, rtt_s) + END_RTTS) * rtt_s;
+            let sent = sending(count.bytes as f64, expected / 8.0, &between, &chosen.transport);
+            outln!("takes about {}", words::seconds(begun + sent));
         }
     }
     let what = words::count(count.left.total, "thing", "things") + " would not be copied";
     super::left(&count.left, &what).map_err(Failure::said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_start_is_counted() {
+        let limits = fullpipe_transfer::proto::Limits::default();
+        let between = Between { rtt_s: 0.1, mtu: Some(1552), sender: limits.clone(), receiver: limits };
+        let sending = |bytes: f64, cc: &str| {
+            let transport = Transport { cc: cc.into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };
+            sending(bytes, 1.5e6, &between, &transport)
+        };
+        // 15 + 30 + 60 KB in three round trips; at 120 KB in the next one it is near what the path gives.
+        assert!((sending(105e3, "cubic") - 0.3).abs() < 1e-9);
+        // Then it is the path's: 150 KB each.
+        assert!((sending(135e3 + 15e6, "cubic") - 10.33).abs() < 0.01, "{}", sending(135e3 + 15e6, "cubic"));
+        assert!(sending(105e3, "hybla") < 0.15);
+        assert_eq!(sending(0.0, "cubic"), 0.0);
+    }
 }
