@@ -5,6 +5,11 @@ use std::io;
 use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
 
+/// The flags that choose what is listened on.
+fn choosing(address: &str) -> &'static str {
+    if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
+}
+
 /// Why a run did not happen or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
@@ -25,9 +30,7 @@ pub enum NetError {
         source: io::Error,
     },
     /// The server's port cannot be taken.
-    #[error(
-        "cannot listen on {address}: {source}; choose another with --port, --data-ports or --bind, or end what uses it"
-    )]
+    #[error("cannot listen on {address}: {source}; choose another with {}, or end what uses it", choosing(address))]
     Listen {
         /// Address and port.
         address: String,

@@ -125,7 +125,10 @@ pub fn serve_socket(
 /// What a client is that does not get through TLS, as far as that tells.
 fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
-        rustls::Error::AlertReceived(_) => "it does not take this certificate: its token is another server's",
+        rustls::Error::AlertReceived(_) => {
+            let why = "it does not take this server's certificate: its token is another server's";
+            return Some(TransferError::Denied(why.to_owned()));
+        }
         rustls::Error::InvalidMessage(_) => "it does not speak TLS: --insecure perhaps, or no client of fullpipe",
         _ => return None,
     };

@@ -41,7 +41,7 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Token, TransferError> {
         let wrong = || {
             TransferError::Usage(
-                "the token is none: it has the form fp1-...-..., as in the file that 'fullpipe serve' names".into(),
+                "this is no token: one has the form fp1-...-..., as in the file that 'fullpipe serve' names".into(),
             )
         };
         let bytes = |part: &str| -> Option<[u8; 32]> {

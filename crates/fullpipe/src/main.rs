@@ -44,7 +44,7 @@ Exit codes:
   130  interrupted";
 
 #[derive(Parser)]
-#[command(name = "fullpipe", version, about = "Fills long fat pipes: measures transports, decides, emulates paths", after_help = AFTER)]
+#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: measures transports, decides, emulates paths", after_help = AFTER)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

@@ -126,7 +126,12 @@ fn ask(args: &Args, path: Option<&Path>, host: &Host) -> (Asked, Option<String>)
 /// kernel for the route.
 fn route(name: &str, port: u16) -> Result<Option<String>> {
     let resolve = |source| NetError::Resolve { host: name.to_owned(), source };
-    let addresses: Vec<SocketAddr> = (name, port).to_socket_addrs().map_err(resolve)?.collect();
+    let found = (name, port).to_socket_addrs();
+    let found = found.or_else(|error| match of_ssh(name) {
+        Some(host) => (host.as_str(), port).to_socket_addrs(),
+        None => Err(error),
+    });
+    let addresses: Vec<SocketAddr> = found.map_err(resolve)?.collect();
     let mut last = None;
     for address in addresses {
         let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -138,6 +143,14 @@ fn route(name: &str, port: u16) -> Result<Option<String>> {
     }
     let why = last.map_or_else(|| "it has no address".to_owned(), |error| error.to_string());
     Err(Failure::new(ExitClass::Missing, format!("this host has no route to '{name}': {why}")))
+}
+
+/// What ssh's configuration calls so: `cp` takes such names too.
+fn of_ssh(name: &str) -> Option<String> {
+    let asked = std::process::Command::new("ssh").args(["-G", "--", name]).output().ok()?;
+    let text = String::from_utf8(asked.stdout).ok()?;
+    let host = text.lines().find_map(|line| line.strip_prefix("hostname "))?;
+    (asked.status.success() && host != name).then(|| host.to_owned())
 }
 
 fn interface_of(local: IpAddr) -> Option<String> {
@@ -219,7 +232,7 @@ fn mend(findings: &[&Finding], condition: &str) {
     files.dedup();
     for file in files {
         block(
-            &format!("to keep it so, in {file}"),
+            &format!("to keep it so, add to {file}{condition}"),
             keeps().filter(|keep| keep.file == file).flat_map(|keep| &keep.lines),
         );
     }
