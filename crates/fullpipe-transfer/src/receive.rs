@@ -234,7 +234,9 @@ impl Receiver {
             return Err(TransferError::Full { what: printable(name) });
         }
         let text = match error.raw_os_error() {
-            Some(libc::EXDEV) => "a symbolic link at the destination leads out of it; copy to where it points".to_owned(),
+            Some(libc::EXDEV) => {
+                "a symbolic link at the destination leads out of it; copy to where it points".to_owned()
+            }
             Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
             _ => format!("cannot be written: {}", why(error)),

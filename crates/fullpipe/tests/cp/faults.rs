@@ -147,6 +147,7 @@ fn two_that_only_their_content_tells_apart_are_not_mixed() {
     running.kill();
     again("").fails(1, "left: same: an earlier source brings something of this name");
     same(&host.file("one/same"), &host.file("to/same"));
+    only(&host.file("to"), &["same"]);
 }
 
 #[test]
