@@ -5,17 +5,33 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::fcntl::OFlag;
-use nix::sys::stat::SFlag;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
+use nix::sys::stat::{FileStat, SFlag};
 
+use crate::error::TransferError;
 use crate::exclude::Exclude;
 use crate::files::Root;
 use crate::item::Name;
 use crate::walk::Place;
+
+/// Most sources of which only the content is sent: each thing is looked for in all of those before its own.
+const MOST: usize = 256;
+
+/// What becomes of something that a source has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// No source before has the name, or both are folders, whose content is merged.
+    Sent,
+    /// One before has something else of this name.
+    Beaten,
+    /// One before has the very same.
+    Same,
+}
 
 /// All sources, by what they bring to the destination itself.
 #[derive(Default)]
@@ -36,9 +52,17 @@ struct Source {
 
 impl Sources {
     /// Tells each place of the others, if two can bring the same name.
-    pub(crate) fn introduce(places: &mut [Place]) {
-        if places.len() < 2 || places.iter().all(|place| place.top.is_some()) {
-            return;
+    ///
+    /// # Errors
+    /// There are too many of those.
+    pub(crate) fn introduce(places: &mut [Place]) -> Result<(), TransferError> {
+        let contents = places.iter().filter(|place| place.top.is_none()).count();
+        if places.len() < 2 || contents == 0 {
+            return Ok(());
+        }
+        if contents > MOST {
+            let words = format!("give at most {MOST} sources of which only the content is copied");
+            return Err(TransferError::Usage(words));
         }
         let mut all = Sources::default();
         for (number, place) in places.iter().enumerate().filter(|(_, place)| place.left.is_none()) {
@@ -54,10 +78,11 @@ impl Sources {
         for (number, place) in places.iter_mut().enumerate() {
             place.beside = Some((number, all.clone()));
         }
+        Ok(())
     }
 
-    /// Whether a source before this one brings something of a name; of two folders the content is merged.
-    pub(crate) fn earlier(&self, number: usize, name: &Name, folder: bool, dereference: bool) -> bool {
+    /// What becomes of something that the source of this number has, beside those before it.
+    pub(crate) fn judge(&self, number: usize, name: &Name, entry: &FileStat, dereference: bool) -> Verdict {
         let bytes = name.bytes();
         let (first, rest) = match bytes.iter().position(|b| *b == b'/') {
             Some(at) => (&bytes[..at], &bytes[at + 1..]),
@@ -65,26 +90,45 @@ impl Sources {
         };
         let contents = self.contents.iter().map(|source| (source, bytes));
         let top = self.tops.get(first).map(|source| (source, rest));
-        let mut before = contents.chain(top).filter(|(source, _)| source.number < number);
-        before.any(|(source, below)| source.brings(Path::new(OsStr::from_bytes(below)), folder, dereference))
+        let mut before: Vec<_> = contents.chain(top).filter(|(source, _)| source.number < number).collect();
+        before.sort_by_key(|(source, _)| source.number);
+        let mut found = before.into_iter().filter_map(|(source, below)| {
+            let below = Path::new(OsStr::from_bytes(below));
+            source.brings(below, dereference)
+        });
+        match found.next() {
+            // It is the first that has the name whose thing is sent.
+            None => Verdict::Sent,
+            Some(earlier) if kind(&earlier) == SFlag::S_IFDIR && kind(entry) == SFlag::S_IFDIR => Verdict::Sent,
+            Some(earlier) if (earlier.st_dev, earlier.st_ino) == (entry.st_dev, entry.st_ino) => Verdict::Same,
+            Some(_) => Verdict::Beaten,
+        }
     }
 }
 
 impl Source {
-    fn brings(&self, below: &Path, folder: bool, dereference: bool) -> bool {
+    fn brings(&self, below: &Path, dereference: bool) -> Option<FileStat> {
+        let found = self.look(below, dereference).ok()?;
+        // Nothing else is sent.
+        let sent = matches!(kind(&found), SFlag::S_IFDIR | SFlag::S_IFREG | SFlag::S_IFLNK);
+        (sent && !self.excluded(below)).then_some(found)
+    }
+
+    fn look(&self, below: &Path, dereference: bool) -> io::Result<FileStat> {
         let whole = below.as_os_str().is_empty();
-        // What a person names is followed.
-        let follow = if whole || dereference { OFlag::empty() } else { OFlag::O_NOFOLLOW };
-        let path = if whole { self.path.clone() } else { self.path.join(below) };
-        let found = self.root.open_at(&path, OFlag::O_PATH | follow, 0);
-        let Ok(Ok(stat)) = found.map(|fd| nix::sys::stat::fstat(&fd)) else { return false };
-        let same = match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-            SFlag::S_IFDIR => folder,
-            SFlag::S_IFREG | SFlag::S_IFLNK => false,
-            // Is not sent.
-            _ => return false,
+        let fd = if whole {
+            // What a person names is followed.
+            self.root.open_at(&self.path, OFlag::O_PATH, 0)?
+        } else if dereference {
+            self.root.open_at(&self.path.join(below), OFlag::O_PATH, 0)?
+        } else {
+            let folder = self.root.open_at(&self.path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
+            let how = OpenHow::new()
+                .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+                .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH);
+            nix::fcntl::openat2(&folder, below, how)?
         };
-        !same && !self.excluded(below)
+        Ok(nix::sys::stat::fstat(&fd)?)
     }
 
     fn excluded(&self, below: &Path) -> bool {
@@ -95,4 +139,8 @@ impl Source {
                 .filter(|part| !part.as_os_str().is_empty())
                 .any(|part| self.exclude.leaves_out(part, top))
     }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }

@@ -126,7 +126,7 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
         None => {
-            crate::merge::Sources::introduce(&mut places);
+            crate::merge::Sources::introduce(&mut places)?;
             Ok(places)
         }
         Some(top) => {

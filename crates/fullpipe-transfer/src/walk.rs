@@ -19,7 +19,7 @@ use crate::exclude::Exclude;
 use crate::files::{self, Root};
 use crate::item::{self, FileItem, Meta, Name};
 use crate::left::{Left, Leftovers};
-use crate::merge::Sources;
+use crate::merge::{Sources, Verdict};
 
 /// Between words about how far a count is.
 const TICK: Duration = Duration::from_secs(1);
@@ -41,11 +41,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Why something that an earlier place brings too stays.
-    fn beaten(&self, name: &Name, folder: bool, sight: Sight) -> Option<Found> {
-        let (number, all) = self.beside.as_ref()?;
-        let beaten = all.earlier(*number, name, folder, sight.dereference);
-        beaten.then(|| Found::Left(Left::for_good(name.bytes(), "an earlier source brings something of this name")))
+    /// What becomes of something here, beside the places before this one.
+    fn judge(&self, name: &Name, stat: &FileStat, sight: Sight) -> Verdict {
+        match &self.beside {
+            // Without it no content is sent.
+            Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
+            _ => Verdict::Sent,
+        }
     }
 }
 
@@ -128,20 +130,23 @@ pub fn walk(
         Err(e) => return each(Found::Left(Left::new(shown(), missing(&place.root, path, &e)))),
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
+    let beaten =
+        |name: &Name| Found::Left(Left::for_good(name.bytes(), "an earlier source brings something of this name"));
+    if let Some(name) = &place.top {
+        match place.judge(name, &stat, sight) {
+            Verdict::Sent => {}
+            Verdict::Beaten => return each(beaten(name)),
+            Verdict::Same => return Ok(()),
+        }
+    }
     if kind != SFlag::S_IFDIR {
         return match &place.top {
-            Some(name) => each(match place.beaten(name, false, sight) {
-                None => one(place, sight, name.clone(), place.path.clone(), &stat),
-                Some(left) => left,
-            }),
+            Some(name) => each(one(place, sight, name.clone(), place.path.clone(), &stat)),
             None => each(Found::Left(Left::new(shown(), "it is not a folder"))),
         };
     }
     if !sight.recursive {
         return each(Found::Left(Left::for_good(shown(), "it is a folder; copy it with -r")));
-    }
-    if let Some(left) = place.top.as_ref().and_then(|name| place.beaten(name, true, sight)) {
-        return each(left);
     }
     let mut levels = Vec::new();
     enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
@@ -193,10 +198,15 @@ pub fn walk(
                 continue;
             }
         };
-        let folder = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
-        if let Some(left) = place.beaten(&name, folder, sight) {
-            each(left)?;
-        } else if folder {
+        match place.judge(&name, &stat, sight) {
+            Verdict::Sent => {}
+            Verdict::Beaten => {
+                each(beaten(&name))?;
+                continue;
+            }
+            Verdict::Same => continue,
+        }
+        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
             enter(place, sight, Some(name), path, &stat, &mut levels, each)?;
         } else {
             each(one(place, sight, name, path, &stat))?;

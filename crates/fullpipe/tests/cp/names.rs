@@ -173,6 +173,33 @@ fn what_two_sources_bring_the_first_does() {
         cp.ok();
         same(&host.file("2/sub/f"), &host.file(&format!("{to}/f")));
     }
+    // It is the first that has the name that decides, and links on the way to it are not followed.
+    for name in ["3/x/a", "5/x/b", "3/p/a", "4/dir/f", "5/p/f"] {
+        write(host.file(name), name);
+    }
+    write(host.file("4/x"), "a file");
+    std::os::unix::fs::symlink("dir", host.file("4/p")).unwrap();
+    let cp = |sources: [&str; 3]| {
+        let mut cp = host.cp();
+        cp.arg("-r");
+        for name in sources {
+            cp.arg(host.file(name));
+        }
+        cp.arg(host.far("three/"));
+        cp
+    };
+    let told = cp(["3/.", "4/.", "5/."]).fails(1, "2 things were not copied");
+    assert!(told.err.contains("left: x: an earlier") && told.err.contains("left: p: an earlier"), "{}", told.err);
+    only(&host.file("three/x"), &["a", "b"]);
+    only(&host.file("three/p"), &["a", "f"]);
+    // The very same is no other.
+    cp(["3/.", "3/x", "3/."]).ok();
+    // Without -r no content is sent, and beats nothing.
+    let mut cp = host.cp();
+    write(host.file("b"), "another b");
+    cp.arg(host.file("5/x/.")).arg(host.file("b")).arg(host.far("flat/"));
+    cp.fails(1, "it is a folder; copy it with -r");
+    same(&host.file("b"), &host.file("flat/b"));
 }
 
 #[test]
