@@ -1,6 +1,6 @@
 //! How a transfer would go, before it does.
 
-use fullpipe_path::Transport;
+use fullpipe_path::{Transport, Workload};
 use fullpipe_transfer::client::{self, Between, Endpoint, Way};
 use fullpipe_transfer::proto::Options;
 use serde_json::json;
@@ -21,6 +21,9 @@ const PACKET: u32 = 1500;
 /// a longer one.
 const HYBLA_S: f64 = 0.025;
 const HYBLA_MOST: f64 = 16.0;
+/// The full rate is at most so many times the mean; found in so many steps.
+const MOST_FULL: f64 = 2.0;
+const BISECTIONS: usize = 40;
 
 /// Seconds for so many bytes at so many a second, slow start included: the window doubles each round trip.
 fn sending(bytes: f64, per_second: f64, between: &Between, transport: &Transport) -> f64 {
@@ -36,6 +39,21 @@ fn sending(bytes: f64, per_second: f64, between: &Between, transport: &Transport
     let full = (per_second * between.rtt_s - first).max(0.0) / (factor - 1.0);
     let steady = (bytes - full).max(0.0) / per_second.max(1.0);
     rounds(bytes.min(full)) * between.rtt_s + steady
+}
+
+/// Bytes a second once started up, where so many were the mean over a workload from its start.
+fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport) -> f64 {
+    let (bytes, seconds) = match over {
+        Workload::Size(size) => (size.0 as f64, size.0 as f64 / mean.max(1.0)),
+        Workload::Duration(time) => (mean * time.seconds(), time.seconds()),
+    };
+    // As slow a start as all of that tells nothing of what would have followed.
+    let (mut low, mut high) = (mean, MOST_FULL * mean);
+    for _ in 0..BISECTIONS {
+        let middle = (low + high) / 2.0;
+        if sending(bytes, middle, between, transport) > seconds { low = middle } else { high = middle }
+    }
+    low
 }
 
 /// How it will be sent, and why if that is wanted.
@@ -69,7 +87,8 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         print(args, &chosen, rtt_s, args.explain);
         if let Some(expected) = chosen.expected_bps {
             let begun = (client::start_rtts(options, rtt_s) + END_RTTS) * rtt_s;
-            let sent = sending(count.bytes as f64, expected / 8.0, &between, &chosen.transport);
+            let full = full_rate(expected / 8.0, chosen.over, &between, &chosen.transport);
+            let sent = sending(count.bytes as f64, full, &between, &chosen.transport);
             outln!("takes about {}", words::seconds(begun + sent));
         }
     }
@@ -95,5 +114,12 @@ mod tests {
         assert!((sending(135e3 + 15e6, "cubic") - 10.33).abs() < 0.01, "{}", sending(135e3 + 15e6, "cubic"));
         assert!(sending(105e3, "hybla") < 0.15);
         assert_eq!(sending(0.0, "cubic"), 0.0);
+        // What the profile's runs took is what as much is said to take.
+        let transport = Transport { cc: "cubic".into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };
+        let full = |mean, over| full_rate(mean, over, &between, &transport);
+        let ten: Workload = Workload::Duration("10s".parse().unwrap());
+        let steady = full(1.5e6, ten);
+        assert!(steady > 1.5e6 && (super::sending(15e6, steady, &between, &transport) - 10.0).abs() < 1e-6);
+        assert_eq!(full(1.5e6, Workload::Size(fullpipe_path::Size(0))), 1.5e6);
     }
 }

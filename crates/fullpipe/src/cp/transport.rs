@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError};
+use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::proto::Limits;
@@ -94,6 +94,8 @@ pub struct Chosen {
     pub transport: Transport,
     /// What to expect, bit/s, where the profile tells.
     pub expected_bps: Option<f64>,
+    /// What the profile's runs carried, start-up included, of which that is the mean.
+    pub over: Workload,
     /// Reasons, for a person.
     pub why: Vec<String>,
 }
@@ -194,7 +196,7 @@ impl Args {
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
         let (rtt_s, sender, receiver) = (between.rtt_s, &between.sender, &between.receiver);
         let mut why = Vec::new();
-        let mut expected_bps = None;
+        let (mut expected_bps, mut over) = (None, Workload::Size(Size(0)));
         let has = |cc: &str| sender.ccs.iter().any(|name| name == cc);
         let usual =
             || if has("cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned();
@@ -231,6 +233,7 @@ impl Args {
                     expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(chosen.expected.mean_bps));
                     why.push(format!("the profile's for {:.3} ms ({})", rtt_s * 1e3, selection.conditions));
                     why.extend(selection.notes);
+                    over = selection.workload;
                     chosen.transport.clone()
                 }
                 None => {
@@ -264,7 +267,7 @@ impl Args {
             why.push("as asked for on the command line".into());
         }
         transport.validate()?;
-        Ok(Chosen { transport, expected_bps, why })
+        Ok(Chosen { transport, expected_bps, over, why })
     }
 }
 
