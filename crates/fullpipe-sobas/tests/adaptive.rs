@@ -123,7 +123,7 @@ fn who_size_themselves_come_to_share() {
 
 #[test]
 fn where_queues_are_shallow_they_come_to_share_too() {
-    for (rtt, queue, cc) in [(20.0, 300e3, Cc::Cubic), (20.0, 100e3, Cc::Reno), (60.0, 200e3, Cc::Cubic)] {
+    for (rtt, queue, cc) in [(20.0, 300e3, Cc::Cubic), (60.0, 300e3, Cc::Reno), (60.0, 200e3, Cc::Cubic)] {
         let mut shares = [0.0; 2];
         let seeds = 4;
         for seed in 0..seeds {

@@ -73,8 +73,9 @@ impl Ceiling {
         let same = earlier.filter(|earlier| bps > BENEATH * LEAST * earlier.first);
         let first = same.map_or(bps, |earlier| if wear { WEAR * earlier.first } else { earlier.first });
         let beneath = (BENEATH * bps).max(LEAST * first);
-        // Losses that change nothing do not keep it from being lifted.
-        let since = same.filter(|earlier| earlier.bps <= beneath).map_or(now, |earlier| earlier.since);
+        // Losses that change nothing do not keep it from being lifted, nor does what has worn.
+        let least = if wear { WEAR * WEAR } else { 1.0 };
+        let since = same.filter(|earlier| least * earlier.bps <= beneath).map_or(now, |earlier| earlier.since);
         Ceiling { bps: beneath, first, lift: LIFT, clear: 0, since, lost: now }
     }
 
@@ -133,8 +134,9 @@ impl Follow {
         self.ceiling.map_or(self.cap(), |ceiling| ceiling.bps.min(self.cap()))
     }
 
-    /// A sender that filled its rate had so much of a queue that overflowed. A deep one shows before it does.
-    pub(super) fn overflowed_at(&mut self, now: u64, s: &Senses, bps: f64) {
+    /// A sender that filled its rate had so much of a queue that overflowed; whether it was longer than it should have
+    /// been. A deep one shows before it does.
+    pub(super) fn overflowed_at(&mut self, now: u64, s: &Senses, bps: f64, long: bool) {
         if self.overflown(now, s) >= DEEP_S.max(DEEP_RTT * s.probes.base_ns() as f64 * 1e-9) {
             return;
         }
@@ -143,7 +145,7 @@ impl Follow {
         // Who sends more than is left pushes others aside in the queue: of C', p beside x has p·C'/(p + x).
         let others = self.capacity.map_or(0.0, |capacity| capacity / bps - 1.0).clamp(0.0, 1.0);
         let taken = (rate / bps - 1.0).max(0.0) * others;
-        let wear = self.capacity.is_none_or(|capacity| bps > MUCH * capacity) && self.overflown(now, s) > self.high(s);
+        let wear = long && self.capacity.is_none_or(|capacity| bps.min(rate) > MUCH * capacity);
         let ceiling = Ceiling::beneath((1.0 - taken) * bps.min(rate), wear, self.ceiling, now);
         self.patience = self.patience.lost(ceiling.bps);
         self.ceiling = Some(ceiling);
@@ -155,7 +157,8 @@ impl Follow {
         let little = ceiling.bps < LITTLE * capacity;
         let (wait, push) = if little { (self.patience.wait, PUSH * capacity) } else { (LIFT_NS, 0.0) };
         self.ceiling = ceiling.after(now, clear, wait, push);
-        self.patience.pushed |= little && self.ceiling.is_none_or(|lifted| lifted.bps > ceiling.bps);
+        // By 2% only where pulses had told.
+        self.patience.pushed |= little && self.ceiling.is_none_or(|lifted| lifted.bps >= ceiling.bps + push);
     }
 }
 

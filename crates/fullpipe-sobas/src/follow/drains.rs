@@ -1,5 +1,6 @@
 //! Queues are let drain; and what cannot be drained is no queue.
 
+use super::ceiling::Patience;
 use super::{Follow, STANDING_NS};
 use crate::Senses;
 use crate::words::{State, Why};
@@ -35,7 +36,7 @@ impl Follow {
         s.probes.rebase(now.saturating_sub(STANDING_NS));
         // A window that opens at once lets a burst go, unless it is paced.
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
-        (self.depth, self.ceiling) = (0.0, None);
+        (self.depth, self.ceiling, self.patience) = (0.0, None, Patience::default());
         self.lower(now);
         self.unsteady(now, s);
         self.target = self.target_at(s, self.capacity.unwrap_or(f64::INFINITY));

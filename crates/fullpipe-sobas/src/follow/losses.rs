@@ -1,5 +1,6 @@
 //! Losses: whose they are, and what they teach.
 
+use super::ceiling::Patience;
 use super::drains::Stuck;
 use super::pulses::{FIRST_BUDGET, SENDER_LIMITED};
 use super::{Follow, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
@@ -43,7 +44,7 @@ impl Follow {
                     // Those that were on their way, or that our own queue still drops.
                     s.probes.forget_losses();
                 } else if s.probes.congested() {
-                    (self.rate, self.ceiling) = (None, None);
+                    (self.rate, self.ceiling, self.patience) = (None, None, Patience::default());
                     s.probes.forget_losses();
                     return self.enter(State::Disabled, Why::Congested);
                 } else if s.probes.full() {
@@ -114,6 +115,8 @@ impl Follow {
         }
         let bps = self.given(now, s)?;
         self.deaf_until = now + 2 * Self::round(s);
+        // Longer than it should be, as it was let stand until now.
+        let long = self.overflown(now, s) > self.high(s);
         if self.state != State::Free
             && let Some(why) = self.free_after_loss(now, s, bps)
         {
@@ -128,7 +131,7 @@ impl Follow {
             {
                 let queue = s.probes.longest_ns(now.saturating_sub(STANDING_NS)) as f64 * 1e-9;
                 self.learn_queue(now, s);
-                self.overflowed_at(now, s, bps);
+                self.overflowed_at(now, s, bps, long);
                 self.reduce(now, s, bps, queue, Why::Loss)
             }
             State::Start => {
@@ -152,7 +155,7 @@ impl Follow {
                 if !self.sure && filled && longest < VISIBLE_S {
                     (self.capacity, self.sure, self.trained) = (Some(bps), true, bps);
                 }
-                self.overflowed_at(now, s, bps);
+                self.overflowed_at(now, s, bps, long);
                 self.rate = self.rate.map(|rate| rate.min(self.top()));
                 self.after = self.after.min(self.top());
                 Some(Why::Loss)
