@@ -1,6 +1,7 @@
 //! The receiving end: takes what comes on the streams, checks it, writes it, and gives files their names
 //! when they are whole.
 
+mod claims;
 mod destination;
 mod large;
 mod past;
@@ -27,7 +28,7 @@ use crate::digest::Key;
 use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, local, why};
 use crate::files::{self, Root};
-use crate::item::{self, FileItem, Name, printable};
+use crate::item::{self, Extent, FileItem, Name, printable};
 use crate::journal::{Journal, Past};
 use crate::left::{Left, Leftovers};
 use crate::losses::Losses;
@@ -64,7 +65,7 @@ pub struct Receiver {
     past: Mutex<Past>,
     key: Key,
     /// Blocks of earlier attempts that are what they were, by [`FileItem::key`].
-    kept: Mutex<HashMap<u64, u64>>,
+    kept: Mutex<HashMap<u64, Vec<Extent>>>,
     large: Mutex<HashMap<u64, Slot>>,
     /// The sender's last words on files of which no block has come yet: the control connection is faster.
     early: Mutex<HashMap<u64, Option<String>>>,

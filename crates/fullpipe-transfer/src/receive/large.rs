@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use nix::fcntl::FallocateFlags;
 
+use super::claims::Claims;
 use super::small::create;
 use super::{MOST_LARGE, Receiver};
 use crate::counters::timed;
@@ -39,6 +40,8 @@ pub(super) struct Large {
 
 #[derive(Default)]
 pub(super) struct LargeState {
+    /// What has been announced, or was there.
+    pub(super) claims: Claims,
     /// Bytes written and verified, holes included.
     pub(super) covered: u64,
     /// The sender's last word on it.
@@ -53,7 +56,21 @@ pub(super) struct LargeState {
 pub(super) type Slot = Option<Arc<Large>>;
 
 impl Receiver {
-    pub(super) fn slot(&self, id: u64, item: &FileItem) -> Result<Slot, TransferError> {
+    /// Where a block goes that is announced.
+    pub(super) fn slot(&self, id: u64, item: &FileItem, extent: Extent) -> Result<Slot, TransferError> {
+        let slot = self.found(id, item)?;
+        if let Some(large) = &slot {
+            if large.item != *item {
+                return Err(self.damaged("blocks of two files under one number"));
+            }
+            if !lock(&large.state).claims.add(extent) {
+                return Err(self.damaged("a block that has come already"));
+            }
+        }
+        Ok(slot)
+    }
+
+    fn found(&self, id: u64, item: &FileItem) -> Result<Slot, TransferError> {
         let mut large = lock(&self.large);
         if let Some(slot) = large.get(&id) {
             return Ok(slot.clone());
@@ -113,7 +130,9 @@ impl Receiver {
                 return Err(nix::errno::Errno::ENOSPC.into());
             }
         }
-        let state = Mutex::new(LargeState { covered: kept.unwrap_or(0), ..LargeState::default() });
+        let have = kept.as_deref().unwrap_or_default();
+        let covered = have.iter().map(|extent| extent.len).sum();
+        let state = Mutex::new(LargeState { claims: Claims::of(have), covered, ..LargeState::default() });
         let kept = kept.is_some();
         let past_cache = direct::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct::again(&file, true) } else { None };

@@ -66,7 +66,7 @@ impl Receiver {
         if total == 0 || total > item.size {
             return Ok(Want::All);
         }
-        lock(&self.kept).insert(key, total);
+        lock(&self.kept).insert(key, have.clone());
         if total < item.size {
             return Ok(Want::But(have));
         }

@@ -99,7 +99,7 @@ impl Receiver {
             match chunk {
                 Chunk::End => return Ok(()),
                 Chunk::Block { id, file, extent, hole } => {
-                    let slot = self.slot(id, &file)?;
+                    let slot = self.slot(id, &file, extent)?;
                     if hole {
                         self.hole(id, slot, extent)?;
                     } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {

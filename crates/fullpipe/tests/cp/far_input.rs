@@ -261,6 +261,46 @@ fn only_what_has_its_digest_takes_its_name() {
     }
 }
 
+/// Two blocks under one number: whether a file takes its name, and what the far end said.
+fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let key = client.terms.unwrap().key;
+    for (name, size, extent) in blocks {
+        let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+        let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
+        let file = FileItem { name, size, sparse: true, changed: (1, 0), meta };
+        let content = vec![5; extent.len as usize];
+        let chunk = proto::pack(&Chunk::Block { id: 1, file, extent, hole: false }).unwrap();
+        // Of an end that has given up nobody hears.
+        let _ = client.stream.write_all(&[&chunk[..], &content, &Trailer(Some(key.digest(&content))).pack()].concat());
+    }
+    let _ = client.stream.write_all(&proto::pack(&Chunk::End).unwrap());
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::FileEnd { id: 1, failed: None });
+    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    let said = client.end();
+    (["a", "b"].iter().any(|name| dir.path().join(name).exists()), said)
+}
+
+#[test]
+fn a_file_is_not_mixed_from_two_nor_counted_twice() {
+    const SIZE: u64 = 2 << 20;
+    let half = |i: u64| Extent { offset: i * SIZE / 2, len: SIZE / 2 };
+    for (what, blocks) in [
+        ("two files under one number", [("a", SIZE, half(0)), ("b", SIZE, half(1))]),
+        ("two files under one number", [("a", SIZE, half(0)), ("a", SIZE + 1, half(1))]),
+        ("a block that has come already", [("a", SIZE, half(0)), ("a", SIZE, half(0))]),
+        ("a block that has come already", [("a", SIZE, half(0)), ("a", SIZE, Extent { offset: 1, len: SIZE / 2 })]),
+    ] {
+        let (there, said) = two_blocks(blocks.clone());
+        assert!(!there && said.contains(what), "{blocks:?}: {there} {said}");
+    }
+    let (there, said) = two_blocks([("a", SIZE, half(1)), ("a", SIZE, half(0))]);
+    assert!(there, "{said}");
+}
+
 #[test]
 fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
