@@ -53,7 +53,7 @@ mod tests {
     proptest! {
         #[test]
         fn each_byte_once(have in 0u64..6, extents in proptest::collection::vec((0u64..40, 0u64..8), 0..30)) {
-            let mut there = vec![false; 64];
+            let mut there = [false; 64];
             there[..have as usize].fill(true);
             let kept = Extent { offset: 0, len: have };
             let mut claims = Claims::of(if have > 0 { std::slice::from_ref(&kept) } else { &[] });

@@ -294,7 +294,7 @@ fn a_file_is_not_mixed_from_two_nor_counted_twice() {
         ("a block that has come already", [("a", SIZE, half(0)), ("a", SIZE, half(0))]),
         ("a block that has come already", [("a", SIZE, half(0)), ("a", SIZE, Extent { offset: 1, len: SIZE / 2 })]),
     ] {
-        let (there, said) = two_blocks(blocks.clone());
+        let (there, said) = two_blocks(blocks);
         assert!(!there && said.contains(what), "{blocks:?}: {there} {said}");
     }
     let (there, said) = two_blocks([("a", SIZE, half(1)), ("a", SIZE, half(0))]);
