@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
 export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
-.PHONY: demo test build kernel validate bench profile papers sobas lint clean setup setup-test binary python python-test
+.PHONY: demo test build kernel validate fuzz bench profile papers sobas lint clean setup setup-test binary python python-test
 
 setup:
 	@scripts/setup
@@ -59,6 +59,10 @@ lint: setup-test build
 validate: kernel
 	@$(MAKE) --no-print-directory python-test
 	@.venv/bin/python3 -m lab.validate --write docs/testbed.md
+
+# Anything may arrive from the network: a minute for each parser and each end.
+fuzz: setup-test
+	@scripts/fuzz
 
 bench: kernel
 	@$(MAKE) --no-print-directory python-test

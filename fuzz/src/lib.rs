@@ -1,0 +1,9 @@
+//! What the targets share: an end of a transfer that is played by the fuzzer, step by step, against a real one.
+
+mod peer;
+mod steps;
+mod world;
+
+pub use peer::{Door, Peer, drain, hear, hello, limits};
+pub use steps::{Script, Step, mutate};
+pub use world::World;

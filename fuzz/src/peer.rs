@@ -1,0 +1,207 @@
+//! The end that the fuzzer plays.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fullpipe_transfer::digest::Key;
+use fullpipe_transfer::item::FileItem;
+use fullpipe_transfer::proto::{self, Chunk, Hello, Limits, MAGIC, Message, PROTOCOL, Trailer};
+
+use crate::steps::{Script, Step};
+
+/// Longest data of a chunk that is sent whole.
+const MOST: u64 = 4 << 20;
+/// A real end that does not read for so long is not waited for.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What a kernel like this one lets its sockets do.
+pub fn limits() -> Limits {
+    Limits { ccs: vec!["cubic".into(), "reno".into()], ..Limits::default() }
+}
+
+/// A right greeting.
+pub fn hello() -> Message {
+    Message::Hello(Hello { magic: MAGIC, protocol: PROTOCOL, program: "x".into(), limits: limits() })
+}
+
+/// Where streams go.
+#[derive(Debug, Clone, Copy)]
+pub struct Door {
+    pub port: u16,
+    pub token: [u8; 32],
+}
+
+impl Door {
+    /// Calls there so many times.
+    pub fn streams(&self, n: u16) -> Vec<TcpStream> {
+        let one = |i: u16| {
+            let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], self.port))).ok()?;
+            stream.write_all(&[&self.token[..], &i.to_le_bytes()].concat()).ok()?;
+            Some(stream)
+        };
+        (0..n).filter_map(one).collect()
+    }
+}
+
+/// Bytes of a version of a file that were sent with the right digest: where, and what; none where nothing but zeros.
+type Parts = Vec<(u64, u64, Option<Vec<u8>>)>;
+
+/// The end that the fuzzer plays.
+pub struct Peer {
+    control: Box<dyn Write + Send>,
+    streams: Vec<Option<TcpStream>>,
+    key: Key,
+    /// By the file's version.
+    sent: BTreeMap<u64, (FileItem, Parts)>,
+}
+
+impl Peer {
+    /// One that has been introduced. Digests are made with `key`.
+    pub fn new(control: Box<dyn Write + Send>, streams: Vec<TcpStream>, key: Option<Key>) -> Peer {
+        for stream in &streams {
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+        }
+        let streams = streams.into_iter().map(Some).collect();
+        Peer { control, streams, key: key.unwrap_or(Key([0; Key::LEN])), sent: BTreeMap::new() }
+    }
+
+    /// Plays a script, then closes everything.
+    pub fn play(&mut self, script: Script) {
+        for step in script.steps {
+            self.step(step);
+        }
+        // The control connection first: an end that loses a stream waits a second for the reason.
+        self.control = Box::new(std::io::sink());
+        self.streams.clear();
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Say(message) => {
+                let _ = proto::send(&mut *self.control, &message);
+            }
+            Step::Bytes(bytes) => {
+                let _ = self.control.write_all(&bytes);
+            }
+            Step::Chunk { stream, chunk, data, right } => self.chunk(stream, &chunk, &data, right),
+            Step::Spill { stream, bytes } => self.spill(stream, &bytes),
+            Step::Close { stream } => {
+                if let Some(stream) = self.at(stream) {
+                    *stream = None;
+                }
+            }
+            Step::Wait(ms) => std::thread::sleep(Duration::from_millis(u64::from(ms % 8))),
+        }
+    }
+
+    fn at(&mut self, stream: u8) -> Option<&mut Option<TcpStream>> {
+        let n = self.streams.len().max(1);
+        self.streams.get_mut(usize::from(stream) % n)
+    }
+
+    fn spill(&mut self, stream: u8, bytes: &[u8]) {
+        let Some(slot) = self.at(stream) else { return };
+        let written = slot.as_mut().is_some_and(|stream| stream.write_all(bytes).is_ok());
+        if !written {
+            *slot = None;
+        }
+    }
+
+    fn chunk(&mut self, stream: u8, chunk: &Chunk, data: &[u8], right: bool) {
+        let Ok(mut bytes) = proto::pack(chunk) else { return };
+        let len = chunk.data_len().filter(|len| *len <= MOST);
+        let content: Vec<u8> = match len {
+            Some(len) if !data.is_empty() => data.iter().copied().cycle().take(len as usize).collect(),
+            Some(len) => vec![0; len as usize],
+            None => data.to_vec(),
+        };
+        let digested = matches!(chunk, Chunk::Block { hole: false, .. } | Chunk::Pack(_));
+        if digested {
+            let mut digest = self.key.digest(&content);
+            digest[0] ^= u8::from(!right);
+            bytes.extend_from_slice(&content);
+            bytes.extend_from_slice(&Trailer(Some(digest)).pack());
+        }
+        if right && len.is_some() {
+            // Also where it may not have come whole: what has come can be explained by it.
+            self.remember(chunk, &content);
+        }
+        self.spill(stream, &bytes);
+    }
+
+    fn remember(&mut self, chunk: &Chunk, content: &[u8]) {
+        let mut add = |file: &FileItem, offset, len, bytes: Option<Vec<u8>>| {
+            self.sent.entry(file.key()).or_insert_with(|| (file.clone(), Vec::new())).1.push((offset, len, bytes));
+        };
+        match chunk {
+            Chunk::End => {}
+            Chunk::Block { file, extent, hole, .. } => {
+                add(file, extent.offset, extent.len, (!hole).then(|| content.to_vec()));
+            }
+            Chunk::Pack(files) => {
+                let mut rest = content;
+                for file in files {
+                    let (mine, behind) = rest.split_at(file.size as usize);
+                    rest = behind;
+                    add(file, 0, file.size, Some(mine.to_vec()));
+                }
+            }
+        }
+    }
+
+    /// Every file is all of one version of it, as it was sent.
+    ///
+    /// # Panics
+    /// One is not.
+    pub fn explain(&self, files: &BTreeMap<PathBuf, Vec<u8>>, named: impl Fn(&FileItem) -> PathBuf) {
+        for (name, content) in files {
+            let versions = self.sent.values().filter(|(file, _)| named(file) == *name);
+            let mut right = versions.filter(|(file, parts)| file.size == content.len() as u64 && is_of(content, parts));
+            assert!(right.next().is_some(), "{}: {} bytes that were never sent so", name.display(), content.len());
+        }
+    }
+}
+
+/// Whether each byte is one that was sent.
+fn is_of(content: &[u8], parts: &Parts) -> bool {
+    let mut fine = vec![false; content.len()];
+    for (offset, len, bytes) in parts {
+        for i in 0..*len as usize {
+            let at = *offset as usize + i;
+            if let Some(fine) = fine.get_mut(at) {
+                *fine |= content[at] == bytes.as_ref().map_or(0, |bytes| bytes[i]);
+            }
+        }
+    }
+    fine.into_iter().all(|fine| fine)
+}
+
+/// Reads what a real end says until it has said all, and gives its messages one by one.
+pub fn hear(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<Message> {
+    let (give, messages) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok(message) = proto::receive::<Message>(&mut from) {
+            // Whoever listens no more still lets it be said.
+            let _ = give.send(message);
+        }
+    });
+    messages
+}
+
+/// Reads a stream to its end.
+///
+/// # Panics
+/// What is outside the root is in it.
+pub fn drain(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(move || {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            all.extend_from_slice(&buffer[..n]);
+        }
+        let secret = crate::world::SECRET;
+        assert!(!all.windows(secret.len()).any(|part| part == secret), "a stream tells what is outside the root");
+    })
+}

@@ -1,0 +1,124 @@
+//! A server says anything, and sends anything, to a real client. The client ends; nothing outside its folder changes, and
+//! what comes is what was asked for, as it was sent.
+#![no_main]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use fullpipe_fuzz::{Peer, Script, World, drain, hear, hello, mutate};
+use fullpipe_path::{Buffer, Transport};
+use fullpipe_transfer::client::{self, Endpoint, Order, Way};
+use fullpipe_transfer::digest::Key;
+use fullpipe_transfer::proto::{self, Direct, Message, Options, Sources, Target, Terms};
+use fullpipe_transfer::sobas::Law;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
+fuzz_target!(|data: &[u8]| run(Script::shown(data)));
+
+fn run(script: Script) {
+    let world = World::new();
+    let how = script.how;
+    let bit = |n: u16| how >> n & 1 == 1;
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+    let port = listener.local_addr().expect("its number").port();
+    let options = Options {
+        recursive: true,
+        dereference: false,
+        fsync: false,
+        xattrs: bit(0),
+        encrypt: false,
+        direct: Direct::Off,
+        block: 1 << 20,
+        update: bit(1),
+        sample_ns: if bit(6) { 10_000_000 } else { 0 },
+        stall_ns: 2_000_000_000,
+        sobas: bit(5).then_some(Law::All),
+    };
+    let pulls = bit(2);
+    let streams = 1 + (how >> 8) % 3;
+    let root = world.root();
+    let local = root.as_os_str().as_bytes().to_vec();
+    let target = |path| Target { path, folder: true, content: false, transfer: 7, process: 7 };
+    let way = if pulls {
+        let sources = Sources { paths: vec![b"/far/in".to_vec()], exclude: Vec::new(), patterns: bit(3) };
+        Way::Pull(sources, target(local))
+    } else {
+        let paths = vec![[&local[..], b"/in"].concat()];
+        Way::Push(Sources { paths, exclude: Vec::new(), patterns: false }, target(b"/far".to_vec()))
+    };
+    if !pulls {
+        std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
+    }
+    let served = std::thread::spawn(move || serve(&listener, streams, script));
+    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
+    let endpoint = Endpoint::Server { host: "127.0.0.1".into(), port, token: None };
+    let result = client::run(&mut Order {
+        endpoint: &endpoint,
+        way,
+        options,
+        choose: &|_| Ok(transport.clone()),
+        chosen: &|| (),
+        names: false,
+        show: &mut |_| (),
+        interrupted: &AtomicBool::new(false),
+    });
+    drop(result);
+    let peer = served.join().expect("the server ends");
+    world.check();
+    let files = world.files();
+    if let (Some(peer), true) = (peer, pulls) {
+        assert!(files.keys().all(|name| name.starts_with("in")), "what was not asked for");
+        peer.explain(&files, |file| PathBuf::from(file.name.path()));
+    } else if !pulls {
+        assert_eq!(files.values().map(Vec::len).sum::<usize>(), 3 << 20, "a source has changed");
+    }
+}
+
+/// Closed when it is dropped, whoever else has a descriptor.
+struct Line(TcpStream);
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// The server's part.
+fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Peer> {
+    let (mut control, _) = listener.accept().ok()?;
+    let wait = Some(Duration::from_millis(300));
+    control.set_write_timeout(wait).and_then(|()| control.set_read_timeout(wait)).ok()?;
+    control.read_exact(&mut [0]).ok()?;
+    let said = hear(control.try_clone().ok()?);
+    let door = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).ok()?;
+    let key = Key([3; Key::LEN]);
+    let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key });
+    let port = door.local_addr().ok()?.port();
+    proto::send(&mut control, &hello()).ok()?;
+    proto::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
+    let theirs = said.iter().find_map(|message| match message {
+        Message::Connect(connect) => Some(connect.terms),
+        _ => None,
+    })?;
+    let come: Vec<TcpStream> = (0..streams).filter_map(|_| door.accept().ok()).map(|(stream, _)| stream).collect();
+    let drains: Vec<_> = come.iter().filter_map(|stream| stream.try_clone().ok()).map(drain).collect();
+    let mut peer = Peer::new(Box::new(Line(control)), come, theirs.map(|terms| terms.key).or(Some(key)));
+    peer.play(script);
+    drains.into_iter().for_each(|drain| drain.join().expect("a stream is read"));
+    Some(peer)
+}

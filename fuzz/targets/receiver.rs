@@ -1,0 +1,70 @@
+//! A client that pushes says anything, and sends anything, to a real far end. The far end ends; nothing outside the root
+//! changes; and every file is one that was sent.
+#![no_main]
+
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fullpipe_fuzz::{Door, Peer, Script, World, hear, hello, mutate};
+use fullpipe_path::{Buffer, Transport};
+use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::place::Realm;
+use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Target, Task};
+use fullpipe_transfer::sobas::Law;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
+fuzz_target!(|data: &[u8]| run(Script::shown(data)));
+
+fn run(script: Script) {
+    let world = World::new();
+    let far = FarOptions {
+        realm: Realm::Below(world.root()),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        ports: (0, 0),
+        secret: None,
+        plain_streams: true,
+        most_streams: 8,
+        stall: Duration::from_secs(2),
+    };
+    let how = script.how;
+    let bit = |n: u16| how >> n & 1 == 1;
+    let options = Options {
+        recursive: true,
+        dereference: false,
+        fsync: false,
+        xattrs: bit(0),
+        encrypt: false,
+        direct: Direct::Off,
+        block: 1 << 20,
+        update: bit(1),
+        sample_ns: if bit(6) { 10_000_000 } else { 0 },
+        stall_ns: 2_000_000_000,
+        sobas: bit(5).then_some(Law::All),
+    };
+    let streams = 1 + (how >> 8) % 3;
+    let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
+    let connect = Connect { transport, rtt_ns: 1_000_000, terms: None, port: 0 };
+    let target = Target { path: b"/".to_vec(), folder: true, content: bit(2), transfer: 7, process: 7 };
+    let setup = Setup { task: Task::Push(target), options, secret: Vec::new(), probably: Some(connect.clone()) };
+    let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
+    let (output, heard) = UnixStream::pair().expect("a pair of sockets");
+    let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
+    let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let messages = hear(heard);
+    for message in [hello(), Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
+        proto::send(&mut ours, &message).expect("a word to the far end");
+    }
+    let ready = messages.iter().find_map(|message| match message {
+        Message::Ready { port, token, terms, .. } => Some((Door { port, token }, terms)),
+        _ => None,
+    });
+    let (door, terms) = ready.expect("the far end is ready");
+    let mut peer = Peer::new(Box::new(ours), door.streams(streams), terms.map(|terms| terms.key));
+    peer.play(script);
+    let _ = served.join().expect("the far end ends");
+    world.check();
+    peer.explain(&world.files(), |file| PathBuf::from(file.name.path()));
+}
