@@ -4,6 +4,6 @@ mod peer;
 mod steps;
 mod world;
 
-pub use peer::{Door, Peer, drain, hear, hello, limits};
+pub use peer::{Door, Peer, Sent, drain, hear, hello, limits};
 pub use steps::{Script, Step, mutate};
 pub use world::World;

@@ -54,28 +54,31 @@ pub struct Peer {
     control: Box<dyn Write + Send>,
     streams: Vec<Option<TcpStream>>,
     key: Key,
-    /// By the file's version.
-    sent: BTreeMap<u64, (FileItem, Parts)>,
+    sent: Sent,
 }
 
+/// What has been sent with the right digests, by the file's version.
+#[derive(Default)]
+pub struct Sent(BTreeMap<u64, (FileItem, Parts)>);
+
 impl Peer {
-    /// One that has been introduced. Digests are made with `key`.
-    pub fn new(control: Box<dyn Write + Send>, streams: Vec<TcpStream>, key: Option<Key>) -> Peer {
+    /// One that has been introduced. Digests are made with `key`; `sent` has been sent before.
+    pub fn new(control: Box<dyn Write + Send>, streams: Vec<TcpStream>, key: Option<Key>, sent: Sent) -> Peer {
         for stream in &streams {
             let _ = stream.set_write_timeout(Some(PATIENCE));
         }
         let streams = streams.into_iter().map(Some).collect();
-        Peer { control, streams, key: key.unwrap_or(Key([0; Key::LEN])), sent: BTreeMap::new() }
+        Peer { control, streams, key: key.unwrap_or(Key([0; Key::LEN])), sent }
     }
 
-    /// Plays a script, then closes everything.
-    pub fn play(&mut self, script: Script) {
+    /// Plays a script, then closes everything; gives all that has been sent.
+    pub fn play(mut self, script: Script) -> Sent {
         for step in script.steps {
             self.step(step);
         }
         // The control connection first: an end that loses a stream waits a second for the reason.
-        self.control = Box::new(std::io::sink());
-        self.streams.clear();
+        drop(self.control);
+        self.sent
     }
 
     fn step(&mut self, step: Step) {
@@ -127,14 +130,16 @@ impl Peer {
         }
         if right && len.is_some() {
             // Also where it may not have come whole: what has come can be explained by it.
-            self.remember(chunk, &content);
+            self.sent.remember(chunk, &content);
         }
         self.spill(stream, &bytes);
     }
+}
 
+impl Sent {
     fn remember(&mut self, chunk: &Chunk, content: &[u8]) {
         let mut add = |file: &FileItem, offset, len, bytes: Option<Vec<u8>>| {
-            self.sent.entry(file.key()).or_insert_with(|| (file.clone(), Vec::new())).1.push((offset, len, bytes));
+            self.0.entry(file.key()).or_insert_with(|| (file.clone(), Vec::new())).1.push((offset, len, bytes));
         };
         match chunk {
             Chunk::End => {}
@@ -152,13 +157,14 @@ impl Peer {
         }
     }
 
-    /// Every file is all of one version of it, as it was sent.
+    /// Every file is all of one version of it, as it was sent. Links that lead to elsewhere below the root are followed, so
+    /// only the last part of its name tells which it is.
     ///
     /// # Panics
     /// One is not.
-    pub fn explain(&self, files: &BTreeMap<PathBuf, Vec<u8>>, named: impl Fn(&FileItem) -> PathBuf) {
+    pub fn explain(&self, files: &BTreeMap<PathBuf, Vec<u8>>) {
         for (name, content) in files {
-            let versions = self.sent.values().filter(|(file, _)| named(file) == *name);
+            let versions = self.0.values().filter(|(file, _)| file.name.path().file_name() == name.file_name());
             let mut right = versions.filter(|(file, parts)| file.size == content.len() as u64 && is_of(content, parts));
             assert!(right.next().is_some(), "{}: {} bytes that were never sent so", name.display(), content.len());
         }

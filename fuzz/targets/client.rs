@@ -5,11 +5,10 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Peer, Script, World, drain, hear, hello, mutate};
+use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::client::{self, Endpoint, Order, Way};
 use fullpipe_transfer::digest::Key;
@@ -68,12 +67,12 @@ fn run(script: Script) {
         interrupted: &AtomicBool::new(false),
     });
     drop(result);
-    let peer = served.join().expect("the server ends");
+    let sent = served.join().expect("the server ends");
     world.check();
     let files = world.files();
-    if let (Some(peer), true) = (peer, pulls) {
+    if let (Some(sent), true) = (sent, pulls) {
         assert!(files.keys().all(|name| name.starts_with("in")), "what was not asked for");
-        peer.explain(&files, |file| PathBuf::from(file.name.path()));
+        sent.explain(&files);
     } else if !pulls {
         assert_eq!(files.values().map(Vec::len).sum::<usize>(), 3 << 20, "a source has changed");
     }
@@ -99,7 +98,7 @@ impl Drop for Line {
 }
 
 /// The server's part.
-fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Peer> {
+fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
     let (mut control, _) = listener.accept().ok()?;
     let wait = Some(Duration::from_millis(300));
     control.set_write_timeout(wait).and_then(|()| control.set_read_timeout(wait)).ok()?;
@@ -117,8 +116,8 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Peer> {
     })?;
     let come: Vec<TcpStream> = (0..streams).filter_map(|_| door.accept().ok()).map(|(stream, _)| stream).collect();
     let drains: Vec<_> = come.iter().filter_map(|stream| stream.try_clone().ok()).map(drain).collect();
-    let mut peer = Peer::new(Box::new(Line(control)), come, theirs.map(|terms| terms.key).or(Some(key)));
-    peer.play(script);
+    let key = theirs.map(|terms| terms.key).or(Some(key));
+    let sent = Peer::new(Box::new(Line(control)), come, key, Sent::default()).play(script);
     drains.into_iter().for_each(|drain| drain.join().expect("a stream is read"));
-    Some(peer)
+    Some(sent)
 }

@@ -4,10 +4,9 @@
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Door, Peer, Script, World, hear, hello, mutate};
+use fullpipe_fuzz::{Door, Peer, Script, Sent, World, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::place::Realm;
@@ -20,6 +19,19 @@ fuzz_target!(|data: &[u8]| run(Script::shown(data)));
 
 fn run(script: Script) {
     let world = World::new();
+    let mut sent = Sent::default();
+    // In half of the runs the command is given again: what the first has left is gone on from.
+    let mut steps = script.steps;
+    let behind = if script.how >> 7 & 1 == 1 { steps.split_off(steps.len() / 2) } else { Vec::new() };
+    for steps in [steps, behind] {
+        sent = session(&world, Script { how: script.how, steps }, sent);
+        world.check();
+        sent.explain(&world.files());
+    }
+}
+
+/// One run of the command; gives what has been sent.
+fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let far = FarOptions {
         realm: Realm::Below(world.root()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -62,9 +74,8 @@ fn run(script: Script) {
         _ => None,
     });
     let (door, terms) = ready.expect("the far end is ready");
-    let mut peer = Peer::new(Box::new(ours), door.streams(streams), terms.map(|terms| terms.key));
-    peer.play(script);
+    let key = terms.map(|terms| terms.key);
+    let sent = Peer::new(Box::new(ours), door.streams(streams), key, sent).play(script);
     let _ = served.join().expect("the far end ends");
-    world.check();
-    peer.explain(&world.files(), |file| PathBuf::from(file.name.path()));
+    sent
 }

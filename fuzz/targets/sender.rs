@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Door, Peer, Script, World, drain, hear, hello, mutate};
+use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::digest::Key;
 use fullpipe_transfer::far::{self, FarOptions};
@@ -73,7 +73,7 @@ fn run(script: Script) {
     if let Some(door) = ready {
         let streams = door.streams(streams);
         let drains: Vec<_> = streams.iter().filter_map(|stream| stream.try_clone().ok()).map(drain).collect();
-        Peer::new(Box::new(ours), streams, Some(terms.key)).play(script);
+        Peer::new(Box::new(ours), streams, Some(terms.key), Sent::default()).play(script);
         drains.into_iter().for_each(|drain| drain.join().expect("a stream is read"));
     } else {
         drop(ours);
