@@ -5,5 +5,5 @@ mod steps;
 mod world;
 
 pub use peer::{Door, Peer, Sent, drain, hear, hello, limits};
-pub use steps::{Script, Step, mutate};
+pub use steps::{SECOND, Script, Step, mutate};
 pub use world::World;

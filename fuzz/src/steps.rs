@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 /// Most steps that are played.
 pub const MOST: usize = 64;
 
+/// Of [`Script::how`]: the second half of the steps is another run of the same command.
+pub const SECOND: u16 = 1 << 7;
+
 /// What the fuzzer's end does.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Step {
@@ -91,7 +94,7 @@ pub fn mutate(data: &mut [u8], size: usize, max: usize, seed: u32) -> usize {
 fn change(script: &mut Script, rng: &mut StdRng) {
     let steps = &mut script.steps;
     let n = steps.len();
-    match rng.random_range(0..8) {
+    match rng.random_range(0..10) {
         0 => script.how = rng.random(),
         1 if n > 0 => drop(steps.remove(rng.random_range(0..n))),
         2 if n > 1 => {
@@ -112,6 +115,7 @@ fn change(script: &mut Script, rng: &mut StdRng) {
                 steps[at] = step;
             }
         }
+        5 if n > 0 => again(script, rng),
         _ => {
             let at = if rng.random_ratio(1, 2) { n } else { rng.random_range(0..=n) };
             for step in right(rng).into_iter().rev() {
@@ -119,7 +123,26 @@ fn change(script: &mut Script, rng: &mut StdRng) {
             }
         }
     }
-    steps.truncate(MOST);
+    script.steps.truncate(MOST);
+}
+
+/// As many steps once more, for the second run of a command: what has come is offered, and some of it is sent.
+fn again(script: &mut Script, rng: &mut StdRng) {
+    script.how |= SECOND;
+    let first = script.steps.clone();
+    let mut files: Vec<FileItem> = Vec::new();
+    for step in &first {
+        if let Step::Chunk { chunk: Chunk::Block { file, .. }, .. } = step
+            && !files.contains(file)
+        {
+            files.push(file.clone());
+        }
+    }
+    let mut second = vec![Step::Say(Message::Offer(files)), Step::Wait(7)];
+    second.extend(first.iter().filter(|_| rng.random_ratio(3, 4)).cloned());
+    // The halves are as long as each other.
+    second.resize_with(first.len(), || Step::Wait(1));
+    script.steps.extend(second);
 }
 
 /// A name from few, so that things meet: folders, files in them, links, and what leads out of the root.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Door, Peer, Script, Sent, World, hear, hello, mutate};
+use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::place::Realm;
@@ -22,7 +22,7 @@ fn run(script: Script) {
     let mut sent = Sent::default();
     // In half of the runs the command is given again: what the first has left is gone on from.
     let mut steps = script.steps;
-    let behind = if script.how >> 7 & 1 == 1 { steps.split_off(steps.len() / 2) } else { Vec::new() };
+    let behind = if script.how & SECOND != 0 { steps.split_off(steps.len() / 2) } else { Vec::new() };
     for steps in [steps, behind] {
         sent = session(&world, Script { how: script.how, steps }, sent);
         world.check();
