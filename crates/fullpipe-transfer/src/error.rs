@@ -19,8 +19,10 @@ pub enum TransferError {
         source: io::Error,
     },
     /// The destination is full; what is there waits for the same command.
-    #[error("no space left at the destination ({what}); make room and repeat the command, it goes on where it was")]
+    #[error("{lack} at the destination ({what}); make room and repeat the command, it goes on where it was")]
     Full {
+        /// Of what.
+        lack: Lack,
         /// What was being written.
         what: String,
     },
@@ -147,6 +149,31 @@ impl TransferError {
     }
 }
 
+/// What a destination has none left of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// Bytes.
+    #[error("no space left")]
+    Space,
+    /// What this user may use.
+    #[error("the user's quota is used up")]
+    Quota,
+    /// Room for more files, however small.
+    #[error("no inodes left (df -i)")]
+    Inodes,
+}
+
+impl Lack {
+    /// What an error says; of inodes it does not tell.
+    pub(crate) fn of(error: &io::Error) -> Option<Lack> {
+        match error.raw_os_error()? {
+            libc::ENOSPC => Some(Lack::Space),
+            libc::EDQUOT => Some(Lack::Quota),
+            _ => None,
+        }
+    }
+}
+
 impl Classified for TransferError {
     fn class(&self) -> ExitClass {
         match self {
@@ -198,10 +225,9 @@ pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransferEr
 pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> TransferError {
     let what = what.into();
     move |source| {
-        if matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
-            TransferError::Full { what }
-        } else {
-            TransferError::Local { what, source }
+        match Lack::of(&source) {
+            Some(lack) => TransferError::Full { lack, what },
+            None => TransferError::Local { what, source },
         }
     }
 }

@@ -138,6 +138,13 @@ impl Root {
     }
 }
 
+impl Root {
+    /// Whether its file system, which counts them, has room for no more files.
+    pub fn has_no_inodes(&self) -> bool {
+        nix::sys::statvfs::fstatvfs(&self.fd).is_ok_and(|stat| stat.files() > 0 && stat.files_available() == 0)
+    }
+}
+
 impl AsFd for Root {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -26,7 +26,7 @@ use nix::fcntl::Flock;
 use crate::counters::Counters;
 use crate::digest::Key;
 use crate::end::{SMALL, block_size};
-use crate::error::{TransferError, local, why};
+use crate::error::{Lack, TransferError, local, why};
 use crate::files::{self, Root};
 use crate::item::{self, Extent, FileItem, Name, printable};
 use crate::journal::{Journal, Past};
@@ -231,8 +231,9 @@ impl Receiver {
 
     /// One thing is not written. A full disk concerns all the others too.
     fn leave(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
-        if matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
-            return Err(TransferError::Full { what: printable(name) });
+        if let Some(lack) = Lack::of(error) {
+            let lack = if lack == Lack::Space && self.root.has_no_inodes() { Lack::Inodes } else { lack };
+            return Err(TransferError::Full { lack, what: printable(name) });
         }
         let text = match error.raw_os_error() {
             Some(libc::EXDEV) => {

@@ -529,6 +529,21 @@ fn a_full_disk() {
 }
 
 #[test]
+fn a_disk_without_inodes() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(small) = Small::mount(host.file("to"), "size=20m,nr_inodes=30") else { return };
+        for i in 0..60 {
+            write(host.file("large").join(i.to_string()), bytes(10, i as u64));
+        }
+        repeat(&host, push, "-r").fails(5, "no inodes left (df -i) at the destination (");
+        small.grow("nr_inodes=100");
+        repeat(&host, push, "-r").ok();
+        same(&host.file("large"), &host.file("to/large"));
+    });
+}
+
+#[test]
 fn a_full_disk_past_the_cache() {
     both_ways(|push| {
         let host = Host::start();
