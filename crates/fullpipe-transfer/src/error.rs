@@ -224,10 +224,8 @@ pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransferEr
 /// Shorthand for [`TransferError::Local`].
 pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> TransferError {
     let what = what.into();
-    move |source| {
-        match Lack::of(&source) {
-            Some(lack) => TransferError::Full { lack, what },
-            None => TransferError::Local { what, source },
-        }
+    move |source| match Lack::of(&source) {
+        Some(lack) => TransferError::Full { lack, what },
+        None => TransferError::Local { what, source },
     }
 }
