@@ -9,6 +9,7 @@
 mod bottleneck;
 pub mod ends;
 mod error;
+mod lobby;
 pub mod measure;
 mod plan;
 pub mod sample;

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::Direction;
@@ -14,6 +13,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::ends::PROGRAM;
 use crate::error::{NetError, system};
+pub use crate::lobby::{Guest, Kind};
+use crate::lobby::{Lobby, Places};
 use crate::sample::End;
 use crate::session::{self, ANSWER, Control, Role};
 use crate::socket;
@@ -38,8 +39,9 @@ pub struct ServeOptions {
     pub check_memory: bool,
 }
 
-/// Takes a connection that does not begin as a measurement does.
-pub type Other = Arc<dyn Fn(TcpStream, &str) -> Result<(), NetError> + Send + Sync>;
+/// Takes a connection that does not begin as a measurement does. Whoever is in it has shown nothing yet: once that is
+/// known to be a client, it is to be let in ([`Guest::let_in`]).
+pub type Other = Arc<dyn Fn(TcpStream, &str, &Guest) -> Result<(), NetError> + Send + Sync>;
 
 /// What happens at a server, for a log.
 #[derive(Debug)]
@@ -66,24 +68,9 @@ pub enum Event<'a> {
 pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
-    busy: Arc<AtomicUsize>,
+    places: Places,
+    lobby: Lobby,
     other: Option<Other>,
-}
-
-/// Counts a session as long as it lives.
-struct Seat(Arc<AtomicUsize>);
-
-impl Seat {
-    fn take(busy: &Arc<AtomicUsize>, most: usize) -> Option<Seat> {
-        busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < most).then_some(n + 1)).ok()?;
-        Some(Seat(busy.clone()))
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 impl Server {
@@ -104,7 +91,8 @@ impl Server {
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
-        Ok(Server { listener, options, busy: Arc::default(), other: None })
+        let (places, lobby) = (Places::new(options.max_clients), Lobby::default());
+        Ok(Server { listener, options, places, lobby, other: None })
     }
 
     /// Hands connections that do not begin as measurements do to somebody else.
@@ -140,22 +128,23 @@ impl Server {
             // One of IPv4 comes as one of IPv6 where both are listened to.
             let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
             if self.options.once {
-                return either(stream, &peer, &self.options, self.other.as_ref(), &log).1;
+                let guest = Guest::alone(&self.places);
+                return either(stream, &peer, &self.options, self.other.as_ref(), &guest, &log).1;
             }
+            let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
+                Ok(guest) => guest,
+                Err(why) => {
+                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)), measured: false });
+                    continue;
+                }
+            };
             let other = self.other.clone();
-            let seat = Seat::take(&self.busy, self.options.max_clients);
             let (options, log) = (self.options.clone(), log.clone());
             // Without a thread the connection closes, which is all that can be done.
-            let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || match seat {
-                Some(_seat) => {
-                    let (measured, result) = either(stream, &peer, &options, other.as_ref(), &log);
-                    log(&Event::End { peer: &peer, result, measured });
-                }
-                None => {
-                    let why = format!("refused: {} clients already, its most (--max-clients)", options.max_clients);
-                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)), measured: false });
-                    refuse(stream, peer, options.max_clients);
-                }
+            let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
+                let (measured, result) = either(stream, &peer, &options, other.as_ref(), &guest, &log);
+                let result = result.map_err(|error| guest.explain(error));
+                log(&Event::End { peer: &peer, result, measured });
             });
         }
     }
@@ -167,26 +156,16 @@ fn either(
     peer: &str,
     options: &ServeOptions,
     other: Option<&Other>,
+    guest: &Guest,
     log: &dyn Fn(&Event<'_>),
 ) -> (bool, Result<(), NetError>) {
-    let Some(other) = other else { return (true, serve(stream, peer, options, log)) };
+    let Some(other) = other else { return (true, serve(stream, peer, options, guest, log)) };
     let mut first = [0];
     match stream.set_read_timeout(Some(ANSWER)).and_then(|()| stream.peek(&mut first)) {
-        Ok(1) if first == [0] => (true, serve(stream, peer, options, log)),
-        Ok(1) => (false, other(stream, peer)),
+        Ok(1) if first == [0] => (true, serve(stream, peer, options, guest, log)),
+        Ok(1) => (false, other(stream, peer, guest)),
         Ok(_) => (false, Ok(())),
         Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
-    }
-}
-
-fn refuse(stream: TcpStream, peer: String, most: usize) {
-    let Ok(mut control) = Control::new(stream, peer) else { return };
-    let why = format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients");
-    // The hello is read first: closing with unread data would reset the connection, and the client
-    // might never see the answer.
-    if control.receive("greeting").is_ok() {
-        let _ = control.send(&hello(), "greeting");
-        let _ = control.send(&Message::Refused { why }, "refusing");
     }
 }
 
@@ -194,7 +173,13 @@ pub(crate) fn hello() -> Message {
     Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into() }
 }
 
-fn serve(stream: TcpStream, peer: &str, options: &ServeOptions, log: &dyn Fn(&Event<'_>)) -> Result<(), NetError> {
+fn serve(
+    stream: TcpStream,
+    peer: &str,
+    options: &ServeOptions,
+    guest: &Guest,
+    log: &dyn Fn(&Event<'_>),
+) -> Result<(), NetError> {
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
     match control.receive("greeting")? {
@@ -206,6 +191,11 @@ fn serve(stream: TcpStream, peer: &str, options: &ServeOptions, log: &dyn Fn(&Ev
             }
         }
         other => return Err(control.unexpected(&other)),
+    }
+    if let Err(most) = guest.let_in(Kind::Measurement) {
+        let why = format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients");
+        let _ = control.send(&Message::Refused { why }, "refusing");
+        return Err(NetError::Other(format!("refused: {most} clients already, its most (--max-clients)")));
     }
     let mut asked_the_time = false;
     let request = loop {

@@ -298,8 +298,8 @@ fn untimed(line: &Line) -> Result<(), TransferError> {
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     match proto::receive(input).map_err(|e| session.lost("asking", e))? {
-        Message::Refused { why, class } => {
-            Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
+        Message::Refused { why, again, class } => {
+            Err(TransferError::Refused { peer: session.peer.clone(), why, again, class: error::class(class) })
         }
         Message::Failed { why, again, class } => {
             Err(TransferError::Remote { peer: session.peer.clone(), why, again, class: error::class(class) })
@@ -326,8 +326,8 @@ fn greet(
     session.send(&Message::Setup(Box::new(Setup { task, options, secret, probably })))?;
     let theirs = match line.first_words()? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why, class } => {
-            return Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) });
+        Message::Refused { why, again, class } => {
+            return Err(TransferError::Refused { peer: session.peer.clone(), why, again, class: error::class(class) });
         }
         other => return Err(session.unexpected(&other)),
     };

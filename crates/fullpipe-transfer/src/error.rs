@@ -62,9 +62,14 @@ pub enum TransferError {
         peer: String,
         /// In its words.
         why: String,
+        /// Whether it may go better later.
+        again: bool,
         /// What kind of error it was there.
         class: ExitClass,
     },
+    /// What a server says to a client for whom it has no place just now.
+    #[error("it is busy with {0} clients, its most; try again later, or raise its --max-clients")]
+    Busied(usize),
     /// What a far end says to a client that it does not want.
     #[error("{0}")]
     Denied(String),
@@ -140,7 +145,8 @@ impl TransferError {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // Where the network is away for a while, so is the resolver, and ssh fails in words of its own.
             TransferError::Unreachable(_) => true,
-            TransferError::Remote { again, .. } => *again,
+            TransferError::Busied(_) => true,
+            TransferError::Remote { again, .. } | TransferError::Refused { again, .. } => *again,
             TransferError::Net(error) => {
                 matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
             }
@@ -187,6 +193,7 @@ impl Classified for TransferError {
             TransferError::Stranger { .. }
             | TransferError::Version { .. }
             | TransferError::Denied(_)
+            | TransferError::Busied(_)
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)

@@ -59,17 +59,17 @@ pub fn serve(
 ) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()), &|_| ())
+    serve_session(&session, input, options, &|| Ok(()), &|_| Ok(()))
 }
 
 /// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches. `asked` hears what
-/// a client wants that may have it.
+/// a client wants that may have it, and whether it may just now.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    asked: &dyn Fn(&Task),
+    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
 ) -> Result<Option<Outcome>, TransferError> {
     let served = prepare(session, &mut *input, options, asked).and_then(|met| untimed().map(|()| met));
     match served {
@@ -77,15 +77,15 @@ fn serve_session(
         Ok(Some(met)) => end::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let class = error.class() as u8;
-            let _ = session.send(&Message::Refused { why: error.to_string(), class });
+            let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
+            let _ = session.send(&Message::Refused { why: error.to_string(), again, class });
             Err(error)
         }
     }
 }
 
 /// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
-/// one that has only looked. `asked` hears what a client wants that may have it.
+/// one that has only looked. `asked` hears what a client wants that may have it, and whether it may just now.
 ///
 /// # Errors
 /// The transfer's; the client has been told, if it could be.
@@ -94,7 +94,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-    asked: &dyn Fn(&Task),
+    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -143,7 +143,7 @@ fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &FarOptions,
-    asked: &dyn Fn(&Task),
+    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
 ) -> Result<Option<Met>, TransferError> {
     match hear(session, input)? {
         Message::Hello(hello) => {
@@ -157,7 +157,7 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     };
     check(&setup, options)?;
-    asked(&setup.task);
+    asked(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {

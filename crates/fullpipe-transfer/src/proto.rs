@@ -19,7 +19,7 @@ use crate::walk::Sight;
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
@@ -36,6 +36,8 @@ pub enum Message {
     Refused {
         /// For a person.
         why: String,
+        /// Whether it may go better later.
+        again: bool,
         /// [`fullpipe_path::ExitClass`]: the same mistake is the same code, whichever end finds it.
         class: u8,
     },

@@ -179,8 +179,8 @@ fn answer(
         }
         let why = error::why(&e);
         TransferError::Unreachable(format!(
-            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may serve as many as it \
-             may already, or have been started with --insecure, which is then to be said here too"
+            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may have been \
+             started with --insecure, which is then to be said here too"
         ))
     })?;
     if token.is_none() {
@@ -339,7 +339,7 @@ pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
         let code = status.and_then(|status| u8::try_from(status.code()?).ok());
         let class = code.map_or(ExitClass::Peer, error::class);
-        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), class };
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), again: false, class };
     }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(

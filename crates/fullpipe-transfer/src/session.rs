@@ -248,9 +248,12 @@ impl Session {
         let listen = move || {
             loop {
                 let taken = match proto::receive(&mut *input) {
-                    Ok(Message::Refused { why, class }) => {
-                        Err(TransferError::Refused { peer: session.peer.clone(), why, class: error::class(class) })
-                    }
+                    Ok(Message::Refused { why, again, class }) => Err(TransferError::Refused {
+                        peer: session.peer.clone(),
+                        why,
+                        again,
+                        class: error::class(class),
+                    }),
                     Ok(Message::Failed { why, again, class }) => Err(TransferError::Remote {
                         peer: session.peer.clone(),
                         why,

@@ -277,9 +277,10 @@ fn copy(args: Args) -> Result {
             Err(error) => error,
         };
         tries = if watch.moved() > before { 0 } else { tries + 1 };
-        // Before anything has moved, a host that does not answer is a mistake, not an accident. Ctrl-C ends ssh
-        // too, and then the lost connection is only what followed.
-        if !is_interrupted() && (!error.again() || tries >= TRIES || watch.moved() == 0) {
+        // Before anything has moved, a host that does not answer is a mistake, not an accident; one that has no place
+        // just now is neither. Ctrl-C ends ssh too, and then the lost connection is only what followed.
+        let may = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
+        if !is_interrupted() && (!error.again() || tries >= TRIES || !may) {
             watch.finish();
             return Err(error.into());
         }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::serve::Event;
+use fullpipe_net::serve::{Event, Kind};
 use fullpipe_net::{NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
+use fullpipe_transfer::TransferError;
 use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::item::{one_line, printable};
@@ -119,12 +120,14 @@ pub fn run(args: Args) -> Result {
                 errln!("{told}");
             }
             let clients = clients.clone();
-            server.with_other(Arc::new(move |socket, peer| {
+            server.with_other(Arc::new(move |socket, peer, guest| {
                 let told = Told { json, quiet };
                 let copy = Copy { peer, begin: Instant::now() };
                 let begins = |task: &Task| {
+                    guest.let_in(Kind::Other).map_err(TransferError::Busied)?;
                     clients.add(peer);
                     copy.begins(task, told);
+                    Ok(())
                 };
                 let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &begins);
                 done.map(|done| done.map_or((), |done| copy.ends(&done, told)))

@@ -5,8 +5,11 @@
 mod common;
 
 use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Server, error};
 
@@ -219,6 +222,54 @@ fn clients_that_vanish_leave_nothing_behind() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     panic!("{} threads, {before} before", threads());
+}
+
+#[test]
+fn who_does_not_say_what_he_wants_takes_no_place() {
+    let stage = Stage::new("--max-clients 1");
+    write(&stage.at("file"), 10);
+    let mut silent: Vec<_> = (0..3).map(|_| TcpStream::connect(&stage.server.address).unwrap()).collect();
+    for socket in &mut silent {
+        // TLS begins so; a byte now and then follows.
+        socket.write_all(&[0x16]).unwrap();
+    }
+    let (code, text) = error(&stage.cp(&["file", &stage.url("/")], Some(&stage.token())));
+    assert_eq!(code, 0, "{text}");
+    let began = Instant::now();
+    let mut first = silent.remove(0);
+    first.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    loop {
+        let _ = first.write_all(&[3]);
+        match first.read(&mut [0; 100]) {
+            Ok(0) => break,
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => break,
+            _ => assert!(began.elapsed() < Duration::from_secs(40), "still heard"),
+        }
+    }
+}
+
+#[test]
+fn a_client_waits_for_a_place() {
+    let stage = Stage::new("--max-clients 1");
+    write(&stage.at("large"), 6_000_000);
+    write(&stage.at("file"), 10);
+    let (token, url) = (stage.token(), stage.url("/"));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| stage.cp(&["--pacing", "16mbit", "large", &url], Some(&token)));
+        std::thread::sleep(Duration::from_secs(1));
+        let (code, text) = error(&stage.cp(&["file", &url], Some(&token)));
+        assert!(code == 0 && text.contains("busy with 1 clients, its most"), "{code} {text}");
+        assert!(text.contains("connecting again"), "{text}");
+        assert!(first.join().unwrap().status.success());
+    });
+    // Others of another kind are served meanwhile.
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| stage.cp(&["--pacing", "16mbit", "large", &stage.url("/other")], Some(&token)));
+        std::thread::sleep(Duration::from_millis(500));
+        let measured = common::fullpipe(&format!("measure {} --size 1MB", stage.server.address));
+        assert!(measured.status.success(), "{measured:?}");
+        assert!(first.join().unwrap().status.success());
+    });
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn message(rng: &mut StdRng) -> Message {
         10 => Message::Unwanted { id: rng.random() },
         11 => Message::Count,
         12 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true, class: 7 },
-        _ => Message::Refused { why: String::new(), class: 0 },
+        _ => Message::Refused { why: String::new(), again: false, class: 0 },
     }
 }
 
