@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -90,7 +93,7 @@ impl Drop for Line {
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
-            let _ = child.kill();
+            end(&mut child);
             let _ = child.wait();
         }
     }
@@ -106,6 +109,8 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
 #[derive(Default)]
 pub(crate) struct Stop {
     sockets: Mutex<Vec<TcpStream>>,
+    /// What children say comes here.
+    ears: Mutex<Vec<UnixStream>>,
     children: Mutex<Vec<Arc<Mutex<Child>>>>,
     awaited: Awaited,
 }
@@ -124,9 +129,22 @@ impl Stop {
             let _ = socket.shutdown(Shutdown::Both);
         }
         for child in lock(&self.children).iter() {
-            let _ = lock(child).kill();
+            end(&mut lock(child));
+        }
+        // What it has started may live on, with its end of the line: a script around ssh leaves ssh.
+        for ear in lock(&self.ears).iter() {
+            let _ = ear.shutdown(Shutdown::Both);
         }
     }
+}
+
+/// Ends a child, and its group where it has one of its own ([`start`]).
+fn end(child: &mut Child) {
+    use nix::sys::signal::{Signal, kill, killpg};
+    let Ok(None) = child.try_wait() else { return };
+    let id = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    let _ =
+        if nix::unistd::getpgid(Some(id)) == Ok(id) { killpg(id, Signal::SIGKILL) } else { kill(id, Signal::SIGKILL) };
 }
 
 /// Reaches it.
@@ -221,14 +239,23 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
     if let Some(ports) = ports {
         command.args(["--data-ports", ports]);
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    if configured.lines().any(|line| line == "batchmode yes") || !is_anyone_there() {
+    // Unlike a pipe, a socket can be shut down by whoever reads, whoever else holds its other end.
+    let (input, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
+    lock(&stop.ears).push(input.try_clone().map_err(system("doubling a descriptor"))?);
+    command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
+    let anyone = is_anyone_there();
+    if !anyone {
+        // All that it starts ends with it. With a terminal it would be a job in the background, which may not ask.
+        command.process_group(0);
+    }
+    if configured.lines().any(|line| line == "batchmode yes") || !anyone {
         *lock(&awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
     }
     let mut child =
         command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
-    let (Some(input), Some(output), Some(errors)) = (child.stdout.take(), child.stdin.take(), child.stderr.take())
-    else {
+    // It holds the other end of the socket as long as it is there.
+    drop(command);
+    let (Some(output), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
         return Err(TransferError::Unreachable("ssh has no pipes".into()));
     };
     let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
@@ -275,13 +302,15 @@ fn is_anyone_there() -> bool {
 /// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it. What it asks others
 /// for that (ssh_config(5), Match exec) may hang.
 fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String {
+    let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
     let mut command = Command::new(ssh);
-    command.args(own).arg("-G").arg(host).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let Ok(mut child) = command.spawn() else { return String::new() };
-    let (output, child) = (child.stdout.take(), Arc::new(Mutex::new(child)));
+    command.args(own).arg("-G").arg(host).stdin(Stdio::null()).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else { return String::new() };
+    drop(command);
+    let child = Arc::new(Mutex::new(child));
     lock(&stop.children).push(child.clone());
     *lock(&stop.awaited) = Some(Instant::now());
-    // What it says fits into a pipe. Who waits for its end alone is not held up by what it has started.
+    // What it says fits into a socket's buffer. Who waits for its end alone is not held up by what it has started.
     let ended = loop {
         match lock(&child).try_wait() {
             Ok(None) => {}
@@ -292,8 +321,9 @@ fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String 
     lock(&stop.children).retain(|other| !Arc::ptr_eq(other, &child));
     *lock(&stop.awaited) = None;
     let mut told = Vec::new();
-    if let (Some(mut output), true) = (output, ended.is_some_and(|status| status.success())) {
-        let _ = output.read_to_end(&mut told);
+    if ended.is_some_and(|status| status.success()) {
+        // What it has said, and not what others may still say there.
+        let _ = output.shutdown(Shutdown::Both).and_then(|()| output.read_to_end(&mut told));
     }
     String::from_utf8_lossy(&told).into_owned()
 }

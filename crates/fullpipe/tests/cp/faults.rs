@@ -243,6 +243,27 @@ fn a_far_end_that_hangs_is_not_waited_for_long() {
 }
 
 #[test]
+fn a_script_around_ssh_is_not_waited_for_either() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    // What it starts goes on when it is ended, and holds the line.
+    let wrapper = host.script("wrapper", &format!("setsid sleep 50 &\n{} \"$@\"\nexit $?", host.ssh));
+    let stuck = host.script("stuck", "exec sleep 50");
+    let began = Instant::now();
+    let mut cp = host.cp();
+    cp.ssh(wrapper.to_str().unwrap()).far_program(&stuck).words("--stall 2s").arg(host.file("a")).arg(host.far("b"));
+    let running = cp.start();
+    std::thread::sleep(Duration::from_secs(2));
+    running.signal(Signal::SIGTERM);
+    let done = running.wait();
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!(done.code(), 130, "{}", done.err);
+    // It works all the same.
+    host.cp().ssh(wrapper.to_str().unwrap()).arg(host.file("a")).arg(host.far("b")).ok();
+    same(&host.file("a"), &host.file("b"));
+}
+
+#[test]
 fn a_partial_file_that_was_about_to_take_its_name_goes_on() {
     let host = Host::start();
     let program = host.unprivileged();

@@ -19,7 +19,8 @@ const LONGEST: Duration = Duration::from_secs(100);
 pub struct Host {
     dir: tempfile::TempDir,
     sshd: Child,
-    ssh: String,
+    /// What connects.
+    pub ssh: String,
     /// That it listens on.
     pub port: u16,
 }
