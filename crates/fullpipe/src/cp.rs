@@ -304,9 +304,15 @@ fn copy(args: Args) -> Result {
     {
         watch.say(&advice);
     }
+    // Of nothing there is no rate, and a profile made of such records would say that there is none to be had.
+    let moved = finished.summary.bytes > 0 || watch.earlier() > 0;
+    if let (Some(to), false) = (&args.record, moved) {
+        watch.say(&format!("nothing had to be moved, so there is no record in {}", to.display()));
+    }
     let recorded = args
         .record
         .as_ref()
+        .filter(|_| moved)
         .map_or(Ok(()), |to| record::write(&args, to, &endpoint, &way, &finished, took, &watch.noted()));
     report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
 }

@@ -227,6 +227,10 @@ fn files(
         let open = open.display();
         told += &format!("\nANYONE on this host may read {open}, and so may copy: chmod o= {open}");
     }
+    if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&whole)) {
+        let file = file.display();
+        told += &format!("\nCLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root");
+    }
     Ok((far, Some(identity), told))
 }
 

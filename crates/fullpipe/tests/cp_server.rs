@@ -5,7 +5,7 @@
 mod common;
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -300,6 +300,22 @@ fn a_server_started_wrongly_says_so() {
     }
 }
 
+#[test]
+fn a_token_below_the_root_is_warned_of() {
+    for (token, warned) in [("root/token", true), ("token", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("root")).unwrap();
+        let mut server = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        server.args(["serve", "--bind", "127.0.0.1", "--port", "0", "--root", "root", "--token-file", token]);
+        let mut server = server.current_dir(dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let said: Vec<String> = lines.take_while(|line| !line.starts_with("listening")).collect();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        assert_eq!(said.iter().any(|line| line.contains("keep them outside --root")), warned, "{said:?}");
+    }
+}
+
 /// A tree below the server's root, with something in it that cannot be copied.
 fn a_tree(stage: &Stage) {
     fs::create_dir_all(stage.at("root/tree/sub")).unwrap();
@@ -401,6 +417,10 @@ fn each_transfer_has_a_record_of_its_own() {
         let out = stage.cp(&["--insecure", "--record", "records", "file", &stage.url("/")], None);
         assert!(out.status.success(), "{out:?}");
     }
+    assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
+    // Of nothing there is none.
+    let (code, text) = error(&stage.cp(&["--insecure", "--record", "records", "-u", "file", &stage.url("/")], None));
+    assert!(code == 0 && text.contains("nothing had to be moved"), "{code} {text}");
     assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
 }
 

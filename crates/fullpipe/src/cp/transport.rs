@@ -251,7 +251,16 @@ impl Args {
         }
         transport.streams = self.streams.unwrap_or(transport.streams);
         transport.buffer = match self.buffer {
-            Some(Sizing::Fixed(buffer)) => buffer,
+            Some(Sizing::Fixed(buffer)) if fits(buffer, sender, receiver) => buffer,
+            Some(Sizing::Fixed(buffer)) => {
+                let given = Buffer::Bytes(Size(sender.send.min(receiver.receive)));
+                why.push(format!(
+                    "of the {buffer} the kernels give {given}; as root on both ends: sysctl -w net.core.wmem_max={0} \
+                     net.core.rmem_max={0}",
+                    bytes(buffer)
+                ));
+                given
+            }
             Some(Sizing::Sobas) => largest(sender, receiver),
             None => transport.buffer,
         };

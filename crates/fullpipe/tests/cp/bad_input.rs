@@ -254,6 +254,18 @@ fn links_at_the_destination_lead_nowhere() {
 }
 
 #[test]
+fn a_buffer_that_no_kernel_gives_is_not_said_to_be_used() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let mut cp = host.cp();
+    let far = host.unprivileged();
+    let out =
+        cp.far_program(&far).words("--dry-run --explain --buffer 1GB").arg(host.file("a")).arg(host.far("b")).ok();
+    let said = out.out + &out.err;
+    assert!(said.contains("of the 1GB the kernels give ") && !said.contains("buffer 1GB"), "{said}");
+}
+
+#[test]
 fn far_ends_that_cannot_be_reached() {
     let host = Host::start();
     write(host.file("a"), "1");
