@@ -16,6 +16,7 @@ mod error;
 pub mod exclude;
 pub mod far;
 pub mod files;
+mod huge;
 pub mod item;
 mod join;
 pub mod journal;

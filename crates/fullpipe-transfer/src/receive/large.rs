@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::fcntl::FallocateFlags;
@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::direct;
 use crate::error::{TransferError, local};
 use crate::files;
+use crate::huge;
 use crate::item::{Extent, FileItem, Name};
 use crate::journal::Record;
 use crate::proto::Message;
@@ -33,6 +34,8 @@ pub(super) struct Large {
     pub(super) file: File,
     /// The same, past the cache.
     pub(super) direct: Option<File>,
+    /// It is in memory, in huge pages.
+    pub(super) huge: AtomicBool,
     /// An earlier attempt has written to it.
     pub(super) kept: bool,
     pub(super) state: Mutex<LargeState>,
@@ -136,7 +139,8 @@ impl Receiver {
         let kept = kept.is_some();
         let past_cache = direct::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct::again(&file, true) } else { None };
-        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, kept, state })
+        let huge = AtomicBool::new(huge::wanted(&file, item.size));
+        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
     }
 
     /// Bytes that are nothing but zeros. An earlier attempt may have brought others.

@@ -9,10 +9,11 @@ use super::large::{Large, Slot};
 use super::small::Folder;
 use super::{PIECE, Receiver};
 use crate::counters::timed;
-use crate::digest::Digest;
+use crate::digest::{Digest, Mac};
 use crate::direct::{self, Aligned, Pipe};
 use crate::end::SMALL;
 use crate::error::{TransferError, system};
+use crate::huge::{self, Page, Window};
 use crate::item::Extent;
 use crate::proto::{self, Chunk, PACK_FILES, Trailer};
 use crate::secure::Stream;
@@ -75,7 +76,7 @@ impl Receiver {
     }
 
     fn take(&self, i: usize, mut stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
-        let mut buffer = vec![0; PIECE];
+        let mut memory = Memory { buffer: vec![0; PIECE], window: None };
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
         let mut last: Option<Folder> = None;
@@ -105,7 +106,7 @@ impl Receiver {
                     } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
                         self.fill(&mut stream, id, large, extent, &pipe)?;
                     } else {
-                        self.block(&mut stream, &mut buffer, id, slot, extent)?;
+                        self.block(&mut stream, &mut memory, id, slot, extent)?;
                     }
                 }
                 Chunk::Pack(files) => {
@@ -211,7 +212,7 @@ impl Receiver {
     fn block(
         &self,
         stream: &mut Stream,
-        buffer: &mut [u8],
+        memory: &mut Memory,
         id: u64,
         slot: Slot,
         extent: Extent,
@@ -220,14 +221,22 @@ impl Receiver {
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
-            let piece = &mut buffer[..PIECE.min(rest as usize)];
-            self.receive(stream, piece)?;
-            timed(&self.counters.hash_ns, || mac.update(piece));
-            if let (Some(large), None) = (&slot, &failed) {
-                failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
+            let large = slot.as_ref().filter(|_| failed.is_none());
+            let mut done = match large {
+                Some(large) => self.in_place(stream, &mut mac, memory, large, at, rest)?,
+                None => 0,
+            };
+            if done == 0 {
+                let piece = &mut memory.buffer[..PIECE.min(rest as usize)];
+                self.receive(stream, piece)?;
+                timed(&self.counters.hash_ns, || mac.update(piece));
+                if let Some(large) = large {
+                    failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
+                }
+                done = piece.len() as u64;
             }
-            at += piece.len() as u64;
-            rest -= piece.len() as u64;
+            at += done;
+            rest -= done;
         }
         let trailer = self.trailer(stream)?;
         self.counters.whole(extent.len);
@@ -243,5 +252,45 @@ impl Receiver {
             return self.give_up(id, large, &e);
         }
         self.covered(id, slot, extent, Some(digest))
+    }
+
+    /// Receives what fills a huge page of a file at `at` straight into it; gives how many bytes that were.
+    fn in_place(
+        &self,
+        stream: &mut Stream,
+        mac: &mut Mac,
+        memory: &mut Memory,
+        large: &Large,
+        at: u64,
+        rest: u64,
+    ) -> Result<u64, TransferError> {
+        let Some(mut page) = timed(&self.counters.disk_ns, || memory.page(large, at, rest)) else { return Ok(0) };
+        for piece in page.bytes().chunks_mut(PIECE) {
+            self.receive(stream, piece)?;
+            timed(&self.counters.hash_ns, || mac.update(piece));
+        }
+        Ok(huge::PAGE as u64)
+    }
+}
+
+/// What a stream receives blocks into.
+struct Memory {
+    buffer: Vec<u8>,
+    window: Option<Window>,
+}
+
+impl Memory {
+    /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
+    fn page<'a>(&'a mut self, large: &'a Large, at: u64, rest: u64) -> Option<Page<'a>> {
+        let page = huge::PAGE as u64;
+        if rest < page || !at.is_multiple_of(page) || !large.huge.load(Ordering::Relaxed) {
+            return None;
+        }
+        let window = match &mut self.window {
+            Some(window) => window,
+            none => none.insert(Window::new().ok()?),
+        };
+        // Where one cannot be had, no more are asked for.
+        window.show(&large.file, at).inspect_err(|_| large.huge.store(false, Ordering::Relaxed)).ok()
     }
 }
