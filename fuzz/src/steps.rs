@@ -194,8 +194,8 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         }
         1 | 2 => {
             // A large file, in as many blocks as there are, or not.
-            let size = *[(1 << 20) + 1, 3 << 19, (1 << 20) + 4096].choose(rng).unwrap_or(&0);
-            let (file, block) = (file(rng, size), 1u64 << rng.random_range(19..21));
+            let size = *[(1 << 20) + 1, 3 << 19, (1 << 20) + 4096, (2 << 20) + 1].choose(rng).unwrap_or(&0);
+            let (file, block) = (file(rng, size), 1u64 << rng.random_range(19..22));
             let mut steps = Vec::new();
             for offset in (0..size).step_by(block as usize) {
                 let extent = Extent { offset, len: block.min(size - offset) };

@@ -31,10 +31,18 @@ fn progress_is_of_what_has_come() {
 
 #[test]
 fn sizes_around_every_boundary() {
-    let host = Host::start();
+    sizes(&Host::start());
+}
+
+#[test]
+fn sizes_around_every_boundary_in_memory() {
+    sizes(&Host::in_memory());
+}
+
+fn sizes(host: &Host) {
     let tree = host.file("tree");
-    let edges = [4096, 256 << 10, MIB, 8 * MIB].into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
-    for size in edges.chain([0, 1, 511, 2 * MIB + 12_345, 17 * MIB + 7]) {
+    let edges = [4096, 256 << 10, MIB, 2 * MIB, 8 * MIB].into_iter().flat_map(|edge| [edge - 1, edge, edge + 1]);
+    for size in edges.chain([0, 1, 511, 3 * MIB + 12_345, 17 * MIB + 7]) {
         write(tree.join(size.to_string()), bytes(size, size as u64));
     }
     host.cp().arg("-r").arg(&tree).arg(host.far("push")).ok();
@@ -50,10 +58,14 @@ fn sizes_around_every_boundary() {
     let one = "-r --block 64MiB -n 1 --direct off";
     host.cp().words(one).arg(&tree).arg(host.far("one")).ok();
     same(&tree, &host.file("one"));
-    for copy in ["push", "plain", "pull", "other", "one"] {
+    // No block begins or ends where a huge page does.
+    let odd = "-r --block 3003KiB -n 2";
+    host.cp().words(odd).arg(&tree).arg(host.far("odd")).ok();
+    same(&tree, &host.file("odd"));
+    for copy in ["push", "plain", "pull", "other", "one", "odd"] {
         assert!(leftovers(&host.file(copy)).is_empty());
     }
-    only(&host.file(""), &["one", "other", "plain", "pull", "push", "tree"]);
+    only(&host.file(""), &["odd", "one", "other", "plain", "pull", "push", "tree"]);
 }
 
 #[test]

@@ -41,7 +41,15 @@ fn run(command: &mut Command) -> String {
 impl Host {
     /// Starts one.
     pub fn start() -> Host {
-        let dir = tempfile::tempdir().unwrap();
+        Host::at(tempfile::tempdir().unwrap())
+    }
+
+    /// One whose files are in memory, where there is such a file system.
+    pub fn in_memory() -> Host {
+        Host::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
+    }
+
+    fn at(dir: tempfile::TempDir) -> Host {
         let at = dir.path();
         // For tests in which an end runs as somebody without rights.
         fs::set_permissions(at, fs::Permissions::from_mode(0o755)).unwrap();
