@@ -2,7 +2,7 @@
 
 Ours is the whole command, start-up included: to a standing server beside peers that have one, over ssh beside
 those that use it. Before every copy the one before it
-is removed, and as much memory written and freed, so that none has to fetch it fresh from the machine. Each
+is removed, and more memory than it needs written and freed, so that none has to fetch it fresh from the machine. Each
 way of copying runs once before it is measured; then its copy is compared with the source, and the memory of
 fullpipe looked at. Processor time is that of all processes at both ends.
 
@@ -30,6 +30,8 @@ ROUNDS = 5
 CHUNK = 8 << 20
 #: Folders of the tree, and bytes of each of its files.
 FOLDERS, SMALL = 10, 4096
+#: Memory that is written and freed before a copy, of what it needs: what was freed last is not given out first.
+WARM = 2.5
 #: Load of a machine on which nothing else runs.
 QUIET = 0.5
 #: fullpipe's memory at either end, MB.
@@ -246,7 +248,8 @@ def ready(job: Job) -> None:
     clear(job)
     if job.memory:
         scratch = job.into / "scratch"
-        fill(scratch, job.size, random=False)
+        free = shutil.disk_usage(job.into).free
+        fill(scratch, int(min(WARM * job.size, 0.9 * free)), random=False)
         scratch.unlink()
 
 

@@ -185,6 +185,7 @@ def bars(results: Sequence[Line]) -> list[str]:
         )
     worst: tuple[float, str] = (float("inf"), "")
     count = 0
+    each: dict[str, list[float]] = defaultdict(list)
     for (path, queue, cc, way), rate in mean.items():
         others = [
             mean[path, queue, cc, other] for other in ("largest", "auto") if (path, queue, cc, other) in mean
@@ -192,11 +193,18 @@ def bars(results: Sequence[Line]) -> list[str]:
         if way == "sobas" and others:
             count += rate < 0.98 * max(others)
             worst = min(worst, (rate / max(others), f"{path}, {queue}, {cc}"))
+            each[cc].append(rate / max(others))
     if worst[1]:
         add(
             "never below 0.98 of the better of largest buffer and autotuning",
             f"{count} of the rows are; least {worst[0]:.2f} ({worst[1]})",
             worst[0] >= 0.98,
+        )
+        over_all = {cc: statistics.geometric_mean(each[cc]) for cc in CCS if cc in each}
+        add(
+            "the same, each congestion control over all of its rows (geometric mean)",
+            ", ".join(f"{cc} {ratio:.2f}" for cc, ratio in over_all.items()),
+            min(over_all.values()) >= 0.98,
         )
     return lines
 

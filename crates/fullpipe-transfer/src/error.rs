@@ -212,6 +212,7 @@ pub(crate) fn why(error: &std::io::Error) -> String {
         _ if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => LATE.into(),
         // Of a name below a folder that must not be left (openat2(2)).
         Some(libc::EXDEV) => "it leads out of the server's folder".into(),
+        Some(libc::EMFILE) => "too many open files; raise its limit (ulimit -n)".into(),
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
         None => error.to_string(),
