@@ -1,10 +1,10 @@
 """`fullpipe cp` against what is in use, over loopback, paired: in each round ours and the peer's in turn.
 
 Ours is the whole command, start-up included: to a standing server beside peers that have one, over ssh beside
-those that use it. Before every copy the one before it
-is removed, and more memory than it needs written and freed, so that none has to fetch it fresh from the machine. Each
-way of copying runs once before it is measured; then its copy is compared with the source, and the memory of
-fullpipe looked at. Processor time is that of all processes at both ends.
+those that use it. Before every copy the one before it is removed, and more memory than it needs written and
+freed, so that none has to fetch it fresh from the machine. Each way of copying runs once before it is
+measured; then its copy is compared with the source, and the memory of fullpipe looked at. Processor time is
+that of all processes at both ends.
 
     .venv/bin/python3 bench/cp.py --only plain --rounds 3
 """
@@ -30,7 +30,7 @@ ROUNDS = 5
 CHUNK = 8 << 20
 #: Folders of the tree, and bytes of each of its files.
 FOLDERS, SMALL = 10, 4096
-#: Memory that is written and freed before a copy, of what it needs: what was freed last is not given out first.
+#: So many times what a copy needs is written and freed before it: what was freed last is given out late.
 WARM = 2.5
 #: Load of a machine on which nothing else runs.
 QUIET = 0.5
