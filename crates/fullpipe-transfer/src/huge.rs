@@ -34,6 +34,8 @@ pub struct Window {
     all: *mut c_void,
     /// Where in it a huge page can be.
     at: *mut c_void,
+    /// The kernel may have given it to somebody else.
+    lost: bool,
 }
 
 // SAFETY: the addresses are this window's alone.
@@ -55,7 +57,7 @@ impl Window {
         // SAFETY: wherever the kernel likes, so nothing else is there.
         let all = checked(unsafe { libc::mmap(ptr::null_mut(), RESERVED, PROT_NONE, how, -1, 0) })?;
         let at = all.wrapping_byte_add(all.cast::<u8>().align_offset(PAGE));
-        Ok(Window { all, at })
+        Ok(Window { all, at, lost: false })
     }
 
     /// Makes one huge page of a file's [`PAGE`] bytes at `offset`, a multiple of it, for all of them to be written. What
@@ -66,22 +68,34 @@ impl Window {
     pub fn show<'a>(&'a mut self, file: &'a File, offset: u64) -> io::Result<Page<'a>> {
         // The kernel makes no huge page where there is no small one, and says here if there is no room.
         file.write_all_at(&[0], offset)?;
-        let (access, how, fd) = (PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file.as_raw_fd());
-        // SAFETY: replaces addresses that are this window's.
-        checked(unsafe { libc::mmap(self.at, PAGE, access, how, fd, offset as libc::off_t) })?;
+        self.map(PROT_READ | PROT_WRITE, MAP_SHARED, file.as_raw_fd(), offset)?;
         let page = Page(self);
-        // SAFETY: they still are.
+        // SAFETY: advice on addresses that show the file.
         match unsafe { libc::madvise(page.0.at, PAGE, libc::MADV_COLLAPSE) } {
             0 => Ok(page),
             _ => Err(io::Error::last_os_error()),
         }
     }
+
+    /// Replaces what is there.
+    fn map(&mut self, access: i32, how: i32, fd: i32, offset: u64) -> io::Result<()> {
+        if self.lost {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // SAFETY: the addresses are this window's.
+        let there = unsafe { libc::mmap(self.at, PAGE, access, how | MAP_FIXED, fd, offset as libc::off_t) };
+        // What was there may be gone all the same.
+        self.lost = there == libc::MAP_FAILED;
+        checked(there).map(drop)
+    }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // SAFETY: what `new` has reserved, and no page is seen there any more.
-        unsafe { libc::munmap(self.all, RESERVED) };
+        if !self.lost {
+            // SAFETY: what `new` has reserved, and no page is seen there any more.
+            unsafe { libc::munmap(self.all, RESERVED) };
+        }
     }
 }
 
@@ -99,9 +113,8 @@ impl Page<'_> {
 
 impl Drop for Page<'_> {
     fn drop(&mut self) {
-        let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
-        // SAFETY: the window's addresses, reserved again.
-        unsafe { libc::mmap(self.0.at, PAGE, PROT_NONE, how, -1, 0) };
+        // If it cannot be, the window is not used again.
+        let _ = self.0.map(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
 }
 
