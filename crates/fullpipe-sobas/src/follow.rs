@@ -11,7 +11,7 @@
 //!   overflowed the queue is kept beneath until it is seen that others have left.
 //! - `Start`, once more: losses have left TCP's window far below the rate, nothing more is lost and no queue
 //!   stands. TCP alone would make up a segment per round trip.
-//! - `Free`: BBR beside others. Where they yield to it, it has more than a limit would leave it.
+//! - `Free`: BBR or Scalable beside others. Where they yield to it, it has more than a limit would leave it.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes; if they are
 //!   still lost, others congest the path, and limits would only give it to them (section III-B).
 //!
@@ -146,7 +146,7 @@ pub(crate) struct Follow {
     asked_others: bool,
     /// Others use the path too.
     shared: bool,
-    /// BBR without a limit.
+    /// BBR or Scalable without a limit.
     trial: Option<Trial>,
     /// A longer queue, where others yield to it.
     lift: Lift,

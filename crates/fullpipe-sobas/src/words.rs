@@ -35,8 +35,9 @@ pub struct Config {
     pub restart: bool,
     /// Whether UDP passes, so that packet trains can be sent.
     pub trains: bool,
-    /// Whether the sender's congestion control holds a rate of its own, which losses do not lower (BBR).
-    pub rate_based: bool,
+    /// Part of its window that the sender's congestion control gives up at a loss: half (Reno), an eighth (Scalable), none
+    /// (BBR, which holds a rate of its own).
+    pub decrease: f64,
     /// Which law decides.
     pub mode: Mode,
 }
@@ -118,7 +119,7 @@ pub enum State {
     Drain,
     /// Adaptive: probes were lost; sends less, to see whether that ends.
     Yield,
-    /// Adaptive: BBR beside others is not limited: for good where they yield to it, and on long paths.
+    /// Adaptive: BBR or Scalable beside others is not limited: for good where they yield to it, BBR on long paths too.
     Free,
 }
 
@@ -160,7 +161,7 @@ pub enum Why {
     Rebased,
     /// The pacing rate has been the capacity for a while: nothing limits but the path.
     Capacity,
-    /// Others give up what a longer queue, or BBR without a limit, makes them: it stays so.
+    /// Others give up what a longer queue, or a congestion control without a limit, makes them: it stays so.
     Yielded,
     /// They do not: as before.
     Unyielding,

@@ -35,7 +35,7 @@ fn one(seed: u64) {
         pacing: random.random(),
         restart: random.random(),
         trains: random.random(),
-        rate_based: random.random(),
+        decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
         mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
     };
     let mut now = any(random, 1 << 40);
@@ -88,7 +88,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         pacing: true,
         restart: true,
         trains: true,
-        rate_based: false,
+        decrease: 0.5,
         mode: Mode::Adaptive,
     };
     let mut sobas = Sobas::new(config, 20_000_000, 0);

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::sys::socket::{MsgFlags, sendmsg};
@@ -190,7 +191,14 @@ pub enum Stream {
 /// goes by itself, and waits for its own pacing.
 pub struct Socket {
     tcp: TcpStream,
-    part: Option<usize>,
+    part: Option<Part>,
+}
+
+/// A part's size, bytes.
+struct Part {
+    most: usize,
+    /// While this is so.
+    on: Arc<AtomicBool>,
 }
 
 impl Socket {
@@ -216,7 +224,8 @@ impl Write for Socket {
     }
 
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let Some(mut room) = self.part else { return self.tcp.write_vectored(from) };
+        let part = self.part.as_ref().filter(|part| part.on.load(Ordering::Relaxed));
+        let Some(mut room) = part.map(|part| part.most) else { return self.tcp.write_vectored(from) };
         let mut parts = Vec::with_capacity(from.len());
         for slice in from {
             let part = &slice[..slice.len().min(room)];
@@ -299,14 +308,14 @@ impl Stream {
         }
     }
 
-    /// From now on TCP sends no more than so many bytes at once, in whole segments: at least one.
-    pub fn in_parts(&mut self, most: usize, segment: u32) {
+    /// TCP sends no more than so many bytes at once, in whole segments, at least one, while `on` is so.
+    pub fn in_parts(&mut self, most: usize, segment: u32, on: Arc<AtomicBool>) {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(stream) => &mut stream.socket,
         };
         let segment = (segment as usize).max(1);
-        socket.part = Some((most / segment).max(1) * segment);
+        socket.part = Some(Part { most: (most / segment).max(1) * segment, on });
     }
 
     /// Says that nothing more is written, as the protection wants it said.

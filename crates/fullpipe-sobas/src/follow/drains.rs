@@ -38,6 +38,7 @@ impl Follow {
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
         (self.depth, self.ceiling, self.patience) = (0.0, None, Patience::default());
         self.lower(now);
+        self.lift_anew();
         self.unsteady(now, s);
         self.target = self.target_at(s, self.capacity.unwrap_or(f64::INFINITY));
         self.stuck = Stuck::default();

@@ -1,8 +1,11 @@
-//! A congestion control that holds a rate of its own (BBR), beside others.
+//! A congestion control that gives up little at a loss, beside others.
 //!
-//! It takes from TCP what losses make TCP give up, so a limit at what is free would leave it less than it has by
-//! itself. Beside those who do not yield the limit costs nothing, and saves thousands of losses. Which they are shows
-//! only without a limit: so it runs without one for a while.
+//! BBR holds a rate of its own, and takes from TCP what losses make TCP give up, so a limit at what is free would leave it
+//! less than it has by itself. Beside those who do not yield the limit costs nothing, and saves thousands of losses. Which
+//! they are shows only without a limit: so it runs without one for a while.
+//!
+//! Scalable gives up an eighth of its window. It is let run where others have yielded to a longer queue, and so are TCP:
+//! they give up half, and more comes of that than of any queue.
 
 use super::drains::Stuck;
 use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS, VISIBLE_S};
@@ -25,10 +28,12 @@ const HELD: f64 = 0.9;
 const ALONE: f64 = 0.96;
 /// Losses at less than this part of the rate are not its own.
 const PUSHED: f64 = 0.5;
+/// Who gives up more of its window than this at a loss gains nothing by losses.
+const LITTLE: f64 = 0.125;
 /// On longer paths pulses are over long before BBR would follow them: it is left to itself, nanoseconds.
 const LONG_NS: u64 = 100_000_000;
 
-/// BBR runs without a limit.
+/// It runs without a limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trial {
     /// When it is judged; none: for good.
@@ -71,7 +76,7 @@ impl Follow {
 
     /// Once in a transfer.
     fn set_free(&mut self, now: u64, s: &Senses, least: f64, why: Why) -> Option<Why> {
-        if !s.config.rate_based || self.trial.is_some() {
+        if s.config.decrease > 0.0 || self.trial.is_some() {
             return None;
         }
         let t = s.probes.base_ns();
@@ -81,6 +86,19 @@ impl Follow {
         self.stuck = Stuck::default();
         self.calm();
         self.enter(State::Free, why)
+    }
+
+    /// Others have yielded to a queue of so many seconds, which a loss would not empty.
+    pub(super) fn free_beside_tcp(&mut self, now: u64, s: &Senses, queue: f64) -> Option<Why> {
+        let t = s.probes.base_ns() as f64 * 1e-9;
+        let had = s.recent_bps(now)?;
+        let given_up = s.config.decrease * had / self.trained.max(1.0) * (t + queue);
+        if s.config.decrease > LITTLE || queue < given_up {
+            return None;
+        }
+        self.trial = Some(Trial { judge: None, least: had, alone: self.trained, retransmits: s.retransmits });
+        self.calm();
+        self.enter(State::Free, Why::Yielded)
     }
 
     pub(super) fn free(&mut self, now: u64, s: &mut Senses) -> Option<Why> {

@@ -4,16 +4,20 @@
 //! yield leave no more. Where a longer queue is known to do no harm and would show which they are, it is let stand for
 //! a while, and kept if the rate has grown by what their yielding explains.
 
-use super::{Follow, STARTED};
+use super::{FILLED, Follow, STARTED};
 use crate::Senses;
 use crate::words::Why;
 
-/// Longest queue that is let stand for it: this part of the RTT,
-const OF_RTT: f64 = 0.2;
-/// no more than this, seconds,
+/// The longer queues that are tried, one after the other, parts of the RTT.
+const OF_RTT: [f64; 3] = [0.1, 0.2, 0.35];
+/// None is longer than this, seconds,
 const MOST_S: f64 = 10e-3;
-/// and no more than this part of the longest that was seen without a loss.
+/// nor, once one has overflown, than this part of the longest that was seen without a loss. So long a one is tried at once.
 const OF_DEPTH: f64 = 0.9;
+/// Part of what overflown, and of what was kept until then, that is kept afterwards.
+const SHORTER: f64 = 0.8;
+/// Others yield to a queue that is so many times as long.
+const LONGER: f64 = 1.2;
 /// Less than this part more is not told from chance.
 const SEEN: f64 = 0.03;
 /// Who has more of the path than this takes no more from others who may size themselves too.
@@ -41,6 +45,12 @@ pub(super) struct Lift {
     trial: Option<Trial>,
     /// Not before this.
     ready: u64,
+    /// What others have yielded to, seconds.
+    kept: Option<f64>,
+    /// What others had yielded to when a longer one overflowed, seconds, and until when that is true.
+    back: Option<(f64, u64)>,
+    /// A queue has overflown: its depth is known.
+    known: bool,
 }
 
 /// It is being tried.
@@ -71,10 +81,42 @@ impl Follow {
 
     /// Back to what is usual: something else has happened.
     pub(super) fn lower(&mut self, now: u64) {
-        self.lift.trial = None;
+        (self.lift.trial, self.lift.kept) = (None, None);
         if let Some(usual) = self.lift.usual.take() {
             self.target = self.target.min(usual);
             self.lift.ready = now + WAIT_NS;
+        }
+    }
+
+    /// A queue has overflown; whether it was a longer one that was being tried. What others had yielded to comes back soon.
+    pub(super) fn lift_overflown(&mut self, now: u64, s: &Senses) -> bool {
+        let tried = self.lift.trial.is_some();
+        let kept = self.lift.kept.map(|kept| if tried { kept } else { SHORTER * kept });
+        self.lift.known = true;
+        self.lower(now);
+        if let Some(kept) = kept {
+            let kept = kept.min(SHORTER * self.overflown(now, s));
+            (self.lift.back, self.lift.ready) = (Some((kept, now + WAIT_NS)), now);
+        }
+        self.unsteady(now, s);
+        tried
+    }
+
+    /// The path has changed.
+    pub(super) fn lift_anew(&mut self) {
+        (self.lift.known, self.lift.back) = (false, None);
+    }
+
+    /// The next longer queue to try, seconds.
+    fn longer(&self, t: f64) -> f64 {
+        let steps = OF_RTT.map(|part| (part * t).min(MOST_S));
+        let seen = OF_DEPTH * self.depth;
+        if self.lift.known {
+            return steps[2].min(seen);
+        }
+        match self.lift.kept {
+            None => seen.clamp(steps[0], steps[1]),
+            Some(kept) => steps.into_iter().find(|step| *step > LONGER * kept).unwrap_or(kept),
         }
     }
 
@@ -93,21 +135,32 @@ impl Follow {
             let came = bps - trial.bps;
             if came >= YIELDED * left.max(SEEN * trial.bps) && came <= GAVE_WAY * left {
                 self.unsteady(now, s);
-                return Some(Why::Yielded);
+                self.lift.kept = Some(self.target);
+                return self.free_beside_tcp(now, s, queue).or(Some(Why::Yielded));
             }
             self.target = trial.target;
             self.lift.usual = self.lift.usual.filter(|usual| *usual < trial.target);
             self.lift.ready = now + WAIT_NS;
             return Some(Why::Unyielding);
         }
-        let may = s.config.pacing && !s.config.rate_based && s.probes.base_ns() <= LONG_NS;
-        if !may || now < self.lift.ready || self.ceiling.is_some() {
+        let may = s.config.pacing && s.config.decrease > 0.0 && s.probes.base_ns() <= LONG_NS;
+        // A ceiling far above what is had does not keep a longer queue from standing.
+        let beneath = self.ceiling.is_some_and(|ceiling| self.rate >= Some(FILLED * ceiling.bps));
+        if !may || now < self.lift.ready || beneath {
             return None;
         }
+        if let Some((kept, _)) = self.lift.back.take().filter(|(_, until)| now < *until) {
+            self.lift.usual.get_or_insert(self.target);
+            (self.lift.kept, self.target) = (Some(kept), kept);
+            self.unsteady(now, s);
+            return Some(Why::Yielded);
+        }
         let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
-        let longer = (OF_RTT * t).min(MOST_S).min(OF_DEPTH * self.depth);
-        let filled = bps >= STARTED * self.rate?;
-        if !filled || bps > MOST_SHARE * capacity || yielded(capacity - bps, longer - queue, t + longer) < SEEN * bps {
+        let longer = self.longer(t);
+        // Who has given up what TCP would does not size itself.
+        let takes = self.lift.kept.is_some() || bps <= MOST_SHARE * capacity;
+        let gains = yielded(capacity - bps, longer - queue, t + longer) >= SEEN * bps;
+        if !takes || !gains || bps < STARTED * self.rate? {
             return None;
         }
         let until = now + ROUNDS * Self::round(s) + mean_over(s);

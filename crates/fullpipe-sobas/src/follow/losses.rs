@@ -145,8 +145,7 @@ impl Follow {
                 Some(Why::Loss)
             }
             State::Follow | State::Drain => {
-                self.lower(now);
-                self.unsteady(now, s);
+                let tried = self.lift_overflown(now, s);
                 self.learn_queue(now, s);
                 self.calm();
                 // Too shallow a queue to feel one's way by: this is the capacity, then.
@@ -155,7 +154,9 @@ impl Follow {
                 if !self.sure && filled && longest < VISIBLE_S {
                     (self.capacity, self.sure, self.trained) = (Some(bps), true, bps);
                 }
-                self.overflowed_at(now, s, bps, long);
+                if !tried {
+                    self.overflowed_at(now, s, bps, long);
+                }
                 self.rate = self.rate.map(|rate| rate.min(self.top()));
                 self.after = self.after.min(self.top());
                 Some(Why::Loss)

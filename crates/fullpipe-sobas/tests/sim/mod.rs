@@ -27,6 +27,7 @@ pub const MSS: f64 = 1448.0;
 pub enum Cc {
     Reno,
     Cubic,
+    Scalable,
 }
 
 /// Others' traffic.
@@ -113,7 +114,7 @@ pub fn config(mode: Mode) -> Config {
         pacing: true,
         restart: true,
         trains: true,
-        rate_based: false,
+        decrease: 0.5,
         mode,
     }
 }

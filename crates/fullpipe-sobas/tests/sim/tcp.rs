@@ -74,7 +74,11 @@ impl Tcp {
         self.lost += ack.lost;
         if ack.lost > 0.0 && self.gone > self.recover {
             self.recover = self.sent;
-            let beta = if self.cc == Cc::Reno { 0.5 } else { 0.7 };
+            let beta = match self.cc {
+                Cc::Reno => 0.5,
+                Cc::Cubic => 0.7,
+                Cc::Scalable => 0.875,
+            };
             self.top = self.cwnd;
             self.k = (self.top / MSS * 0.3 / 0.4).cbrt();
             self.ssthresh = (self.cwnd * beta).max(2.0 * MSS);
@@ -98,6 +102,8 @@ impl Tcp {
             let reno = MSS * ack.own / self.cwnd;
             self.cwnd += match self.cc {
                 Cc::Reno => reno,
+                // `TCP_SCALABLE_AI_CNT`.
+                Cc::Scalable => reno.max(ack.own / 100.0),
                 Cc::Cubic => {
                     let (top, w) = (self.top / MSS, self.cwnd / MSS);
                     let aim = 0.4 * (now + rtt - self.epoch - self.k).powi(3) + top;

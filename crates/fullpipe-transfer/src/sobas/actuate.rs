@@ -2,7 +2,8 @@
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use fullpipe_net::sys;
 
@@ -80,13 +81,22 @@ fn clamp(socket: &TcpStream, bytes: i32) {
 #[derive(Default)]
 pub(super) struct Pacing {
     shared: Mutex<Shared>,
+    /// So while there is a limit: streams send in parts.
+    parts: Option<Arc<AtomicBool>>,
 }
 
 impl Pacing {
+    pub fn new(parts: Option<Arc<AtomicBool>>) -> Pacing {
+        Pacing { parts, ..Pacing::default() }
+    }
+
     /// As fast as this; none: as they like.
     pub fn set(&self, sockets: &[TcpStream], bps: Option<u64>) {
         let mut shared = lock(&self.shared);
         shared.limit = bps;
+        if let Some(parts) = &self.parts {
+            parts.store(bps.is_some(), Ordering::Relaxed);
+        }
         pace(sockets, shared.each(sockets.len()));
     }
 

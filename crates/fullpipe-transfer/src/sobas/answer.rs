@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fullpipe_net::sys;
 use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
@@ -47,9 +47,16 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Answer {
+    /// `parts`: whether streams send in parts.
+    pub fn new(
+        session: &Arc<Session>,
+        aside: Aside,
+        sockets: Arc<Vec<TcpStream>>,
+        parts: Arc<AtomicBool>,
+        counters: Arc<Counters>,
+    ) -> Answer {
         let (paced, restarts) = (aside.law.paces(), aside.law == Law::All);
-        let pacing = Arc::new(Pacing::default());
+        let pacing = Arc::new(Pacing::new((aside.decrease > 0.0).then_some(parts)));
         if paced {
             // From the first byte on.
             pacing.set(&sockets, Some(SMOOTH_BPS));
@@ -204,9 +211,9 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, rate_based: false };
+            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut answer = Answer::new(&session, aside, sockets, Arc::default());
+            let mut answer = Answer::new(&session, aside, sockets, Arc::default(), Arc::default());
             bytes[0] = kind;
             // Of most bytes; the numbers are of all magnitudes.
             if let Ok(word) = postcard::from_bytes(&bytes) {

@@ -181,7 +181,7 @@ impl Judge {
             pacing: law.paces(),
             restart: law == Law::All,
             trains: met.is_some(),
-            rate_based: self.aside.rate_based,
+            decrease: self.aside.decrease,
             mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
         };
         self.note(Note::Began { law, udp: met.is_some(), mss, largest });

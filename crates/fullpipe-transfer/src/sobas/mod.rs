@@ -13,6 +13,7 @@ mod wire;
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use fullpipe_net::tcp_info::TcpInfo;
@@ -59,7 +60,17 @@ impl Law {
 
 /// Slow start begins once more through it.
 const BBR: &str = "bbr";
-/// What TCP sends at once, where it is paced, bytes: a quarter of the shallowest queue that is thought of.
+/// Part of its window that a congestion control gives up at a loss. Of the others what matters is that it is more:
+/// Reno's half (RFC 5681, section 3.1).
+fn decrease(cc: &str) -> f64 {
+    match cc {
+        BBR => 0.0,
+        // `TCP_SCALABLE_MD_SCALE`, tcp_scalable.c.
+        "scalable" => 0.125,
+        _ => 0.5,
+    }
+}
+/// What TCP sends at once while it is paced, and BBR, which paces itself, always, bytes: a quarter of the shallowest queue that is thought of.
 const PART: usize = fullpipe_sobas::BURST as usize;
 
 /// What the sending end has seen of its streams, all together.
@@ -136,8 +147,8 @@ pub(crate) struct Aside {
     udp: Option<Udp>,
     rtt_ns: u64,
     buffer: Buffer,
-    /// Whether the congestion control holds a rate of its own.
-    rate_based: bool,
+    /// Part of its window that the congestion control gives up at a loss.
+    decrease: f64,
 }
 
 impl Aside {
@@ -150,7 +161,7 @@ impl Aside {
             udp,
             rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS),
             buffer: transport.buffer,
-            rate_based: transport.cc == BBR,
+            decrease: decrease(&transport.cc),
         }
     }
 }
@@ -185,13 +196,14 @@ pub(crate) fn start(
     let sockets = Arc::new(secure::sockets(streams)?);
     let session = session.clone();
     if sends {
+        let parts = Arc::new(AtomicBool::new(true));
         if aside.law.paces() {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
-                stream.in_parts(PART, segment);
+                stream.in_parts(PART, segment, parts.clone());
             }
         }
-        let answer = answer::Answer::new(&session, aside, sockets, counters.clone());
+        let answer = answer::Answer::new(&session, aside, sockets, parts, counters.clone());
         thread("sobas", move || answer.run())
     } else {
         let judge = judge::Judge::new(&session, aside, sockets, counters.clone());
