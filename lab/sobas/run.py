@@ -17,8 +17,8 @@ SEGMENT, FRAME = 1448, 1514
 SAMPLE = "10ms"
 #: The server listens before anyone calls.
 START = "10ms"
-#: So much later begins a transfer of the next seed: beside TCP whose windows are fixed nothing else is drawn, and what
-#: comes of it hangs on when segments meet in the queue.
+#: So much later begins a transfer of the next seed: beside TCP whose windows are fixed nothing else is
+#: drawn, and what comes of it hangs on when segments meet in the queue.
 APART_MS = 7
 
 

@@ -16,8 +16,9 @@ use crate::words::{State, Why};
 const CYCLE_RTTS: u64 = 8;
 /// So many of them until it is judged, by the last.
 const CYCLES: u64 = 3;
-/// They yield if it has so many times what a limit at what trains say to be free let it have: those may err by a fifth;
-const YIELDED: f64 = 1.25;
+/// They yield if it has so many times what a limit at what trains say to be free let it have: those may err by more, but
+/// beside those who do not yield it loses nothing but segments. Where it is not seen now, a longer queue may show it later;
+const YIELDED: f64 = 1.15;
 /// or where that is less than this part of the capacity, at most,
 const HALF: f64 = 0.5;
 /// so many times as much;

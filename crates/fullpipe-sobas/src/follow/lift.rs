@@ -143,7 +143,7 @@ impl Follow {
             self.lift.ready = now + WAIT_NS;
             return Some(Why::Unyielding);
         }
-        let may = s.config.pacing && s.config.decrease > 0.0 && s.probes.base_ns() <= LONG_NS;
+        let may = s.config.pacing && s.probes.base_ns() <= LONG_NS;
         // A ceiling far above what is had does not keep a longer queue from standing.
         let beneath = self.ceiling.is_some_and(|ceiling| self.rate >= Some(FILLED * ceiling.bps));
         if !may || now < self.lift.ready || beneath {

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::fcntl::FallocateFlags;
@@ -34,8 +34,8 @@ pub(super) struct Large {
     pub(super) file: File,
     /// The same, past the cache.
     pub(super) direct: Option<File>,
-    /// It is in memory, in huge pages.
-    pub(super) huge: AtomicBool,
+    /// It is in memory, and so many huge pages of it are yet to be refused before no more are asked for.
+    pub(super) huge: AtomicU32,
     /// An earlier attempt has written to it.
     pub(super) kept: bool,
     pub(super) state: Mutex<LargeState>,
@@ -53,6 +53,22 @@ pub(super) struct LargeState {
     /// that is why: pages of the cache that are sent without a copy change on their way. The sender's last word tells.
     pub(super) damaged: bool,
     pub(super) over: bool,
+}
+
+impl Large {
+    /// A huge page of it could not be had. Where the kernel has none, it says so each time; others may come back.
+    pub(super) fn no_page(&self, error: &io::Error) {
+        let left = |tries: u32| match error.raw_os_error() {
+            Some(libc::EINVAL) => Some(0),
+            _ => tries.checked_sub(1),
+        };
+        let _ = self.huge.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// It has its size: whoever cuts it short meanwhile takes with that what was written.
+    fn is_whole(&self) -> io::Result<()> {
+        if self.file.metadata()?.len() == self.item.size { Ok(()) } else { Err(huge::short()) }
+    }
 }
 
 /// A large file as the streams find it: open, or given up, which what is still on its way must find too.
@@ -139,7 +155,7 @@ impl Receiver {
         let kept = kept.is_some();
         let past_cache = direct::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct::again(&file, true) } else { None };
-        let huge = AtomicBool::new(huge::wanted(&file, item.size));
+        let huge = AtomicU32::new(if huge::wanted(&file, item.size) { huge::TRIES } else { 0 });
         Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
     }
 
@@ -162,6 +178,9 @@ impl Receiver {
         digest: Option<Digest>,
     ) -> Result<(), TransferError> {
         let Some(large) = slot else { return Ok(()) };
+        if let Err(e) = large.is_whole() {
+            return self.give_up(id, &large, &e);
+        }
         let record = Record::Block { file: large.key, extent, digest };
         lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
         self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);

@@ -145,11 +145,17 @@ impl Receiver {
 
     /// All of a piece of a block, counted as it comes: over a slow path it takes long.
     fn receive(&self, stream: &mut Stream, piece: &mut [u8]) -> Result<(), TransferError> {
+        self.receive_or(stream, piece, || false)
+    }
+
+    /// The same, where the piece itself may be gone: `put` puts another in its place, if it can.
+    fn receive_or(&self, stream: &mut Stream, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
         let mut at = 0;
         while at < piece.len() {
             let n = match timed(&self.counters.net_ns, || stream.read(&mut piece[at..])) {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) if e.raw_os_error() == Some(libc::EFAULT) && put() => continue,
                 read => read,
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
@@ -222,19 +228,24 @@ impl Receiver {
         let mut failed = None;
         while rest > 0 {
             let large = slot.as_ref().filter(|_| failed.is_none());
-            let mut done = match large {
+            let in_place = match large {
                 Some(large) => self.in_place(stream, &mut mac, memory, large, at, rest)?,
-                None => 0,
+                None => None,
             };
-            if done == 0 {
-                let piece = &mut memory.buffer[..PIECE.min(rest as usize)];
+            let done = if let Some(result) = in_place {
+                failed = result.err();
+                huge::PAGE as u64
+            } else {
+                // Up to where a huge page may begin.
+                let len = (PIECE as u64).min(rest).min(huge::PAGE as u64 - at % huge::PAGE as u64);
+                let piece = &mut memory.buffer[..len as usize];
                 self.receive(stream, piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
                 if let Some(large) = large {
                     failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
                 }
-                done = piece.len() as u64;
-            }
+                len
+            };
             at += done;
             rest -= done;
         }
@@ -254,7 +265,8 @@ impl Receiver {
         self.covered(id, slot, extent, Some(digest))
     }
 
-    /// Receives what fills a huge page of a file at `at` straight into it; gives how many bytes that were.
+    /// Receives what fills a huge page of a file at `at` straight into it, and tells whether that could be written; none
+    /// where there is none.
     fn in_place(
         &self,
         stream: &mut Stream,
@@ -263,13 +275,14 @@ impl Receiver {
         large: &Large,
         at: u64,
         rest: u64,
-    ) -> Result<u64, TransferError> {
-        let Some(mut page) = timed(&self.counters.disk_ns, || memory.page(large, at, rest)) else { return Ok(0) };
-        for piece in page.bytes().chunks_mut(PIECE) {
-            self.receive(stream, piece)?;
+    ) -> Result<Option<io::Result<()>>, TransferError> {
+        let Some(mut page) = timed(&self.counters.disk_ns, || memory.page(large, at, rest)) else { return Ok(None) };
+        let (bytes, guard) = page.bytes();
+        for piece in bytes.chunks_mut(PIECE) {
+            self.receive_or(stream, piece, || guard.put())?;
             timed(&self.counters.hash_ns, || mac.update(piece));
         }
-        Ok(huge::PAGE as u64)
+        Ok(Some(page.end()))
     }
 }
 
@@ -283,14 +296,16 @@ impl Memory {
     /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
     fn page<'a>(&'a mut self, large: &'a Large, at: u64, rest: u64) -> Option<Page<'a>> {
         let page = huge::PAGE as u64;
-        if rest < page || !at.is_multiple_of(page) || !large.huge.load(Ordering::Relaxed) {
+        if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let window = match &mut self.window {
             Some(window) => window,
             none => none.insert(Window::new().ok()?),
         };
-        // Where one cannot be had, no more are asked for.
-        window.show(&large.file, at).inspect_err(|_| large.huge.store(false, Ordering::Relaxed)).ok()
+        if window.lost() {
+            return None;
+        }
+        window.show(&large.file, at).inspect_err(|e| large.no_page(e)).ok()
     }
 }

@@ -72,19 +72,38 @@ fn a_killed_client_goes_on() {
 }
 
 #[test]
-fn one_that_was_killed_in_a_huge_page_goes_on() {
+fn who_writes_and_was_killed_in_a_huge_page_goes_on() {
     let host = Host::in_memory();
     write(host.file("large"), bytes(LARGE, 7));
     fs::create_dir(host.file("to")).unwrap();
     // Of what lies there already some is good.
     for round in 1..4 {
         let before = journalled(&host.file("to")).max(200);
-        let running = repeat(&host, true, "--pacing 150mbit --block 4MiB").start();
+        let running = repeat(&host, false, "--pacing 150mbit --block 4MiB").start();
         until("blocks in the journal", || journalled(&host.file("to")) > before + 50);
         std::thread::sleep(Duration::from_millis(37 * round));
         running.kill();
     }
-    goes_on(&host, true);
+    goes_on(&host, false);
+}
+
+#[test]
+fn what_is_cut_short_while_it_is_written_is_said_and_mended() {
+    both_ways(|push| {
+        let host = Host::in_memory();
+        let running = slow(&host, push);
+        let mut there = fs::read_dir(host.file("to")).unwrap().map(|entry| entry.unwrap().path());
+        let partial = there.find(|path| path.extension().is_some_and(|end| end == "partial")).unwrap();
+        fs::File::options().write(true).open(partial).unwrap().set_len(1).unwrap();
+        let done = running.wait();
+        assert_eq!(done.code(), 1, "push {push}: {} {}", done.err, done.out);
+        let why = "something else has changed its size while it was written";
+        assert!(done.out.contains(why), "push {push}: {}", done.out);
+        assert!(!host.file("to/large").exists());
+        repeat(&host, push, "").ok();
+        only(&host.file("to"), &["large"]);
+        same(&host.file("large"), &host.file("to/large"));
+    });
 }
 
 #[test]
