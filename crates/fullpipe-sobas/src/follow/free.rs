@@ -16,13 +16,11 @@ use crate::words::{State, Why};
 const CYCLE_RTTS: u64 = 8;
 /// So many of them until it is judged, by the last.
 const CYCLES: u64 = 3;
-/// They yield if it has so many times what a limit at what trains say to be free let it have: those may err by more, but
-/// beside those who do not yield it loses nothing but segments. Where it is not seen now, a longer queue may show it later;
-const YIELDED: f64 = 1.15;
-/// or where that is less than this part of the capacity, at most,
-const HALF: f64 = 0.5;
-/// so many times as much;
+/// They yield if it has so many times what a limit at what trains say to be free let it have, or of what those say, but no
+/// less than this part of the capacity. Trains may err by more, but beside those who do not yield it loses nothing but
+/// segments; and who yields and is missed now, a longer queue may find later;
 const MORE: f64 = 1.1;
+const HALF: f64 = 0.5;
 /// or, where it pushed them aside before trains saw them, holds so much of that.
 const HELD: f64 = 0.9;
 /// At this part of the capacity and above there are no others.
@@ -59,8 +57,8 @@ impl Follow {
 
     /// Trains have shown others, and it has started up beneath what they leave.
     pub(super) fn free_beside(&mut self, now: u64, s: &Senses) -> Option<Why> {
-        let had = s.recent_bps(now)?.max(self.rate?);
-        self.set_free(now, s, YIELDED * had, Why::Shared)
+        let had = s.recent_bps(now)?;
+        self.set_free(now, s, MORE * had, Why::Shared)
     }
 
     /// Losses have, at less than the capacity.

@@ -157,8 +157,8 @@ impl Follow {
         }
         let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
         let longer = self.longer(t);
-        // Who has given up what TCP would does not size itself.
-        let takes = self.lift.kept.is_some() || bps <= MOST_SHARE * capacity;
+        // Who has given up what TCP would does not size itself; and BBR's limit costs it more than others, if they are TCP.
+        let takes = self.lift.kept.is_some() || s.config.decrease == 0.0 || bps <= MOST_SHARE * capacity;
         let gains = yielded(capacity - bps, longer - queue, t + longer) >= SEEN * bps;
         if !takes || !gains || bps < STARTED * self.rate? {
             return None;
