@@ -159,7 +159,13 @@ def bars(results: Sequence[Line]) -> list[str]:
     led = [cc for cc in CCS if cc != "bbr"]
     for where, names, ccs, most in (
         ("gigabit and gigabit-udp, but BBR", ("gigabit", "gigabit-udp"), led, 3),
-        ("gigabit-tcp, whose others yield to a longer queue, but BBR", ("gigabit-tcp",), led, None),
+        (
+            "gigabit-tcp, whose others yield to a longer queue, Reno, CUBIC and H-TCP",
+            ("gigabit-tcp",),
+            [cc for cc in led if cc != "scalable"],
+            None,
+        ),
+        ("the same, Scalable, which is let run there", ("gigabit-tcp",), ["scalable"], None),
         ("BBR on these three", ("gigabit", "gigabit-udp", "gigabit-tcp"), ["bbr"], None),
     ):
         delays = [
