@@ -146,6 +146,8 @@ pub(crate) struct Follow {
     asked_others: bool,
     /// Others use the path too.
     shared: bool,
+    /// They did, and pulses have shown that they have left.
+    left: bool,
     /// BBR or Scalable without a limit.
     trial: Option<Trial>,
     /// A longer queue, where others yield to it.
@@ -184,6 +186,7 @@ impl Follow {
             settled: 0.0,
             asked_others: false,
             shared: false,
+            left: false,
             trial: None,
             lift: Lift::default(),
             start_losses: 0,

@@ -157,6 +157,7 @@ impl Follow {
         let little = ceiling.bps < LITTLE * capacity;
         let (wait, push) = if little { (self.patience.wait, PUSH * capacity) } else { (LIFT_NS, 0.0) };
         self.ceiling = ceiling.after(now, clear, wait, push);
+        self.left = clear && self.ceiling.is_none();
         // By 2% only where pulses had told.
         self.patience.pushed |= little && self.ceiling.is_none_or(|lifted| lifted.bps >= ceiling.bps + push);
     }

@@ -74,6 +74,7 @@ impl Follow {
         let length = if cut > 0.0 { (queue - self.stand()).max(0.0) * capacity / cut } else { 0.0 };
         self.judge = now.saturating_add(((length * 1e9) as u64).min(DRAIN_ROUNDS * Self::round(s)));
         self.calm();
+        self.left = false;
         self.lower(now);
         self.enter(State::Drain, why)
     }

@@ -110,6 +110,7 @@ impl Follow {
             return None;
         }
         self.retransmits = s.retransmits;
+        self.left = false;
         if now < self.deaf_until {
             return None;
         }

@@ -86,6 +86,10 @@ impl Follow {
         let median = rise(s.probes.median_ns(since)?, pulse.before.1);
         // The longest shows a queue that has drained again, but TCP's own bursts hide it; the median one that has not.
         let passes = longest < PASSED * expected && median < PASSED * expected;
+        // No more than TCP's own bursts. Where others are, that may be a lull; where they have left, nothing else is
+        // there that could hide what came back.
+        let clear = s.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(s) + VISIBLE_S / 2.0;
+        let passes = passes || self.left && clear;
         let room = if passes {
             // Others' lulls are shorter than pulses are apart.
             [0.1, 0.1, 0.5, 1.0][self.passed.min(3)] * pulse.extra
@@ -98,7 +102,6 @@ impl Follow {
         // A sender that does not follow pulses must not lead the rate away.
         let aim = (rate + 0.9 * room).min(self.cap()).min(rate.max(AHEAD * received));
         if rate >= self.top() {
-            let clear = s.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(s) + VISIBLE_S / 2.0;
             self.lift_ceiling(now, clear);
         }
         self.rate = Some(aim.min(self.top()));
