@@ -104,7 +104,7 @@ impl Lobby {
             room.watched = true;
         }
         room.waiting.insert(number, Waiting { from, since: Instant::now(), socket, late: false });
-        Ok(Guest { waiting: Some((self.all.clone(), number)), places: places.clone(), place: Mutex::default() })
+        Ok(Guest { waiting: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
     }
 }
 
@@ -127,17 +127,12 @@ fn watch_over(all: &All) {
 /// A connection that may become a client.
 #[derive(Debug)]
 pub struct Guest {
-    waiting: Option<(All, u64)>,
+    waiting: (All, u64),
     places: Places,
     place: Mutex<Option<Place>>,
 }
 
 impl Guest {
-    /// The only one there will be.
-    pub(crate) fn alone(places: &Places) -> Guest {
-        Guest { waiting: None, places: places.clone(), place: Mutex::default() }
-    }
-
     /// It has shown what it is, and takes a place until this is dropped.
     ///
     /// # Errors
@@ -149,9 +144,13 @@ impl Guest {
         Ok(())
     }
 
+    /// Whether it has been let in.
+    pub(crate) fn is_in(&self) -> bool {
+        lock(&self.place).is_some()
+    }
+
     fn leave(&self) -> Option<Waiting> {
-        let (all, number) = self.waiting.as_ref()?;
-        lock(all).waiting.remove(number)
+        lock(&self.waiting.0).waiting.remove(&self.waiting.1)
     }
 
     /// Why it has ended, where it took too long.

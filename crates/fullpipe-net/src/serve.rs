@@ -110,8 +110,8 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until killed, or with `once` until one client has been served. Nothing that a client
-    /// does ends it.
+    /// Serves until killed, or with `once` until one client has been served: one that has shown what it must. Nothing
+    /// that a client does ends it.
     ///
     /// # Errors
     /// With `once`, that session's.
@@ -127,10 +127,6 @@ impl Server {
             };
             // One of IPv4 comes as one of IPv6 where both are listened to.
             let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
-            if self.options.once {
-                let guest = Guest::alone(&self.places);
-                return either(stream, &peer, &self.options, self.other.as_ref(), &guest, &log).1;
-            }
             let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
                 Ok(guest) => guest,
                 Err(why) => {
@@ -138,6 +134,15 @@ impl Server {
                     continue;
                 }
             };
+            if self.options.once {
+                let (measured, result) = either(stream, &peer, &self.options, self.other.as_ref(), &guest, &log);
+                // Whoever has not shown that it is a client is none, and must not keep the one that is from being served.
+                if guest.is_in() {
+                    return result;
+                }
+                log(&Event::End { peer: &peer, result: result.map_err(|error| guest.explain(error)), measured });
+                continue;
+            }
             let other = self.other.clone();
             let (options, log) = (self.options.clone(), log.clone());
             // Without a thread the connection closes, which is all that can be done.

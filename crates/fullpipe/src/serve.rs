@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use clap::builder::RangedU64ValueParser;
 use fullpipe_net::serve::{Event, Kind};
 use fullpipe_net::{NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
@@ -57,7 +58,7 @@ pub struct Args {
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
     /// Clients served at once; more are refused
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     max_clients: usize,
     /// Give a run up when nothing moved for so long
     #[arg(long, default_value = "60s", value_name = "TIME")]

@@ -105,6 +105,23 @@ fn only_with_its_token() {
 }
 
 #[test]
+fn the_one_client_is_one_that_shows_the_token() {
+    let mut stage = Stage::new("--once");
+    write(&stage.at("file"), 10);
+    let token = stage.token();
+    drop(TcpStream::connect(&stage.server.address).unwrap());
+    let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
+    assert_eq!(error(&stage.cp(&["file", &stage.url("/")], Some(&other_secret))).0, 4);
+    let (code, text) = error(&stage.cp(&["file", &stage.url("/")], Some(&token)));
+    assert_eq!(code, 0, "{text}");
+    let began = Instant::now();
+    while stage.server.alive() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it has served its client");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn nothing_leads_out_of_the_root() {
     let stage = Stage::new("--insecure");
     write(&stage.at("file"), 10);
