@@ -197,8 +197,9 @@ fn answer(
         }
         let why = error::why(&e);
         TransferError::Unreachable(format!(
-            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may have been \
-             started with --insecure, which is then to be said here too"
+            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may have no --root, have \
+             been started with --insecure, which is then to be said here too, or have too many connections from here: \
+             its log says"
         ))
     })?;
     if token.is_none() {
@@ -347,7 +348,8 @@ fn is_end(error: &TransferError) -> bool {
 pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
     if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
         return TransferError::Unreachable(format!(
-            "{peer} does not answer as 'fullpipe serve --insecure' does; if it wants a token, give it with --token-file"
+            "{peer} does not answer as 'fullpipe serve --insecure' does; if it wants a token, give it \
+             with --token-file; it may have no --root: its log says"
         ));
     }
     let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };

@@ -339,7 +339,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
         let skipped = match summary.skipped {
             // What an earlier attempt of this command has moved counts as moved.
             0 if spared > earlier && bytes > 0 => {
-                format!(" ({} of it there already, or holes)", words::bytes((spared - earlier) as f64))
+                format!(" ({} of it were holes, or there already)", words::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
             n if args.update => format!(" ({} there already, or newer)", words::thousands(n)),

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::net::TcpStream;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
@@ -263,7 +263,7 @@ impl Sender {
         if let (None, Some(open)) = (&failed, file) {
             match files::at_rest(&open.file, &source.item) {
                 Ok(true) => {}
-                Ok(false) => failed = Some("it changed while it was read; copy it again when it is at rest".into()),
+                Ok(false) => failed = Some(restless(&open.file)),
                 Err(e) => failed = Some(why(&e)),
             }
         }
@@ -334,13 +334,21 @@ fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::
     Ok(sent)
 }
 
+/// What has become of a file that is not what it was.
+fn restless(file: &File) -> String {
+    match file.metadata() {
+        Ok(now) if now.nlink() == 0 => "it was deleted or replaced while it was read".into(),
+        _ => "it changed while it was read; copy it again when it is at rest".into(),
+    }
+}
+
 /// Reads a small file, as it is now; gives its item, or why it cannot be sent.
 fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
     let file = source.root.read(&source.path).map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;
     if !files::at_rest(&file, &item).map_err(|e| why(&e))? {
-        return Err("it changed while it was read; copy it again when it is at rest".into());
+        return Err(restless(&file));
     }
     if xattrs {
         item.meta.xattrs = files::xattrs(&file).map_err(|e| why(&e))?;
