@@ -415,8 +415,9 @@ fn introduce(
 
 /// The round-trip time to the far end, seconds.
 fn far_away(session: &Session, line: &mut Line) -> Result<f64, TransferError> {
-    let told = line.socket.as_ref().and_then(tcp_round_trip);
-    told.map_or_else(|| round_trip(session, &mut *line.input), Ok)
+    // Asked for in any case: a far end that wants nothing to do with this one answers with a refusal.
+    let asked = round_trip(session, &mut *line.input)?;
+    Ok(line.socket.as_ref().and_then(tcp_round_trip).unwrap_or(asked))
 }
 
 /// The round-trip time of a connection as its kernel has measured it, seconds.

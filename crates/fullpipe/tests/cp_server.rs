@@ -92,6 +92,9 @@ fn only_with_its_token() {
         assert_eq!(got, code, "{text}");
         assert!(text.contains(part), "{text}");
         assert_eq!(text.trim().lines().count(), 1, "{text}");
+        // What is only asked about is refused alike.
+        let (got, text) = error(&stage.cp(&["--dry-run", "file", &stage.url("/")], token));
+        assert!(got == code && text.contains(part), "{got}: {text}");
     }
     for words in [vec!["--insecure", "file"], vec!["--no-encrypt", "file"]] {
         let url = stage.url("/");
@@ -99,6 +102,8 @@ fn only_with_its_token() {
         let token = if words[0] == "--insecure" { None } else { Some(token.as_str()) };
         let (got, text) = error(&stage.cp(&words, token));
         assert_eq!(got, 4, "{words:?}: {text}");
+        let asked: Vec<&str> = ["--dry-run"].into_iter().chain(words).collect();
+        assert_eq!(error(&stage.cp(&asked, token)), (got, text), "{asked:?}");
     }
     assert_eq!(fs::read_dir(stage.at("root")).unwrap().count(), 0);
     assert!(stage.server.alive());
