@@ -4,7 +4,7 @@
 //! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
 //! against the block itself before anything is built on it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
@@ -189,8 +189,10 @@ pub struct Journal {
     file: File,
     key: Key,
     buffer: Vec<u8>,
-    /// Something was finished.
+    /// A file has its name, or the machine has crashed.
     useful: bool,
+    /// Files that have blocks, and no name yet.
+    begun: HashSet<u64>,
     /// Where the records of this attempt begin.
     start: u64,
 }
@@ -227,8 +229,9 @@ impl Journal {
             past.take(Record::Crashed);
         }
         file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
-        let useful = !past.is_empty();
-        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, start: good }, past))
+        let useful = !past.done.is_empty() || past.crashed;
+        let begun = past.blocks.keys().copied().collect();
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, begun, start: good }, past))
     }
 
     /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
@@ -238,7 +241,14 @@ impl Journal {
     /// The file system's.
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         pack(record, &mut self.buffer)?;
-        self.useful |= matches!(record, Record::Block { .. } | Record::Done { .. });
+        match record {
+            Record::Block { file, .. } => drop(self.begun.insert(*file)),
+            Record::Done { file, .. } => {
+                self.begun.remove(file);
+                self.useful = true;
+            }
+            _ => {}
+        }
         if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
             self.flush()
         } else {
@@ -258,9 +268,14 @@ impl Journal {
         Some(u64::from_le_bytes(process))
     }
 
-    /// Whether nothing was ever finished.
+    /// The blocks of a file are of no use any more.
+    pub fn forget(&mut self, file: u64) {
+        self.begun.remove(&file);
+    }
+
+    /// Whether there is nothing in it that another attempt could go on from.
     pub fn is_empty(&self) -> bool {
-        !self.useful
+        !self.useful && self.begun.is_empty()
     }
 
     /// Writes what waits.

@@ -182,10 +182,17 @@ impl Receiver {
             return self.give_up(id, &large, &e);
         }
         let record = Record::Block { file: large.key, extent, digest };
-        lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        {
+            let mut state = lock(&large.state);
+            // Given up meanwhile: what comes of it does not count.
+            if state.over {
+                return Ok(());
+            }
+            lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+            state.covered += extent.len;
+        }
         self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
         self.session.moved(1);
-        lock(&large.state).covered += extent.len;
         self.close(id, &large)
     }
 
@@ -222,7 +229,10 @@ impl Receiver {
         };
         let result = timed(&self.counters.disk_ns, || match &failed {
             // Its content is of no use: the source is another by now.
-            Some(_) => files::remove(&large.folder, &large.partial),
+            Some(_) => {
+                lock(&self.journal).forget(large.key);
+                files::remove(&large.folder, &large.partial)
+            }
             None => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
         });
         match (result, &failed) {

@@ -85,13 +85,14 @@ impl Receiver {
                 return Ok(());
             }
         }
-        if self.is_complete() {
+        // What is left may go better the next time, and then what is done need not be sent again.
+        let over = self.is_complete() || lock(&self.journal).is_empty();
+        if over {
             self.remove_orphans()?;
         }
-        self.dress_folders()?;
+        self.dress_folders(over)?;
         let summary = lock(&self.summary).clone();
-        // What is left may go better the next time, and then what is done need not be sent again.
-        if self.is_complete() {
+        if over {
             let _ = files::remove(self.root.as_fd(), &super::destination::request(self.transfer));
             files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
         } else {
@@ -113,7 +114,8 @@ impl Receiver {
 
     /// Removes partial files of earlier attempts whose sources are others by now, or gone.
     fn remove_orphans(&self) -> Result<(), TransferError> {
-        if !lock(&self.past).begun {
+        // Of this attempt there are none where all was named.
+        if !lock(&self.past).begun && self.is_complete() {
             return Ok(());
         }
         let mut failed = None;
@@ -140,9 +142,10 @@ impl Receiver {
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 
-    pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
-        // The next attempt has to get in.
-        let open = if self.is_complete() { 0 } else { 0o700 };
+    /// Gives folders their permissions and times; `over`: no attempt comes after this one.
+    pub(super) fn dress_folders(&self, over: bool) -> Result<(), TransferError> {
+        // The next attempt has to get in. Those that are closed only to writing it opens where it writes.
+        let open = |mode: u32| if over || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
         // Those below come behind those above.
         let mut closed = BTreeMap::new();
         // Once for each, however many attempts have seen it.
@@ -151,7 +154,7 @@ impl Receiver {
             self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                let meta = Meta { mode: meta.mode | open, ..meta.clone() };
+                let meta = Meta { mode: open(meta.mode), ..meta.clone() };
                 files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
             });
             // What an earlier attempt has seen may be gone.
@@ -173,7 +176,7 @@ impl Receiver {
         // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
         let written = || lock(&self.journal).written().map_err(local("reading the journal"));
         // In the end, those that are no longer of what is copied too; what is has been said again.
-        if open == 0 {
+        if over {
             written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
         }
         written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;

@@ -89,6 +89,7 @@ fn destinations_that_cannot_be() {
     host.cp().arg(host.far("a")).arg(host.file("no/such/a")).fails_at_once(2, folder);
     host.cp().arg(host.file("a")).arg(host.far("file/a")).fails_at_once(2, folder);
     assert_eq!(fs::read(host.file("file")).unwrap(), b"keep");
+    assert!(leftovers(&host.file("")).is_empty());
     // Before anything has come; and nothing is left beside it.
     fs::create_dir(host.file("special")).unwrap();
     nix::unistd::mkfifo(&host.file("special/null"), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -201,6 +202,12 @@ fn what_may_not_be_read_or_written() {
     assert_eq!(done.err.matches("left: ").count(), 3, "{}", done.err);
     assert_eq!(fs::read(host.file("pull/z")).unwrap(), b"z");
     assert!(!host.file("pull/secret").exists() && !host.file("pull/secret-large").exists());
+    // Where nothing at all has come, there is nothing to go on from.
+    for name in ["secret", "secret-large"] {
+        let mut cp = host.cp();
+        cp.far_program(&program).arg(far(&tree.join(name))).arg(host.file("alone")).fails(1, "permission denied");
+    }
+    assert_eq!(leftovers(&host.file("")).len(), 1, "the journal of the tree: {:?}", leftovers(&host.file("")));
     fs::set_permissions(tree.join("locked"), Permissions::from_mode(0o755)).unwrap();
     // A folder in which nobody may write: before anything is sent.
     fs::create_dir(host.file("closed")).unwrap();

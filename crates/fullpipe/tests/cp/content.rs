@@ -180,6 +180,21 @@ fn read_only_folders_without_roots_rights() {
         host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).ok();
         assert_eq!(fs::metadata(host.file("to/tree/closed/deeper")).unwrap().mode() & 0o7777, 0o555);
     }
+    // Nor is a folder left open because something else could not be copied.
+    write(tree.join("other/file"), "1");
+    write(host.file("to/tree/other"), "a file");
+    write(tree.join("closed/deeper/file"), bytes(4, 1));
+    let bits = || fs::metadata(host.file("to/tree/closed/deeper")).unwrap().mode() & 0o7777;
+    host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).fails(1, "left: tree/other/file: a file");
+    assert_eq!(bits(), 0o555);
+    fs::remove_file(host.file("to/tree/other")).unwrap();
+    write(tree.join("closed/deeper/file"), bytes(5, 1));
+    write(tree.join("closed/new3/below/file"), "1");
+    host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).ok();
+    assert_eq!(bits(), 0o555);
+    for name in ["other/file", "closed/new3/below/file"] {
+        same_content(&tree.join(name), &host.file("to/tree").join(name));
+    }
     same_content(&tree.join("closed/deeper/file"), &host.file("to/tree/closed/deeper/file"));
     same_content(&tree.join("closed/new2/below/file"), &host.file("to/tree/closed/new2/below/file"));
     for dir in ["tree", "to/tree"] {
