@@ -52,8 +52,9 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "sndbuf": pl.UInt64(),
     "rcvbuf": pl.UInt64(),
     "wall_s": pl.Float64(),
+    "encrypted": pl.Boolean(),
 }
-"""Columns of `runs`. Conditions of an emulated path are null for a real host."""
+"""Columns of `runs`. Conditions of an emulated path are null for a real host, `encrypted` for what is no copy."""
 
 SOBAS = "sobas"
 """The `buffer` of a transfer whose buffers sized themselves; its `buffer_bytes` is null."""
@@ -133,6 +134,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "sndbuf": header["sender"]["sndbuf"],
         "rcvbuf": header["receiver"]["rcvbuf"],
         "wall_s": result.get("real", {}).get("wall_s"),
+        "encrypted": header.get("copy", {}).get("encrypted"),
     }
     _check(row)
     return {name: row.get(name) for name in RUNS_SCHEMA}

@@ -14,7 +14,7 @@ from matplotlib.image import imread
 from fullpipe.answers import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
-from fullpipe.report import report
+from fullpipe.report import commands, report
 from fullpipe.report.figures import profile_figure
 
 
@@ -227,3 +227,28 @@ def test_real_hosts_and_single_runs(tmp_path: Path) -> None:
         synthetic.write(tmp_path / "r", RunSpec(host, "yeah", 2, None, None, None, 10**10, seed, 10**8))
     assert report(tmp_path / "r", tmp_path / "out.html") == 2
     assert "to dtn3:7412" in (tmp_path / "out.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("path", "copy", "direction", "command"),
+    [
+        ("dtn:7412", {"over": "ssh", "encrypted": True}, "send", "FILE dtn:FOLDER/"),
+        ("dtn:7412", {"over": "ssh", "encrypted": True}, "receive", "dtn:FOLDER/FILE ."),
+        (
+            "[::1]:7",
+            {"over": "server", "encrypted": False},
+            "send",
+            "--no-encrypt FILE 'fullpipe://[::1]:7/FOLDER/'",
+        ),
+    ],
+)
+def test_a_copy_is_repeated_by_a_copy(path: str, copy: dict[str, Any], direction: str, command: str) -> None:
+    transport = {"cc": "cubic", "streams": 2, "buffer": "auto", "pacing": None}
+    header = {
+        "path": path,
+        "transport": transport,
+        "workload": {"size": "1MB"},
+        "copy": copy,
+        "direction": direction,
+    }
+    assert commands.measure(header) == f"fullpipe cp --cc cubic --streams 2 --buffer auto {command}"

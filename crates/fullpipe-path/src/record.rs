@@ -83,6 +83,27 @@ pub struct Interface {
     pub tx_queue_len: Option<u64>,
 }
 
+/// How files were copied, where the run was a copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Copied {
+    /// How the far end was reached.
+    pub over: Over,
+    /// Whether its streams were encrypted.
+    pub encrypted: bool,
+}
+
+/// How a copy's far end was reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Over {
+    /// It was started over ssh; the port in the run's path is then of no meaning.
+    Ssh,
+    /// A standing server.
+    Server,
+    /// In the testbed.
+    Lab,
+}
+
 /// First line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Header {
@@ -106,6 +127,9 @@ pub struct Header {
     /// The law that sized window and pacing while it ran, where one did; `transport.buffer` is the most it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sobas: Option<String>,
+    /// Of a copy: how it was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<Copied>,
     /// Real time and host; nothing else may differ between two records of one description.
     pub real: BTreeMap<String, serde_json::Value>,
 }

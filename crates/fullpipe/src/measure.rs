@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
 use fullpipe_net::wire::Request;
-use fullpipe_path::record::{self, Bottleneck, Header, Outcome};
+use fullpipe_path::record::{self, Bottleneck, Copied, Header, Outcome};
 use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
 use serde_json::json;
 
@@ -91,10 +91,10 @@ pub fn run(args: Args) -> Result {
             if args.json && target.is_none() {
                 // Straight out: a long record, held whole, is much for a guest.
                 let mut stdout = BufWriter::new(output::Stdout);
-                return render(&described, &measured, None, &mut stdout);
+                return render(&described, &measured, None, None, &mut stdout);
             }
             let mut text = Vec::new();
-            render(&described, &measured, None, &mut text)?;
+            render(&described, &measured, None, None, &mut text)?;
             (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
         }
         Path::Lab(lab) => in_lab(lab, &run, &args)?,
@@ -215,7 +215,13 @@ pub(crate) fn id(run: &Run, sized: Option<&Sized>) -> String {
 }
 
 /// Writes the record.
-pub(crate) fn render(run: &Run, measured: &Measured, sized: Option<&Sized>, to: &mut impl Write) -> Result {
+pub(crate) fn render(
+    run: &Run,
+    measured: &Measured,
+    sized: Option<&Sized>,
+    copy: Option<Copied>,
+    to: &mut impl Write,
+) -> Result {
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(started.as_secs()));
@@ -233,6 +239,7 @@ pub(crate) fn render(run: &Run, measured: &Measured, sized: Option<&Sized>, to: 
         sender: measured.sender.clone(),
         receiver: measured.receiver.clone(),
         sobas: sized.map(|s| s.law.to_owned()),
+        copy,
         real,
     };
     let mut line = |value: &dyn Fn(&mut dyn Write) -> serde_json::Result<()>| {

@@ -439,7 +439,11 @@ fn each_transfer_has_a_record_of_its_own() {
         let out = stage.cp(&["--insecure", "--record", "records", "file", &stage.url("/")], None);
         assert!(out.status.success(), "{out:?}");
     }
-    assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
+    let records: Vec<_> = fs::read_dir(stage.at("records")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(records.len(), 2);
+    let text = fs::read_to_string(&records[0]).unwrap();
+    let header: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert_eq!(header["copy"], serde_json::json!({"over": "server", "encrypted": true}));
     // Of nothing there is none.
     let (code, text) = error(&stage.cp(&["--insecure", "--record", "records", "-u", "file", &stage.url("/")], None));
     assert!(code == 0 && text.contains("nothing had to be moved"), "{code} {text}");

@@ -38,19 +38,35 @@ def figure(folder: Path, about: dict[str, Any], name: str, section: int) -> str:
     return f"fullpipe report {shlex.quote(place)} --figure {name}{which} -o {name}{suffix}.svg"
 
 
+def _ends(path: str, copy: dict[str, Any], direction: str) -> list[str]:
+    """What stands for the two ends of a copy, and how it was encrypted."""
+    if path.startswith("lab:"):
+        far = f"{path}:/FOLDER/"
+    elif copy.get("over") == "ssh":
+        host = path.rpartition(":")[0]
+        far = f"{host}:FOLDER/"
+    else:
+        far = f"fullpipe://{path}/FOLDER/"
+    plain = [] if copy.get("encrypted", True) else ["--no-encrypt"]
+    return [*plain, "FILE", far] if direction == "send" else [*plain, far + "FILE", "."]
+
+
 def measure(header: dict[str, Any]) -> str:
-    """Measures one run again, from its record's first line."""
+    """Measures one run again, from its record's first line; of a copy, only what was copied is left open."""
     path, transport, workload = header["path"], header["transport"], header["workload"]
     if not isinstance(path, str):
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
-    if header.get("sobas"):
-        words = ["fullpipe", "cp", "--cc", transport["cc"], "--streams", str(transport["streams"])]
-        words += ["--buffer", SOBAS, "--sobas", header["sobas"]]
-        place = f"fullpipe://{path}" if isinstance(header["path"], str) else f"{path}:"
-        return shlex.join([*words, "FILE", f"{place}/FOLDER/"])
-    words = ["fullpipe", "measure", path, "--cc", transport["cc"], "--streams", str(transport["streams"])]
-    words += ["--buffer", transport["buffer"]]
+    copy = header.get("copy")
+    words = ["fullpipe", "cp"] if copy or header.get("sobas") else ["fullpipe", "measure", path]
+    words += ["--cc", transport["cc"], "--streams", str(transport["streams"])]
+    words += (
+        ["--buffer", SOBAS, "--sobas", header["sobas"]]
+        if header.get("sobas")
+        else ["--buffer", transport["buffer"]]
+    )
     words += ["--pacing", transport["pacing"]] if transport.get("pacing") else []
+    if words[1] == "cp":
+        return shlex.join([*words, *_ends(path, copy or {}, header["direction"])])
     words += [word for key, value in workload.items() for word in (f"--{key}", value)]
     words += ["--seed", str(header["seed"]), "--sample", header["sample"]]
     words += ["--reverse"] if header["direction"] == "receive" else []

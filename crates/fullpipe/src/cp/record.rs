@@ -4,6 +4,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
 use fullpipe_net::wire::Request;
+use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
 use fullpipe_transfer::client::{Endpoint, Finished, Way};
 
@@ -74,7 +75,13 @@ pub fn write(
         file = target(to, &measure::id(&run, sized.as_ref()));
     }
     let mut text = Vec::new();
-    measure::render(&run, &measured, sized.as_ref(), &mut text)?;
+    let over = match (&args.guest, endpoint) {
+        (Some(_), _) => Over::Lab,
+        (None, Endpoint::Server { .. }) => Over::Server,
+        (None, Endpoint::Ssh { .. }) => Over::Ssh,
+    };
+    let copy = Copied { over, encrypted: !args.no_encrypt };
+    measure::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
     Ok(record::write_atomically(&file, &text)?)
 }
 
