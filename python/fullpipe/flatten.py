@@ -54,7 +54,7 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "wall_s": pl.Float64(),
     "encrypted": pl.Boolean(),
 }
-"""Columns of `runs`. Null are conditions of an emulated path for a real host, `encrypted` for what is no copy."""
+"""Columns of `runs`. Null: conditions of an emulated path for a real host, `encrypted` of a measurement."""
 
 SOBAS = "sobas"
 """The `buffer` of a transfer whose buffers sized themselves; its `buffer_bytes` is null."""
