@@ -375,7 +375,7 @@ pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
     }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(
-            "{peer} has no fullpipe on the PATH of its ssh logins ({said}); copy this program there, or say where it is with --far-program"
+            "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
         )),
         Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}")),
         Some(2) if said.contains("far") => TransferError::Unreachable(format!(

@@ -180,7 +180,7 @@ pub fn walk(
         let name = match name {
             Ok(name) => name,
             Err(e) => {
-                each(Found::Left(Left::new(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
+                each(Found::Left(Left::for_good(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
                 continue;
             }
         };

@@ -48,6 +48,9 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     let text = typed.to_string_lossy();
     if let Some(rest) = text.strip_prefix("fullpipe://") {
         let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !place.starts_with('[') && place.matches(':').count() > 1 {
+            return Err(usage(format!("{text}: an address of IPv6 stands in brackets, such as fullpipe://[::1]:7412/")));
+        }
         let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| usage(e))?;
         let start = "fullpipe://".len() + place.len();
         let path = if path.is_empty() { b"/".to_vec() } else { bytes[start.min(bytes.len())..].to_vec() };
@@ -252,6 +255,7 @@ mod tests {
             "lab:rtt=1ms:/x",
             "lab:rtt=1ms,rate=1gbit,cross=udp:1mbit",
             "fullpipe://h:99999/x",
+            "fullpipe://::1:7603/x",
             "ssh://h/x",
             "sftp://me@h/x",
         ] {

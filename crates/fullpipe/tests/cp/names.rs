@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use crate::host::{Host, far};
-use crate::tree::{only, same, write};
+use crate::tree::{leftovers, only, same, write};
 
 #[test]
 fn one_file_there_and_back() {
@@ -409,4 +409,25 @@ fn a_deep_tree() {
     host.cp().arg("-r").arg(host.file("long")).arg(host.far("long2")).fails(1, "left: ");
     at = host.file("long2");
     assert_eq!(fs::read(at.join("rest")).unwrap(), b"1");
+}
+
+#[test]
+fn a_tree_deeper_than_names_can_be() {
+    use nix::fcntl::{AT_FDCWD, OFlag, openat};
+    use nix::sys::stat::{Mode, mkdirat};
+    let host = Host::start();
+    write(host.file("tree/a"), "1");
+    let how = OFlag::O_DIRECTORY | OFlag::O_PATH;
+    let mut at = openat(AT_FDCWD, &host.file("tree"), how, Mode::empty()).unwrap();
+    let part = "x".repeat(250);
+    for _ in 0..17 {
+        mkdirat(&at, part.as_str(), Mode::S_IRWXU).unwrap();
+        at = openat(&at, part.as_str(), how, Mode::empty()).unwrap();
+    }
+    let done = host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to/")).fails(1, "at most 4095 can be copied");
+    // It never will be.
+    assert_eq!(done.err.matches("left: ").count(), 1, "{}", done.err);
+    assert!(!done.err.contains("the same command"), "{}", done.err);
+    same(&host.file("tree/a"), &host.file("to/tree/a"));
+    assert!(leftovers(&host.file("to")).is_empty());
 }
