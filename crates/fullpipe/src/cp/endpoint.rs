@@ -49,7 +49,9 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     if let Some(rest) = text.strip_prefix("fullpipe://") {
         let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !place.starts_with('[') && place.matches(':').count() > 1 {
-            return Err(usage(format!("{text}: an address of IPv6 stands in brackets, such as fullpipe://[::1]:7412/")));
+            return Err(usage(format!(
+                "{text}: an address of IPv6 stands in brackets, such as fullpipe://[::1]:7412/"
+            )));
         }
         let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| usage(e))?;
         let start = "fullpipe://".len() + place.len();
