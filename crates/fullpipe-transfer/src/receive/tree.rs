@@ -86,10 +86,13 @@ impl Receiver {
             }
         }
         // What is left may go better the next time, and then what is done need not be sent again.
-        let over = self.is_complete() || lock(&self.journal).is_empty();
-        if over {
+        let complete = self.is_complete();
+        if complete {
             self.remove_orphans()?;
         }
+        // Nor is there anything to go on from where nothing came.
+        let nothing = || lock(&self.journal).is_empty();
+        let over = complete || (nothing() && self.remove_orphans().is_ok());
         self.dress_folders(over)?;
         let summary = lock(&self.summary).clone();
         if over {
