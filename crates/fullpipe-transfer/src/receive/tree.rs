@@ -85,17 +85,17 @@ impl Receiver {
                 return Ok(());
             }
         }
-        // What is left may go better the next time, and then what is done need not be sent again.
-        let complete = self.is_complete();
-        if complete {
+        let came = !lock(&self.journal).is_empty();
+        // Where nothing came, there is nothing to go on from. What then cannot be removed keeps its journal.
+        let nothing = !came && !self.is_complete() && self.remove_orphans().is_ok();
+        // Of this attempt there are none where all was named.
+        if self.is_complete() && lock(&self.past).begun {
             self.remove_orphans()?;
         }
-        // Nor is there anything to go on from where nothing came.
-        let nothing = || lock(&self.journal).is_empty();
-        let over = complete || (nothing() && self.remove_orphans().is_ok());
-        self.dress_folders(over)?;
+        self.dress_folders()?;
         let summary = lock(&self.summary).clone();
-        if over {
+        // What is left may go better the next time, and then what is done need not be sent again.
+        if nothing || self.is_complete() {
             let _ = files::remove(self.root.as_fd(), &super::destination::request(self.transfer));
             files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
         } else {
@@ -115,12 +115,9 @@ impl Receiver {
         lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
     }
 
-    /// Removes partial files of earlier attempts whose sources are others by now, or gone.
+    /// Removes partial files that no attempt will go on with: their sources are others by now, or gone, or nothing of them
+    /// came.
     fn remove_orphans(&self) -> Result<(), TransferError> {
-        // Of this attempt there are none where all was named.
-        if !lock(&self.past).begun && self.is_complete() {
-            return Ok(());
-        }
         let mut failed = None;
         let remove = |name: &Name| -> io::Result<()> {
             let parent = name.parent();
@@ -145,10 +142,11 @@ impl Receiver {
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 
-    /// Gives folders their permissions and times; `over`: no attempt comes after this one.
-    pub(super) fn dress_folders(&self, over: bool) -> Result<(), TransferError> {
+    /// Gives folders their permissions and times.
+    pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
+        let complete = self.is_complete();
         // The next attempt has to get in. Those that are closed only to writing it opens where it writes.
-        let open = |mode: u32| if over || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
+        let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
         // Those below come behind those above.
         let mut closed = BTreeMap::new();
         // Once for each, however many attempts have seen it.
@@ -179,7 +177,7 @@ impl Receiver {
         // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
         let written = || lock(&self.journal).written().map_err(local("reading the journal"));
         // In the end, those that are no longer of what is copied too; what is has been said again.
-        if over {
+        if complete {
             written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
         }
         written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;

@@ -1,57 +1,17 @@
-//! Ends that are killed, disks that are full, sources that change, commands that run twice: never a wrong
-//! file under its final name, and the same command goes on where it was.
+//! Ends that are killed or hang, partial files that others touch, commands that run twice: never a wrong file under its
+//! final name, and the same command goes on where it was.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::host::{Host, Running, journalled, until};
+use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
 use crate::tree::{bytes, date, leftovers, only, same, same_content, write};
-
-const MIB: usize = 1 << 20;
-/// Of the files that are cut off in the middle.
-const LARGE: usize = 48 * MIB;
-/// So that there is a middle.
-const SLOW: &str = "--pacing 150mbit --block 1MiB";
-
-/// Both ways at once: push, or not.
-fn both_ways(test: impl Fn(bool) + Sync) {
-    std::thread::scope(|scope| {
-        let pull = scope.spawn(|| test(false));
-        test(true);
-        pull.join().unwrap();
-    });
-}
-
-/// Waits until some blocks are finished, and few.
-fn some_blocks(folder: &Path) {
-    until("blocks in the journal", || journalled(folder) > 500);
-}
-
-/// A copy of a large file that runs, some blocks done; and the same command again, to be run.
-fn slow(host: &Host, push: bool) -> Running {
-    write(host.file("large"), bytes(LARGE, 7));
-    fs::create_dir_all(host.file("to")).unwrap();
-    let running = repeat(host, push, SLOW).start();
-    some_blocks(&host.file("to"));
-    running
-}
-
-fn repeat(host: &Host, push: bool, how: &str) -> crate::host::Cp {
-    let mut cp = host.cp();
-    cp.words(how).arg("--json");
-    if push {
-        cp.arg(host.file("large")).arg(host.far("to/"));
-    } else {
-        cp.arg(host.far("large")).arg(host.file("to/"));
-    }
-    cp
-}
 
 fn goes_on(host: &Host, push: bool) {
     assert!(!host.file("to/large").exists());
@@ -353,6 +313,31 @@ fn a_folder_that_is_gone_by_the_next_attempt_is_none() {
 }
 
 #[test]
+fn a_folder_whose_times_cannot_be_set_is_all_that_is_left_to_do() {
+    let host = Host::start();
+    write(host.file("tree/large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("tree/sub")).unwrap();
+    fs::create_dir(host.file("to")).unwrap();
+    let copy = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(how).arg("--json").arg("-r").arg(host.file("tree")).arg(host.far("to/"));
+        cp
+    };
+    let running = copy(SLOW).start();
+    some_blocks(&host.file("to"));
+    // Somebody puts a link in its place before all is there.
+    fs::remove_dir(host.file("to/tree/sub")).unwrap();
+    std::os::unix::fs::symlink("/", host.file("to/tree/sub")).unwrap();
+    let done = running.wait();
+    assert!(done.code() == 1 && done.err.contains("left: tree/sub: a symbolic link"), "{}", done.err);
+    fs::remove_file(host.file("to/tree/sub")).unwrap();
+    let done = copy("").ok();
+    assert_eq!((done.number("skipped"), done.number("bytes")), (1, 0), "{}", done.out);
+    same(&host.file("tree"), &host.file("to/tree"));
+    only(&host.file("to"), &["tree"]);
+}
+
+#[test]
 fn what_is_finished_is_brought_to_disk_where_that_is_new() {
     for how in ["", "--fsync"] {
         let host = Host::start();
@@ -398,229 +383,6 @@ fn a_damaged_partial_file_is_not_believed() {
     let done = repeat(&host, true, "").ok();
     assert_eq!(done.number("bytes"), LARGE as u64);
     same(&host.file("large"), &host.file("to/large"));
-}
-
-/// Copies a file while it is changed in the middle of the copy.
-fn changed(push: bool, change: impl Fn(&Path), part: &str) {
-    let host = Host::start();
-    let running = slow(&host, push);
-    change(&host.file("large"));
-    let done = running.wait();
-    assert!(done.err.contains(&format!("left: large: {part}")), "push {push}: {done:?}");
-    assert_eq!(done.code(), 1, "{}", done.err);
-    // Of no use to another attempt: nothing of it stays.
-    only(&host.file("to"), &[]);
-    // At rest, it is copied.
-    repeat(&host, push, "").ok();
-    same(&host.file("large"), &host.file("to/large"));
-    only(&host.file("to"), &["large"]);
-}
-
-#[test]
-fn a_source_that_grows() {
-    let append = |path: &Path| {
-        let file = File::options().write(true).open(path).unwrap();
-        file.write_all_at(b"more", LARGE as u64).unwrap();
-    };
-    changed(true, append, "it changed while it was read");
-}
-
-#[test]
-fn a_source_that_is_written_to() {
-    let modify = |path: &Path| File::options().write(true).open(path).unwrap().write_all_at(b"other", 1000).unwrap();
-    changed(false, modify, "it changed while it was read");
-}
-
-#[test]
-fn a_source_that_is_written_to_and_given_its_time_back() {
-    let modify = |path: &Path| {
-        let file = File::options().write(true).open(path).unwrap();
-        let time = file.metadata().unwrap().modified().unwrap();
-        file.write_all_at(b"other", 1000).unwrap();
-        file.set_modified(time).unwrap();
-    };
-    changed(true, modify, "it changed while it was read");
-}
-
-#[test]
-fn a_source_that_shrinks() {
-    let truncate = |path: &Path| File::options().write(true).open(path).unwrap().set_len(20 * MIB as u64).unwrap();
-    both_ways(|push| {
-        changed(push, truncate, "it became shorter while it was read");
-    });
-}
-
-#[test]
-fn many_sources_that_shrink_hang_nothing() {
-    // Their last words may arrive before their first blocks.
-    let host = Host::start();
-    for i in 0..30 {
-        write(host.file("tree").join(i.to_string()), bytes(2 * MIB, i));
-    }
-    let mut cp = host.cp();
-    cp.words("-r --stall 20s -n 2 --pacing 150mbit --json").arg(host.file("tree")).arg(host.far("to"));
-    let running = cp.start();
-    until("the first blocks", || journalled(&host.file("")) > 200);
-    for i in 0..30 {
-        let file = File::options().write(true).open(host.file("tree").join(i.to_string())).unwrap();
-        file.set_len(MIB as u64 + 5).unwrap();
-    }
-    let done = running.wait();
-    assert!(done.code() == 1 && done.err.contains("it became shorter"), "{}", done.err);
-    for entry in fs::read_dir(host.file("to")).unwrap() {
-        let path = entry.unwrap().path();
-        // Those that were read before are whole.
-        let seed = path.file_name().unwrap().to_str().unwrap().parse().unwrap();
-        assert!(fs::read(&path).unwrap() == bytes(2 * MIB, seed), "{}", path.display());
-    }
-    host.cp().arg("-r").arg(host.file("tree/.")).arg(host.far("to/")).ok();
-    date(host.file("tree"), 7, 7);
-    date(host.file("to"), 7, 7);
-    same(&host.file("tree"), &host.file("to"));
-}
-
-#[test]
-fn a_source_that_never_rests() {
-    // Not encrypted, pages of the cache go out by themselves, and may change behind the digest's back.
-    for how in ["--no-encrypt --direct off", "--no-encrypt --direct on", "--stall 60s"] {
-        let host = Host::start();
-        write(host.file("tree/busy"), bytes(40 * MIB, 1));
-        write(host.file("tree/calm"), bytes(3 * MIB, 2));
-        let over = std::sync::atomic::AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let file = File::options().write(true).open(host.file("tree/busy")).unwrap();
-                for i in (0u64..).take_while(|_| !over.load(std::sync::atomic::Ordering::SeqCst)) {
-                    file.write_all_at(&i.to_le_bytes(), i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (40 * MIB as u64 - 8))
-                        .unwrap();
-                    std::thread::sleep(std::time::Duration::from_micros(200));
-                }
-            });
-            let done =
-                host.cp().words(how).words("--pacing 300mbit -r").arg(host.file("tree")).arg(host.far("to")).run();
-            over.store(true, std::sync::atomic::Ordering::SeqCst);
-            assert!(done.err.contains("left: tree/busy: it changed while it was read"), "{how}: {}", done.err);
-            assert_eq!(done.code(), 1, "{how}: {}", done.err);
-        });
-        only(&host.file("to"), &["calm"]);
-        host.cp().words(how).arg("-r").arg(host.file("tree/.")).arg(host.far("to")).ok();
-        same(&host.file("tree/busy"), &host.file("to/busy"));
-        same(&host.file("tree/calm"), &host.file("to/calm"));
-    }
-}
-
-/// A small file system.
-struct Small(PathBuf);
-
-impl Small {
-    /// In memory.
-    fn mount(at: PathBuf, size: &str) -> Option<Small> {
-        Small::with(at, Command::new("mount").args(["-t", "tmpfs", "-o", size, "fullpipe-test"]))
-    }
-
-    /// On a disk of so many bytes, which is a file.
-    fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
-        File::create(image).unwrap().set_len(size as u64).unwrap();
-        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(image).status();
-        if !made.is_ok_and(|made| made.success()) {
-            eprintln!("not tested: there is no mkfs.ext4");
-            return None;
-        }
-        Small::with(at, Command::new("mount").args(["-o", "loop"]).arg(image))
-    }
-
-    fn with(at: PathBuf, mount: &mut Command) -> Option<Small> {
-        fs::create_dir_all(&at).unwrap();
-        let mounted = nix::unistd::geteuid().is_root() && mount.arg(&at).status().unwrap().success();
-        if !mounted {
-            eprintln!("not tested: no small file system can be mounted here");
-        }
-        mounted.then_some(Small(at))
-    }
-
-    fn grow(&self, size: &str) {
-        let grown = Command::new("mount").args(["-o", &format!("remount,{size}")]).arg(&self.0).status().unwrap();
-        assert!(grown.success());
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn a_full_disk() {
-    both_ways(|push| {
-        let host = Host::start();
-        let Some(small) = Small::mount(host.file("to"), "size=20m") else { return };
-        write(host.file("large"), bytes(30 * MIB, 7));
-        repeat(&host, push, "").fails(5, "no space left at the destination (");
-        assert!(!host.file("to/large").exists());
-        small.grow("size=40m");
-        let done = repeat(&host, push, "").ok();
-        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
-        same(&host.file("large"), &host.file("to/large"));
-        only(&host.file("to"), &["large"]);
-        // Small files meet it too; none of them is there in part.
-        for i in 0..60 {
-            write(host.file("tree").join(i.to_string()), bytes(300 << 10, i as u64));
-        }
-        let tree = |host: &Host| {
-            let mut cp = host.cp();
-            cp.arg("-r").arg("--json").arg(host.file("tree")).arg(host.far("to"));
-            cp
-        };
-        tree(&host).fails(5, "no space left at the destination (");
-        for entry in fs::read_dir(host.file("to/tree")).unwrap() {
-            let entry = entry.unwrap();
-            if !entry.file_name().to_string_lossy().starts_with(".fullpipe.") {
-                assert_eq!(entry.metadata().unwrap().len(), 300 << 10, "{:?}", entry.path());
-            }
-        }
-        small.grow("size=60m");
-        let done = tree(&host).ok();
-        assert!(done.number("skipped") > 10, "{}", done.out);
-        same(&host.file("tree"), &host.file("to/tree"));
-        assert!(leftovers(&host.file("to")).is_empty());
-    });
-}
-
-#[test]
-fn a_disk_without_inodes() {
-    both_ways(|push| {
-        let host = Host::start();
-        let Some(small) = Small::mount(host.file("to"), "size=20m,nr_inodes=30") else { return };
-        for i in 0..60 {
-            write(host.file("large").join(i.to_string()), bytes(10, i as u64));
-        }
-        repeat(&host, push, "-r").fails(5, "no inodes left (df -i) at the destination (");
-        small.grow("nr_inodes=100");
-        repeat(&host, push, "-r").ok();
-        same(&host.file("large"), &host.file("to/large"));
-    });
-}
-
-#[test]
-fn a_full_disk_past_the_cache() {
-    both_ways(|push| {
-        let host = Host::start();
-        let Some(_disk) = Small::disk(host.file("to"), &host.file("image"), 64 * MIB) else { return };
-        // Nobody can tell beforehand what a file with a hole will take.
-        write(host.file("large"), bytes(30 * MIB, 7));
-        File::options().write(true).open(host.file("large")).unwrap().set_len(80 << 20).unwrap();
-        write(host.file("to/other"), bytes(40 * MIB, 8));
-        let how = "--direct on --block 4MiB -n 2";
-        // The file's own blocks meet it, not the journal.
-        repeat(&host, push, how).fails(5, "no space left at the destination (large)");
-        assert!(!host.file("to/large").exists());
-        fs::remove_file(host.file("to/other")).unwrap();
-        let done = repeat(&host, push, how).ok();
-        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
-        same(&host.file("large"), &host.file("to/large"));
-        only(&host.file("to"), &["large", "lost+found"]);
-    });
 }
 
 #[test]

@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
 
 mod bad_input;
+mod changes;
 mod content;
+mod disks;
 mod far_input;
 mod faults;
 mod host;
+mod large;
 mod names;
 mod sobas;
 mod tree;

@@ -1,0 +1,123 @@
+//! Disks that are full: the same command goes on once there is room.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::host::Host;
+use crate::large::{MIB, both_ways, repeat};
+use crate::tree::{bytes, leftovers, only, same, write};
+
+/// A small file system.
+struct Small(PathBuf);
+
+impl Small {
+    /// In memory.
+    fn mount(at: PathBuf, size: &str) -> Option<Small> {
+        Small::with(at, Command::new("mount").args(["-t", "tmpfs", "-o", size, "fullpipe-test"]))
+    }
+
+    /// On a disk of so many bytes, which is a file.
+    fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
+        File::create(image).unwrap().set_len(size as u64).unwrap();
+        let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(image).status();
+        if !made.is_ok_and(|made| made.success()) {
+            eprintln!("not tested: there is no mkfs.ext4");
+            return None;
+        }
+        Small::with(at, Command::new("mount").args(["-o", "loop"]).arg(image))
+    }
+
+    fn with(at: PathBuf, mount: &mut Command) -> Option<Small> {
+        fs::create_dir_all(&at).unwrap();
+        let mounted = nix::unistd::geteuid().is_root() && mount.arg(&at).status().unwrap().success();
+        if !mounted {
+            eprintln!("not tested: no small file system can be mounted here");
+        }
+        mounted.then_some(Small(at))
+    }
+
+    fn grow(&self, size: &str) {
+        let grown = Command::new("mount").args(["-o", &format!("remount,{size}")]).arg(&self.0).status().unwrap();
+        assert!(grown.success());
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(small) = Small::mount(host.file("to"), "size=20m") else { return };
+        write(host.file("large"), bytes(30 * MIB, 7));
+        repeat(&host, push, "").fails(5, "no space left at the destination (");
+        assert!(!host.file("to/large").exists());
+        small.grow("size=40m");
+        let done = repeat(&host, push, "").ok();
+        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
+        same(&host.file("large"), &host.file("to/large"));
+        only(&host.file("to"), &["large"]);
+        // Small files meet it too; none of them is there in part.
+        for i in 0..60 {
+            write(host.file("tree").join(i.to_string()), bytes(300 << 10, i as u64));
+        }
+        let tree = |host: &Host| {
+            let mut cp = host.cp();
+            cp.arg("-r").arg("--json").arg(host.file("tree")).arg(host.far("to"));
+            cp
+        };
+        tree(&host).fails(5, "no space left at the destination (");
+        for entry in fs::read_dir(host.file("to/tree")).unwrap() {
+            let entry = entry.unwrap();
+            if !entry.file_name().to_string_lossy().starts_with(".fullpipe.") {
+                assert_eq!(entry.metadata().unwrap().len(), 300 << 10, "{:?}", entry.path());
+            }
+        }
+        small.grow("size=60m");
+        let done = tree(&host).ok();
+        assert!(done.number("skipped") > 10, "{}", done.out);
+        same(&host.file("tree"), &host.file("to/tree"));
+        assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+#[test]
+fn a_disk_without_inodes() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(small) = Small::mount(host.file("to"), "size=20m,nr_inodes=30") else { return };
+        for i in 0..60 {
+            write(host.file("large").join(i.to_string()), bytes(10, i as u64));
+        }
+        repeat(&host, push, "-r").fails(5, "no inodes left (df -i) at the destination (");
+        small.grow("nr_inodes=100");
+        repeat(&host, push, "-r").ok();
+        same(&host.file("large"), &host.file("to/large"));
+    });
+}
+
+#[test]
+fn a_full_disk_past_the_cache() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(_disk) = Small::disk(host.file("to"), &host.file("image"), 64 * MIB) else { return };
+        // Nobody can tell beforehand what a file with a hole will take.
+        write(host.file("large"), bytes(30 * MIB, 7));
+        File::options().write(true).open(host.file("large")).unwrap().set_len(80 << 20).unwrap();
+        write(host.file("to/other"), bytes(40 * MIB, 8));
+        let how = "--direct on --block 4MiB -n 2";
+        // The file's own blocks meet it, not the journal.
+        repeat(&host, push, how).fails(5, "no space left at the destination (large)");
+        assert!(!host.file("to/large").exists());
+        fs::remove_file(host.file("to/other")).unwrap();
+        let done = repeat(&host, push, how).ok();
+        assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
+        same(&host.file("large"), &host.file("to/large"));
+        only(&host.file("to"), &["large", "lost+found"]);
+    });
+}
