@@ -134,7 +134,7 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "sndbuf": header["sender"]["sndbuf"],
         "rcvbuf": header["receiver"]["rcvbuf"],
         "wall_s": result.get("real", {}).get("wall_s"),
-        "encrypted": header.get("copy", {}).get("encrypted"),
+        "encrypted": header["copy"]["encrypted"] if header.get("copy") else None,
     }
     _check(row)
     return {name: row.get(name) for name in RUNS_SCHEMA}

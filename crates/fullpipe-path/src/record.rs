@@ -127,7 +127,7 @@ pub struct Header {
     /// The law that sized window and pacing while it ran, where one did; `transport.buffer` is the most it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sobas: Option<String>,
-    /// Of a copy: how it was one.
+    /// How files were copied, where it was a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<Copied>,
     /// Real time and host; nothing else may differ between two records of one description.

@@ -22,7 +22,7 @@ pub struct Name(Vec<u8>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Empty, or too long.
-    #[error("a name of {0} bytes; at most 4095 can be copied")]
+    #[error("a name of {0} bytes; at most {most} can be copied", most = LONGEST)]
     Length(usize),
     /// Leads elsewhere.
     #[error("{0}: a name may not have . or .. or nothing between its slashes, nor 0 bytes")]

@@ -192,7 +192,7 @@ pub struct Journal {
     /// A file has its name, or the machine has crashed.
     useful: bool,
     /// Files that have blocks, and no name yet.
-    begun: HashSet<u64>,
+    unnamed: HashSet<u64>,
     /// Where the records of this attempt begin.
     start: u64,
 }
@@ -230,8 +230,8 @@ impl Journal {
         }
         file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
         let useful = !past.done.is_empty() || past.crashed;
-        let begun = past.blocks.keys().copied().collect();
-        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, begun, start: good }, past))
+        let unnamed = past.blocks.keys().copied().collect();
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, past))
     }
 
     /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
@@ -242,9 +242,9 @@ impl Journal {
     pub fn add(&mut self, record: &Record) -> io::Result<()> {
         pack(record, &mut self.buffer)?;
         match record {
-            Record::Block { file, .. } => drop(self.begun.insert(*file)),
+            Record::Block { file, .. } => drop(self.unnamed.insert(*file)),
             Record::Done { file, .. } => {
-                self.begun.remove(file);
+                self.unnamed.remove(file);
                 self.useful = true;
             }
             _ => {}
@@ -270,12 +270,12 @@ impl Journal {
 
     /// The blocks of a file are of no use any more.
     pub fn forget(&mut self, file: u64) {
-        self.begun.remove(&file);
+        self.unnamed.remove(&file);
     }
 
     /// Whether there is nothing in it that another attempt could go on from.
     pub fn is_empty(&self) -> bool {
-        !self.useful && self.begun.is_empty()
+        !self.useful && self.unnamed.is_empty()
     }
 
     /// Writes what waits.
