@@ -209,9 +209,11 @@ pub(crate) fn check_sample(sample: Time) -> Result {
     Ok(())
 }
 
-/// A record's name. The transport is the same without a controller, the run is not.
-pub(crate) fn id(run: &Run, sized: Option<&Sized>) -> String {
-    run.id() + &sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law))
+/// A record's name. The transport is the same without a controller or without encryption, the run is not.
+pub(crate) fn id(run: &Run, sized: Option<&Sized>, copy: Option<&Copied>) -> String {
+    let law = sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law));
+    let plain = copy.filter(|copy| !copy.encrypted).map_or("", |_| "-plain");
+    run.id() + &law + plain
 }
 
 /// Writes the record.
@@ -232,7 +234,7 @@ pub(crate) fn render(
     let header = Header {
         kind: "run".into(),
         version: record::VERSION,
-        id: id(run, sized),
+        id: id(run, sized, copy.as_ref()),
         program: env!("CARGO_PKG_VERSION").into(),
         run: run.clone(),
         rtt_s: measured.rtt_s,

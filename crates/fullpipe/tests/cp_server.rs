@@ -493,7 +493,7 @@ fn into_the_testbed() {
     let (dir, source, to) = a_file_and_a_folder(3_000_000);
     let path = format!("lab:rtt=20ms,rate=1gbit:{}/", to.display());
     let record = dir.path().join("r.ndjson");
-    let words = ["cp", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+    let words = ["cp", "--seed", "7", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
     let (code, text) = error(&common::fullpipe_args(&words));
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("of virtual time"), "{text}");
@@ -501,6 +501,8 @@ fn into_the_testbed() {
     let record = fs::read_to_string(record).unwrap();
     let lines: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["path"]["rtt"], "20ms");
+    assert_eq!(lines[0]["seed"], 7);
+    assert!(!lines[0]["id"].as_str().unwrap().ends_with("-plain"));
     assert_eq!(lines.last().unwrap()["bytes"], 3_000_000);
     assert!(lines.iter().any(|line| line["kind"] == "queue"));
     let (code, text) = error(&common::fullpipe_args(&["cp", "/no/such", &path]));
@@ -521,6 +523,7 @@ fn slow_start_begins_again_after_losses() {
         let record = fs::read_to_string(record).unwrap();
         let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(record[0]["sobas"], law);
+        assert!(record[0]["id"].as_str().unwrap().ends_with(&format!("-sobas-{law}-plain")));
         assert!(record.iter().filter(|line| line["kind"] == "sobas").count() >= 2);
         let middle = &record[1..record.len() - 1];
         assert!(middle.iter().all(|line| line["t"].is_number()), "{middle:?}");

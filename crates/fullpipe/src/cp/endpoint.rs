@@ -167,7 +167,7 @@ pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
         ("--data-ports", args.data_ports.is_some()),
     ];
     let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
-    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED)];
+    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED && args.guest.is_none())];
     let kinds: [(bool, &str, &[Given]); 3] = [
         (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
         (matches!(place, Place::Server(..)), "to or from a standing server (fullpipe://)", &server),

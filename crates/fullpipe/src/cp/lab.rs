@@ -34,7 +34,7 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
         super::record::check(to)?;
         words.extend(["--record", RECORD, "--guest"].map(str::to_owned));
         words.push(path.to_string());
-        words.extend(["--sample".to_owned(), args.sample.to_string()]);
+        words.extend(["--sample".to_owned(), args.sample.to_string(), "--seed".to_owned(), args.seed.to_string()]);
     }
     words.push("--".into());
     for place in from {

@@ -68,19 +68,19 @@ pub fn write(
     let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(args.how.sobas()).map(transport::name);
     let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
-    // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
-    let mut file = target(to, &measure::id(&run, sized.as_ref()));
-    while matches!(run.path, Path::Host(_)) && !is_file(to) && file.exists() {
-        run.seed = run.seed.wrapping_add(1);
-        file = target(to, &measure::id(&run, sized.as_ref()));
-    }
-    let mut text = Vec::new();
     let over = match (&args.guest, endpoint) {
         (Some(_), _) => Over::Lab,
         (None, Endpoint::Server { .. }) => Over::Server,
         (None, Endpoint::Ssh { .. }) => Over::Ssh,
     };
     let copy = Copied { over, encrypted: !args.no_encrypt };
+    // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
+    let mut file = target(to, &measure::id(&run, sized.as_ref(), Some(&copy)));
+    while matches!(run.path, Path::Host(_)) && !is_file(to) && file.exists() {
+        run.seed = run.seed.wrapping_add(1);
+        file = target(to, &measure::id(&run, sized.as_ref(), Some(&copy)));
+    }
+    let mut text = Vec::new();
     measure::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
     Ok(record::write_atomically(&file, &text)?)
 }
