@@ -73,7 +73,7 @@ pub struct Receiver {
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::SyncSender<Vec<FileItem>>>>,
     lock: Mutex<Option<Flock<File>>>,
-    /// Threads that write.
+    /// Threads that write, and messages that are acted upon.
     running: AtomicUsize,
     all_done: AtomicBool,
     /// The file system makes files without a name, as far as is known.
@@ -83,6 +83,22 @@ pub struct Receiver {
     losses: Mutex<Option<Losses>>,
     /// For displays.
     pub counters: Arc<Counters>,
+}
+
+/// What may write, as long as it does: [`Receiver::release`] waits for it.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Running<'_> {
+    fn of(count: &AtomicUsize) -> Running<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Running(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 struct EndState {
@@ -187,11 +203,7 @@ impl Receiver {
         }
         // After a success there is no journal any more; after a failure this is what it knows too little.
         let _ = lock(&self.journal).flush();
-        if lock(&self.journal).is_empty() && !self.all_done.load(Ordering::SeqCst) {
-            // Nothing to go on from: nothing is left.
-            for large in lock(&self.large).values().flatten() {
-                let _ = files::remove(&large.folder, &large.partial);
-            }
+        if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
             let _ = files::remove(&self.root, &self.journal_name);
         }
         lock(&self.lock).take();
@@ -285,6 +297,11 @@ impl Receiver {
 
 impl Handler for Receiver {
     fn handle(&self, message: Message) -> Result<bool, TransferError> {
+        let _running = Running::of(&self.running);
+        if self.session.is_over() {
+            // The destination may be another attempt's by now.
+            return Ok(true);
+        }
         match message {
             Message::Folder { name, meta } => self.folder(&name, meta)?,
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,

@@ -176,8 +176,19 @@ impl Destination {
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        if let Some(parts) = self.0.take().filter(|parts| parts.journal.is_empty()) {
+        // Partial files without a block go when an attempt that knows their names ends.
+        let done = |parts: &Parts| {
+            parts.journal.is_empty() && !parts.past.begun && !renamed_folder(&parts.root, parts.rename.as_deref())
+        };
+        if let Some(parts) = self.0.take().filter(done) {
             let _ = files::remove(parts.root.as_fd(), &parts.journal_name);
         }
     }
+}
+
+/// Whether what comes is called otherwise here, and is a folder by now. Only a journal tells then that the same command
+/// means this name, and not a place in that folder.
+pub(super) fn renamed_folder(root: &Root, rename: Option<&[u8]>) -> bool {
+    let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
+    rename.is_some_and(|name| root.open_at(files::part(name), how, 0).is_ok())
 }

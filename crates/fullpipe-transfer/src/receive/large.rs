@@ -229,10 +229,7 @@ impl Receiver {
         };
         let result = timed(&self.counters.disk_ns, || match &failed {
             // Its content is of no use: the source is another by now.
-            Some(_) => {
-                lock(&self.journal).forget(large.key);
-                files::remove(&large.folder, &large.partial)
-            }
+            Some(_) => files::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key)),
             None => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
         });
         match (result, &failed) {

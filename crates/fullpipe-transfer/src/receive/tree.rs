@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use nix::fcntl::OFlag;
 
 use super::Receiver;
+use super::destination::renamed_folder;
 use crate::error::{TransferError, local, why};
 use crate::files;
 use crate::item::{Meta, Name, printable};
@@ -85,9 +86,7 @@ impl Receiver {
                 return Ok(());
             }
         }
-        let came = !lock(&self.journal).is_empty();
-        // Where nothing came, there is nothing to go on from. What then cannot be removed keeps its journal.
-        let nothing = !came && !self.is_complete() && self.remove_orphans().is_ok();
+        let nothing = !self.is_complete() && self.is_for_nothing();
         // Of this attempt there are none where all was named.
         if self.is_complete() && lock(&self.past).begun {
             self.remove_orphans()?;
@@ -115,6 +114,13 @@ impl Receiver {
         lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
     }
 
+    /// Whether no attempt could go on from anything here; then no partial file is left either. What cannot be removed keeps
+    /// its journal.
+    pub(super) fn is_for_nothing(&self) -> bool {
+        let is_empty = lock(&self.journal).is_empty();
+        is_empty && !renamed_folder(&self.root, self.rename.as_deref()) && self.remove_orphans().is_ok()
+    }
+
     /// Removes partial files that no attempt will go on with: their sources are others by now, or gone, or nothing of them
     /// came.
     fn remove_orphans(&self) -> Result<(), TransferError> {
@@ -132,7 +138,7 @@ impl Receiver {
         let each = |record| {
             if let Record::Begun { name } = record
                 && let Err(e) = remove(&name)
-                && e.kind() != io::ErrorKind::NotFound
+                && !is_gone(&e)
             {
                 failed = Some(e);
             }
@@ -158,10 +164,8 @@ impl Receiver {
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
                 files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
             });
-            // What an earlier attempt has seen may be gone.
-            let gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
             match done {
-                Err(e) if now || !gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
+                Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
                 _ => drop(failed.remove(name.bytes())),
             }
         };
@@ -194,4 +198,9 @@ impl Receiver {
             Ok(())
         })
     }
+}
+
+/// What an earlier attempt has seen may be there no more, or a file stand in its folder's place.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
 }

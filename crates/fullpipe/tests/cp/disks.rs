@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::host::Host;
+use crate::host::{Host, far};
 use crate::large::{MIB, both_ways, repeat};
 use crate::tree::{bytes, leftovers, only, same, write};
 
@@ -83,6 +83,29 @@ fn a_full_disk() {
         assert!(done.number("skipped") > 10, "{}", done.out);
         same(&host.file("tree"), &host.file("to/tree"));
         assert!(leftovers(&host.file("to")).is_empty());
+    });
+}
+
+#[test]
+fn a_disk_that_is_full_before_anything_has_come() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(small) = Small::mount(host.file("to"), "size=4m") else { return };
+        write(host.file("tree/large"), bytes(30 * MIB, 7));
+        let again = || {
+            let mut cp = host.cp();
+            let (from, to) = (host.file("tree"), host.file("to/new"));
+            let ends = if push { (from.into(), far(&to)) } else { (far(&from), to.into()) };
+            cp.arg("-r").arg(ends.0).arg(ends.1);
+            cp
+        };
+        again().fails(5, "no space left at the destination (");
+        assert!(host.file("to/new").is_dir());
+        small.grow("size=40m");
+        // The folder is its own, and not one to copy into.
+        again().ok();
+        only(&host.file("to"), &["new"]);
+        same(&host.file("tree"), &host.file("to/new"));
     });
 }
 

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::host::{Host, Running, journalled, until};
+use crate::host::{Host, Running, far, journalled, until};
 use crate::large::{LARGE, MIB, SLOW, both_ways, repeat, slow, some_blocks};
-use crate::tree::{bytes, date, leftovers, only, same, same_content, write};
+use crate::tree::{bytes, date, leftovers, only, same, same_content, same_inside, write};
 
 fn goes_on(host: &Host, push: bool) {
     assert!(!host.file("to/large").exists());
@@ -122,6 +122,53 @@ fn a_tree_under_another_name_goes_on_under_it() {
     // What is finished is a folder like any other.
     again("").ok();
     same(&tree, &host.file("to/new/tree"));
+}
+
+#[test]
+fn a_tree_of_which_nothing_could_be_read_keeps_its_other_name() {
+    let host = Host::start();
+    let (tree, to) = (host.file("tree"), host.file("to"));
+    write(tree.join("a"), "1");
+    fs::set_permissions(tree.join("a"), fs::Permissions::from_mode(0o000)).unwrap();
+    fs::create_dir(&to).unwrap();
+    let program = host.unprivileged();
+    let again = || {
+        let mut cp = host.cp();
+        cp.far_program(&program).arg("-r").arg(far(&tree)).arg(to.join("new"));
+        cp
+    };
+    again().fails(1, "permission denied");
+    assert!(to.join("new").is_dir());
+    // An attempt that does not come so far changes nothing.
+    fs::rename(&tree, host.file("away")).unwrap();
+    again().fails(2, "no such file");
+    fs::rename(host.file("away"), &tree).unwrap();
+    fs::set_permissions(tree.join("a"), fs::Permissions::from_mode(0o644)).unwrap();
+    again().ok();
+    only(&to, &["new"]);
+    same(&tree, &to.join("new"));
+}
+
+#[test]
+fn what_was_begun_where_a_file_stands_now_is_gone() {
+    let host = Host::start();
+    write(host.file("tree/d/large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let again = |how: &str| {
+        let mut cp = host.cp();
+        cp.words(how).arg("-r").arg(host.file("tree/.")).arg(host.far("to/"));
+        cp
+    };
+    let running = again(SLOW).start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    for side in ["tree/d", "to/d"] {
+        fs::remove_dir_all(host.file(side)).unwrap();
+    }
+    write(host.file("tree/d"), "a file");
+    again("").ok();
+    only(&host.file("to"), &["d"]);
+    same_inside(&host.file("tree"), &host.file("to"));
 }
 
 #[test]
