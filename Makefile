@@ -1,5 +1,6 @@
 # make demo   from nothing to a profile, a report and a selection
 # make test   everything that is checked
+# make install   the program, its manual pages and completions, below PREFIX
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -13,7 +14,9 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/target/release:$(PATH)
 export CARGO
 export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
-.PHONY: demo test build kernel validate fuzz bench profile papers sobas lint clean setup setup-test binary python python-test
+PREFIX ?= /usr/local
+
+.PHONY: demo test build install kernel validate fuzz bench profile papers sobas lint clean setup setup-test binary python python-test
 
 setup:
 	@scripts/setup
@@ -43,6 +46,16 @@ python-test: .venv/.test
 
 kernel: build
 	@$(FULLPIPE) lab kernel >/dev/null
+
+# What has been built goes below PREFIX; DESTDIR stands before it, for packages. Builds nothing, so that root need not.
+install:
+	@[ -x $(FULLPIPE) ] || { echo "nothing has been built here: run 'make build' first" >&2; exit 3; }
+	install -D -m 755 $(FULLPIPE) $(DESTDIR)$(PREFIX)/bin/fullpipe
+	$(FULLPIPE) man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	$(FULLPIPE) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/fullpipe
+	$(FULLPIPE) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fullpipe
+	$(FULLPIPE) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fullpipe.fish
 
 demo: setup
 	@scripts/demo

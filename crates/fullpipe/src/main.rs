@@ -12,6 +12,7 @@ mod far;
 mod lab;
 mod measure;
 mod output;
+mod pages;
 mod progress;
 mod select;
 mod serve;
@@ -31,6 +32,7 @@ With its Python part installed:
   campaign  Run a grid of measurements, and only what is missing of it
   analyze   From records to Parquet files, a profile, and what the papers compute of them
   report    Records as one self-contained HTML page, or one figure
+
 Any other VERB runs the program fullpipe-VERB from PATH.
 
 Exit codes:
@@ -44,7 +46,7 @@ Exit codes:
   130  interrupted";
 
 #[derive(Parser)]
-#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: measures transports, decides, emulates paths", after_help = AFTER)]
+#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: copies files, measures transports, decides, emulates paths", after_help = AFTER)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -67,6 +69,10 @@ enum Verb {
     Select(select::Args),
     /// What this host's limits cost on long fast paths, and the lines that mend it
     Doctor(doctor::Args),
+    /// A shell's completions of fullpipe's command line, on standard output
+    Completions(pages::Completions),
+    /// Write fullpipe's manual pages into a folder
+    Man(pages::Man),
     /// A verb of another program
     #[command(external_subcommand)]
     External(Vec<OsString>),
@@ -86,6 +92,11 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Completions(args) => {
+            pages::completions(&args);
+            Ok(())
+        }
+        Verb::Man(args) => pages::man(&args),
         Verb::External(words) => return external::run(&words),
     };
     let incomplete = output::failed()

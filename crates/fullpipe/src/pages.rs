@@ -1,0 +1,47 @@
+//! `fullpipe completions`, `fullpipe man`: what a package installs beside the program, made from its own command line.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+use fullpipe_path::ExitClass;
+
+use crate::failure::Failure;
+use crate::output::Stdout;
+use crate::{Cli, Result};
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Completions {
+    /// Which shell's
+    shell: clap_complete::Shell,
+}
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Man {
+    /// Folder for the pages, made where it is missing
+    folder: PathBuf,
+}
+
+/// Prints a shell's completions.
+pub fn completions(args: &Completions) {
+    clap_complete::generate(args.shell, &mut Cli::command(), "fullpipe", &mut Stdout);
+}
+
+/// Writes a page for the program, and one for each verb: `fullpipe.1`, `fullpipe-cp.1`.
+pub fn man(args: &Man) -> Result {
+    write(&args.folder).map_err(|e| {
+        let text = format!("cannot write manual pages to {}: {e}", args.folder.display());
+        Failure::new(ExitClass::Record, text)
+    })
+}
+
+fn write(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(without_help(Cli::command()), folder)
+}
+
+/// Verbs that only repeat `--help` have no page.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}

@@ -1,0 +1,49 @@
+//! Completions and manual pages, as a shell and `man` take them.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+
+use common::{error, fullpipe, fullpipe_args};
+
+#[test]
+fn bash_completes_a_flag() {
+    let made = fullpipe("completions bash");
+    assert_eq!(error(&made), (0, String::new()));
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("fullpipe");
+    fs::write(&script, made.stdout).unwrap();
+    let ask = r#"source "$0"; COMP_WORDS=(fullpipe cp --stre); COMP_CWORD=2; _fullpipe fullpipe --stre cp; echo "${COMPREPLY[@]}""#;
+    let found = Command::new("bash").arg("-c").arg(ask).arg(&script).output().unwrap();
+    assert_eq!(String::from_utf8(found.stdout).unwrap().trim(), "--streams");
+    assert_eq!(error(&fullpipe("completions csh")).0, 2);
+}
+
+#[test]
+fn every_verb_has_a_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("share/man1");
+    let at = pages.to_str().unwrap();
+    assert_eq!(error(&fullpipe_args(&["man", at])), (0, String::new()));
+    let text = |page: &str| fs::read_to_string(pages.join(page)).unwrap();
+    assert!(text("fullpipe.1").contains("Exit codes"));
+    for verb in ["measure", "cp", "serve", "lab-run", "select", "doctor"] {
+        let flags = String::from_utf8(fullpipe(&format!("{} --help", verb.replace('-', " "))).stdout).unwrap();
+        let page = text(&format!("fullpipe-{verb}.1"));
+        let told = flags.lines().filter(|line| line.trim_start().starts_with('-'));
+        let mut names = 0;
+        for flag in told.filter_map(|line| line.split_whitespace().find(|word| word.starts_with("--"))) {
+            let name = flag.trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+            names += 1;
+            assert!(page.contains(&name.replace('-', "\\-")), "{verb}: {name}");
+        }
+        assert!(names > 3, "{verb}: {flags}");
+    }
+    // Hidden: nobody types it.
+    assert!(!pages.join("fullpipe-far.1").exists());
+    let (code, said) = error(&fullpipe("man /proc/nowhere"));
+    assert_eq!((code, said.lines().count()), (5, 1), "{said}");
+}
