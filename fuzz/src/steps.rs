@@ -3,7 +3,7 @@
 
 use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::proto::{Chunk, Message, Summary, Want};
+use fullpipe_transfer::proto::{Chunk, Message, Reading, Summary, Want};
 use fullpipe_transfer::sobas::Seen;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -204,10 +204,15 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 let stream = rng.random_range(0..3);
                 steps.push(Step::Chunk { stream, chunk, data: vec![rng.random(); 5], right });
             }
-            steps.push(Step::Say(Message::FileEnd { id, failed: None }));
+            steps.push(Step::Say(Message::FileEnd { id, reading: Reading::Whole }));
             steps
         }
-        3 => say(Message::FileEnd { id, failed: rng.random::<bool>().then(|| "gone".to_owned()) }),
+        3 => say(Message::FileEnd {
+            id,
+            reading: *[Reading::Whole, Reading::Partly { sent: rng.random_range(0..1 << 22) }, Reading::Changed]
+                .choose(rng)
+                .unwrap_or(&Reading::Whole),
+        }),
         4 => say(Message::Folder { name: name(rng), meta: meta(rng) }),
         5 => {
             let target = *[&b"a"[..], b"..", b"../outside", b"/", b"in/link", b""].choose(rng).unwrap_or(&&b"a"[..]);

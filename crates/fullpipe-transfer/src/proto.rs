@@ -19,11 +19,32 @@ use crate::walk::Sight;
 /// First word of a conversation.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 /// Version of this protocol; both ends must speak the same.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
 /// Most files in one pack.
 pub const PACK_FILES: usize = 4096;
+
+/// How a file was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reading {
+    /// All of it, and it is what it was when it was found.
+    Whole,
+    /// Not all of it. It has not changed: what has come need not be sent again.
+    Partly {
+        /// Bytes of its blocks, holes included, that are on the streams, whether they could be read or not.
+        sent: u64,
+    },
+    /// It is another by now, or gone: what has come of it is of no use.
+    Changed,
+}
+
+impl Reading {
+    /// Whether nothing more is to come, of what is worth anything.
+    pub fn is_all(self) -> bool {
+        matches!(self, Reading::Partly { sent: 0 } | Reading::Changed)
+    }
+}
 
 /// One message on the control connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,8 +111,8 @@ pub enum Message {
     FileEnd {
         /// Its number.
         id: u64,
-        /// Why it is not to take its name.
-        failed: Option<String>,
+        /// How that went.
+        reading: Reading,
     },
     /// Receiver: a file of blocks has taken its name, or was given up.
     FileDone {

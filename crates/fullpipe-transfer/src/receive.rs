@@ -33,7 +33,7 @@ use crate::journal::{Journal, Past};
 use crate::left::{Left, Leftovers};
 use crate::losses::Losses;
 use crate::pattern::Part;
-use crate::proto::{Message, Options, Summary};
+use crate::proto::{Message, Options, Reading, Summary};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
@@ -68,7 +68,7 @@ pub struct Receiver {
     kept: Mutex<HashMap<u64, Vec<Extent>>>,
     large: Mutex<HashMap<u64, Slot>>,
     /// The sender's last words on files of which no block has come yet: the control connection is faster.
-    early: Mutex<HashMap<u64, Option<String>>>,
+    early: Mutex<HashMap<u64, Reading>>,
     end: Mutex<EndState>,
     summary: Mutex<Summary>,
     offers: Mutex<Option<mpsc::SyncSender<Vec<FileItem>>>>,
@@ -305,7 +305,7 @@ impl Handler for Receiver {
         match message {
             Message::Folder { name, meta } => self.folder(&name, meta)?,
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
-            Message::FileEnd { id, failed } => self.file_end(id, failed)?,
+            Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MOST_OFFERED => {
                 return Err(self.damaged("more files in an offer than there should be"));
             }

@@ -46,6 +46,8 @@ pub(crate) struct Source {
     path: PathBuf,
     /// Bytes, holes included, that have not been dealt with.
     rest: AtomicU64,
+    /// Bytes, holes included, that are on the streams.
+    sent: AtomicU64,
     open: Mutex<Option<Arc<Open>>>,
     /// Why it must not take its name.
     bad: Mutex<Option<String>>,
@@ -61,8 +63,9 @@ struct Open {
 }
 
 impl Source {
-    fn is_unwanted(&self) -> bool {
-        self.unwanted.load(Ordering::Relaxed)
+    /// No more of it need be read: it cannot be written there, or not all of it be read here.
+    fn is_given_up(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
     }
 
     fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
@@ -224,6 +227,7 @@ impl Sender {
                             root: root.clone(),
                             path,
                             rest: AtomicU64::new(0),
+                            sent: AtomicU64::new(0),
                             open: Mutex::default(),
                             bad: Mutex::default(),
                             unwanted: AtomicBool::new(false),

@@ -21,7 +21,7 @@ use crate::files;
 use crate::huge;
 use crate::item::{Extent, FileItem, Name};
 use crate::journal::Record;
-use crate::proto::Message;
+use crate::proto::{Message, Reading};
 use crate::session::lock;
 
 /// A large file that is being written.
@@ -47,12 +47,22 @@ pub(super) struct LargeState {
     pub(super) claims: Claims,
     /// Bytes written and verified, holes included.
     pub(super) covered: u64,
+    /// Bytes that this attempt has brought, whether they are good or not.
+    come: u64,
     /// The sender's last word on it.
-    pub(super) ended: Option<Option<String>>,
+    pub(super) ended: Option<Reading>,
     /// A block was not what its digest says, or has none. If it could not be read, or the source has changed meanwhile,
     /// that is why: pages of the cache that are sent without a copy change on their way. The sender's last word tells.
     pub(super) damaged: bool,
     pub(super) over: bool,
+}
+
+impl LargeState {
+    /// A block was not what its digest says.
+    pub(super) fn damaged(&mut self, extent: Extent) {
+        self.damaged = true;
+        self.come += extent.len;
+    }
 }
 
 impl Large {
@@ -99,7 +109,7 @@ impl Receiver {
         }
         let ended = lock(&self.early).remove(&id);
         // Of a file that is given up already, what still comes is let pass; the sender knows.
-        let given_up = matches!(ended, Some(Some(_)));
+        let given_up = ended.is_some_and(Reading::is_all);
         let opened =
             if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open_apart(item, &large))) };
         let slot = match opened {
@@ -190,6 +200,7 @@ impl Receiver {
             }
             lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
             state.covered += extent.len;
+            state.come += extent.len;
         }
         self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
         self.session.moved(1);
@@ -214,44 +225,53 @@ impl Receiver {
 
     /// Gives a file its name, if that is all that is left to do.
     pub(super) fn close(&self, id: u64, large: &Large) -> Result<(), TransferError> {
-        let failed = {
+        let (reading, covered) = {
             let mut state = lock(&large.state);
-            let Some(ended) = &state.ended else { return Ok(()) };
-            let failed = ended.clone();
-            if state.damaged && failed.is_none() {
+            let Some(reading) = state.ended else { return Ok(()) };
+            if state.damaged && reading == Reading::Whole {
                 return Err(self.damaged("a block"));
             }
-            if state.over || (failed.is_none() && state.covered < large.item.size) {
+            // The control connection is faster than the streams.
+            let more = match reading {
+                Reading::Whole => state.covered < large.item.size,
+                Reading::Partly { sent } => state.come < sent,
+                Reading::Changed => false,
+            };
+            if state.over || more {
                 return Ok(());
             }
             state.over = true;
-            failed
+            (reading, state.covered)
         };
-        let result = timed(&self.counters.disk_ns, || match &failed {
-            // Its content is of no use: the source is another by now.
-            Some(_) => files::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key)),
-            None => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+        let result = timed(&self.counters.disk_ns, || match reading {
+            Reading::Whole => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+            // Another attempt needs only the rest.
+            Reading::Partly { .. } if covered > 0 => Ok(()),
+            // What is there is of no use.
+            Reading::Partly { .. } | Reading::Changed => {
+                files::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))
+            }
         });
-        match (result, &failed) {
-            (Ok(()), None) => self.done(&large.item)?,
-            (Ok(()), Some(_)) => {}
-            (Err(e), _) => self.leave(large.item.name.bytes(), &e)?,
+        match result {
+            Ok(()) if reading == Reading::Whole => self.done(&large.item)?,
+            Ok(()) => {}
+            Err(e) => self.leave(large.item.name.bytes(), &e)?,
         }
-        if failed.is_some() {
-            lock(&self.large).insert(id, None);
-        } else {
+        if reading == Reading::Whole {
             lock(&self.large).remove(&id);
+        } else {
+            lock(&self.large).insert(id, None);
         }
         self.session.send(&Message::FileDone { id })?;
         self.part_over(false)
     }
 
-    pub(super) fn file_end(&self, id: u64, failed: Option<String>) -> Result<(), TransferError> {
+    pub(super) fn file_end(&self, id: u64, reading: Reading) -> Result<(), TransferError> {
         // Held until it is clear that no block has come: a stream looks for this word under the same lock.
         let slots = lock(&self.large);
         match slots.get(&id).cloned() {
             Some(Some(large)) => {
-                lock(&large.state).ended = Some(failed);
+                lock(&large.state).ended = Some(reading);
                 drop(slots);
                 self.close(id, &large)
             }
@@ -261,14 +281,13 @@ impl Receiver {
                 self.part_over(false)
             }
             None => {
-                let failed_at_once = failed.is_some();
                 let mut early = lock(&self.early);
                 if early.len() > MOST_LARGE {
                     return Err(self.damaged("more files at once than there should be"));
                 }
-                early.insert(id, failed);
+                early.insert(id, reading);
                 drop((early, slots));
-                if failed_at_once { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
+                if reading.is_all() { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
             }
         }
     }

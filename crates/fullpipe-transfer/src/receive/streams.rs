@@ -209,7 +209,7 @@ impl Receiver {
         };
         let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after });
         if !good {
-            lock(&large.state).damaged = true;
+            lock(&large.state).damaged(extent);
             self.close(id, &large)?;
         }
         Ok(())
@@ -254,7 +254,7 @@ impl Receiver {
         let digest = mac.finish();
         if trailer != Trailer(Some(digest)) {
             let Some(large) = slot else { return Ok(()) };
-            lock(&large.state).damaged = true;
+            lock(&large.state).damaged(extent);
             return self.close(id, &large);
         }
         lock(&self.summary).bytes += extent.len;

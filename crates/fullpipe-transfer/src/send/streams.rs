@@ -15,7 +15,7 @@ use crate::error::{TransferError, system, why};
 use crate::files;
 use crate::item::{Extent, FileItem};
 use crate::plan::Work;
-use crate::proto::{self, Chunk, Message, Trailer};
+use crate::proto::{self, Chunk, Message, Reading, Trailer};
 use crate::secure::Stream;
 use crate::session::lock;
 
@@ -86,7 +86,7 @@ impl Sender {
         while let Some(work) = self.next() {
             let over = matches!(work, Work::End);
             let past_cache = match &work {
-                Work::Block { file, hole: false, .. } if !file.is_unwanted() => lock(&file.open).clone(),
+                Work::Block { file, hole: false, .. } if !file.is_given_up() => lock(&file.open).clone(),
                 _ => None,
             };
             let sent = match (work, past_cache.filter(|open| open.direct.is_some())) {
@@ -144,7 +144,7 @@ impl Sender {
             match ready {
                 Ready::Piece(mut piece) => {
                     if piece.first {
-                        self.header(stream, &piece.source.chunk(piece.block, false))?;
+                        self.begin(stream, &piece.source, piece.block, false)?;
                     }
                     for bytes in piece.data.first(piece.len).chunks(PIECE) {
                         self.write(stream, bytes)?;
@@ -157,7 +157,7 @@ impl Sender {
                         self.dealt_with(&piece.source, piece.block)?;
                     }
                 }
-                Ready::Work(Work::Block { file, extent, .. }) if file.is_unwanted() => {
+                Ready::Work(Work::Block { file, extent, .. }) if file.is_given_up() => {
                     self.dealt_with(&file, extent)?;
                 }
                 Ready::Work(Work::Block { file, extent, hole }) => {
@@ -201,6 +201,12 @@ impl Sender {
         self.write(stream, &proto::pack(chunk).map_err(system("packing a header"))?)
     }
 
+    /// The header of a block: the rest of it follows, whatever becomes of the source.
+    fn begin(&self, stream: &mut Stream, source: &Source, block: Extent, hole: bool) -> Result<(), TransferError> {
+        source.sent.fetch_add(block.len, Ordering::SeqCst);
+        self.header(stream, &source.chunk(block, hole))
+    }
+
     fn block(
         &self,
         stream: &mut Stream,
@@ -209,7 +215,7 @@ impl Sender {
         extent: Extent,
         hole: bool,
     ) -> Result<(), TransferError> {
-        self.header(stream, &source.chunk(extent, hole))?;
+        self.begin(stream, source, extent, hole)?;
         if !hole {
             let open = lock(&source.open).clone();
             let file = open.as_ref().map(|open| &open.file);
@@ -259,18 +265,21 @@ impl Sender {
     /// All of a large file has been read: is it what it was?
     pub(super) fn end(&self, source: &Source) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
-        let mut failed = lock(&source.bad).take();
-        if let (None, Some(open)) = (&failed, file) {
-            match files::at_rest(&open.file, &source.item) {
-                Ok(true) => {}
-                Ok(false) => failed = Some(restless(&open.file)),
-                Err(e) => failed = Some(why(&e)),
-            }
+        let bad = lock(&source.bad).take();
+        let changed = file.and_then(|open| match files::at_rest(&open.file, &source.item) {
+            Ok(true) => None,
+            Ok(false) => Some(restless(&open.file)),
+            Err(e) => Some(why(&e)),
+        });
+        let reading = match (&bad, &changed) {
+            (_, Some(_)) => Reading::Changed,
+            (Some(_), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
+            (None, None) => Reading::Whole,
+        };
+        if let Some(why) = bad.or(changed) {
+            self.leave(source.item.name.bytes(), why);
         }
-        if let Some(failed) = &failed {
-            self.leave(source.item.name.bytes(), failed);
-        }
-        self.session.send(&Message::FileEnd { id: source.id, failed })
+        self.session.send(&Message::FileEnd { id: source.id, reading })
     }
 
     fn pack(&self, stream: &mut Stream, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {

@@ -1,6 +1,7 @@
 //! Disks that are full: the same command goes on once there is room.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,6 +38,12 @@ impl Small {
         mounted.then_some(Small(at))
     }
 
+    fn unmount(self) {
+        let done = Command::new("umount").arg(&self.0).status().unwrap();
+        assert!(done.success());
+        std::mem::forget(self);
+    }
+
     fn grow(&self, size: &str) {
         let grown = Command::new("mount").args(["-o", &format!("remount,{size}")]).arg(&self.0).status().unwrap();
         assert!(grown.success());
@@ -47,6 +54,44 @@ impl Drop for Small {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+/// A disk whose end has gone (EIO): the rest of a file stays, and once it can be read again no more than that is sent.
+#[test]
+fn a_disk_that_cannot_be_read() {
+    both_ways(|push| {
+        for how in ["--direct off -n 2", "--direct on -n 2 --block 1MiB"] {
+            let host = Host::start();
+            let (at, image) = (host.file("disk"), host.file("image"));
+            let Some(disk) = Small::disk(at.clone(), &image, 80 * MIB) else { return };
+            write(at.join("large"), bytes(40 * MIB, 7));
+            disk.unmount();
+            let whole = fs::read(&image).unwrap();
+            // The file system's own cache is empty now.
+            let _disk = Small::with(at.clone(), Command::new("mount").args(["-o", "loop"]).arg(&image)).unwrap();
+            let length =
+                |bytes: usize| File::options().write(true).open(&image).unwrap().set_len(bytes as u64).unwrap();
+            length(30 * MIB);
+            symlink(at.join("large"), host.file("large")).unwrap();
+            let failed = repeat(&host, push, how).fails(1, "large: i/o error");
+            assert!(!host.file("to/large").exists());
+            let had = failed.number("bytes");
+            assert!(had > 5 * MIB as u64, "{}", failed.out);
+            let again = repeat(&host, push, how).fails(1, "large: i/o error");
+            assert!(again.number("bytes") < 8 * MIB as u64, "{}", again.out);
+            length(whole.len());
+            File::options()
+                .write(true)
+                .open(&image)
+                .unwrap()
+                .write_all_at(&whole[30 * MIB..], 30 * MIB as u64)
+                .unwrap();
+            let done = repeat(&host, push, how).ok();
+            assert!(done.number("bytes") < 35 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
+            same(&at.join("large"), &host.file("to/large"));
+            only(&host.file("to"), &["large"]);
+        }
+    });
 }
 
 #[test]

@@ -12,7 +12,7 @@ use fullpipe_transfer::digest::Key;
 use fullpipe_transfer::far::READY;
 use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
 use fullpipe_transfer::proto::{
-    self, Chunk, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target, Trailer,
+    self, Chunk, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target, Trailer,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -75,7 +75,7 @@ fn message(rng: &mut StdRng) -> Message {
         4 => Message::Want(vec![proto::Want::All; rng.random_range(0..100)]),
         5 => Message::Folder { name, meta },
         6 => Message::Link { name, target: vec![0; 5000], meta },
-        7 => Message::FileEnd { id: rng.random(), failed: None },
+        7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
         8 => Message::AllSent(Leftovers { named: vec![], total: rng.random(), for_good: rng.random() }),
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
@@ -240,7 +240,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     // Of an end that has given up nobody hears.
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     if large {
-        say(&Message::FileEnd { id: 1, failed: None });
+        say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     }
     say(&Message::AllSent(Leftovers::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
@@ -277,7 +277,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     }
     let _ = client.stream.write_all(&proto::pack(&Chunk::End).unwrap());
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
-    say(&Message::FileEnd { id: 1, failed: None });
+    say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     say(&Message::AllSent(Leftovers::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
