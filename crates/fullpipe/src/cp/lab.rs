@@ -50,10 +50,8 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
             path => path,
         });
     }
-    let folder = target(to)?;
-    let name = String::from_utf8_lossy(to).into_owned();
-    let wanted = if name.starts_with('/') { name } else { format!("{}/{name}", current()?.display()) };
-    words.push(format!("fullpipe://10.0.2.1{wanted}"));
+    let (folder, wanted) = target(to)?;
+    words.push(format!("fullpipe://10.0.2.1{}", text(&wanted, to)?));
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
     let copy = LabCopy { path, seed: args.seed, words, sources, target: folder };
@@ -113,16 +111,26 @@ fn text(path: &Path, source: &[u8]) -> Result<String> {
     })
 }
 
-/// The folder of this host that the far end writes to: it must be there, and this user's to write.
-fn target(to: &[u8]) -> Result<PathBuf> {
+/// The folder of this host that the far end writes to, which must be there, and what is to be made in it. Without links:
+/// the guest shows the folder itself, and not what leads there.
+fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
     let whole = current()?.join(OsStr::from_bytes(to));
-    let folder = if whole.is_dir() { Some(whole.as_path()) } else { whole.parent() };
-    let there = folder.and_then(|folder| std::fs::canonicalize(folder).ok()).filter(|folder| folder.is_dir());
-    there.ok_or_else(|| {
+    let found = |folder: &Path| std::fs::canonicalize(folder).ok().filter(|folder| folder.is_dir());
+    let known = if whole.is_dir() {
+        found(&whole).map(|folder| (folder.clone(), folder))
+    } else {
+        let (folder, name) = (whole.parent().and_then(found), whole.file_name());
+        folder.zip(name).map(|(folder, name)| (folder.clone(), folder.join(name)))
+    };
+    let (folder, mut wanted) = known.ok_or_else(|| {
         let shown = fullpipe_transfer::item::printable(to);
         Failure::new(
             ExitClass::Usage,
             format!("{shown}: its folder does not exist on this host, where the far end writes"),
         )
-    })
+    })?;
+    if to.ends_with(b"/") {
+        wanted.push("");
+    }
+    Ok((folder, wanted))
 }
