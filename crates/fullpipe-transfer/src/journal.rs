@@ -70,11 +70,41 @@ pub enum Record {
 /// A block of a partial file, and its digest; none for a hole.
 pub type Block = (Extent, Option<Digest>);
 
+/// Files that are under their names, in 8 bytes each: there may be tens of millions.
+#[derive(Debug, Default)]
+pub struct Done(Vec<u64>);
+
+impl Done {
+    /// Keys ([`crate::item::FileItem::key`]) but for their lowest bit, which says here whether they were put on disk.
+    const ON_DISK: u64 = 1;
+
+    fn add(&mut self, file: u64, on_disk: bool) {
+        self.0.push(file & !Done::ON_DISK | u64::from(on_disk));
+    }
+
+    fn only_on_disk(&mut self) {
+        self.0.retain(|file| file & Done::ON_DISK != 0);
+    }
+
+    /// To be called once all is in it. Of what has been done twice, once without, it is not sure that it is on disk.
+    fn settle(&mut self) {
+        self.0.sort_unstable();
+        self.0.dedup_by_key(|file| *file & !Done::ON_DISK);
+        self.0.shrink_to_fit();
+    }
+
+    /// Whether a file was put on disk; none if it is not done.
+    pub fn get(&self, file: u64) -> Option<bool> {
+        let at = self.0.partition_point(|one| *one < file & !Done::ON_DISK);
+        self.0.get(at).filter(|one| **one & !Done::ON_DISK == file & !Done::ON_DISK).map(|one| one & Done::ON_DISK != 0)
+    }
+}
+
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
 pub struct Past {
-    /// Files under their names, by [`crate::item::FileItem::key`], and whether they were put on disk.
-    pub done: HashMap<u64, bool>,
+    /// Files under their names.
+    pub done: Done,
     /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
     pub crashed: bool,
     /// When the journal was begun: seconds and nanoseconds since 1970, by this machine's clock.
@@ -95,12 +125,12 @@ impl Past {
             }
             Record::Done { file, synced } => {
                 self.blocks.remove(&file);
-                self.done.insert(file, synced);
+                self.done.add(file, synced);
             }
             Record::Begun { .. } => self.begun = true,
             Record::Crashed => {
                 self.crashed = true;
-                self.done.retain(|_, synced| *synced);
+                self.done.only_on_disk();
             }
             Record::Started { at } => self.started = at,
             Record::Folder { .. } => {}
@@ -109,7 +139,7 @@ impl Past {
 
     /// Whether there is nothing to go on from.
     pub fn is_empty(&self) -> bool {
-        self.done.is_empty() && self.blocks.is_empty() && !self.crashed
+        self.done.0.is_empty() && self.blocks.is_empty() && !self.crashed
     }
 }
 
@@ -229,7 +259,8 @@ impl Journal {
             past.take(Record::Crashed);
         }
         file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
-        let useful = !past.done.is_empty() || past.crashed;
+        past.done.settle();
+        let useful = !past.done.0.is_empty() || past.crashed;
         let unnamed = past.blocks.keys().copied().collect();
         Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, past))
     }
@@ -381,7 +412,7 @@ mod tests {
         let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), done(2)]);
         let (mut journal, past) = reopen(&file);
         assert_eq!(past.blocks[&1].len(), 2);
-        assert!(past.done.contains_key(&2) && !past.blocks.contains_key(&2));
+        assert!(past.done.get(2).is_some() && !past.blocks.contains_key(&2));
         fn folders(read: impl FnOnce(&mut dyn FnMut(Record)) -> io::Result<()>) -> Vec<(Name, Meta)> {
             let mut found = Vec::new();
             let take = &mut |record| {
@@ -408,10 +439,10 @@ mod tests {
         let xattrs = vec![(b"user.x".to_vec(), vec![0; LONGEST])];
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs };
         assert!(journal.add(&Record::Folder { name, meta }).is_err());
-        journal.add(&done(3)).unwrap();
+        journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
         let past = reopen(&file).1;
-        assert!(past.done.contains_key(&2) && past.done.contains_key(&3));
+        assert!(past.done.get(2).is_some() && past.done.get(6).is_some());
     }
 
     #[test]
@@ -432,11 +463,11 @@ mod tests {
         let (mut journal, past) = reopen(&file);
         assert!(past.crashed && !past.is_empty() && !journal.is_empty());
         assert!(past.started > (1_500_000_000, 0));
-        assert!(!past.done.contains_key(&2) && past.done.contains_key(&4), "on disk");
-        journal.add(&done(3)).unwrap();
+        assert!(past.done.get(2).is_none() && past.done.get(4).is_some(), "on disk");
+        journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
         let (_, past) = reopen(&file);
-        assert!(past.crashed && past.done.contains_key(&3) && !past.done.contains_key(&2));
+        assert!(past.crashed && past.done.get(6).is_some() && past.done.get(2).is_none());
         assert!(!reopen(&written(&[done(2)]).0).1.crashed, "one that is begun");
     }
 

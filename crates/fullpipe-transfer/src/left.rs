@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::item::{one_line, printable};
 
-/// Names in a message, at most.
+/// Names in a message, at most, and bytes of them with what is said of each: they have to fit a frame.
 const NAMED: usize = 1000;
+const NAMED_BYTES: usize = 1 << 20;
 
 /// Something that was not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,9 @@ pub struct Leftovers {
     pub total: u64,
     /// How much of it is left for good.
     pub for_good: u64,
+    /// Bytes of the names, and of what is said of them.
+    #[serde(skip)]
+    bytes: usize,
 }
 
 impl Leftovers {
@@ -53,7 +57,9 @@ impl Leftovers {
     pub fn add(&mut self, left: Left) {
         self.total += 1;
         self.for_good += u64::from(left.for_good);
-        if self.named.len() < NAMED {
+        let bytes = self.bytes + left.name.len() + left.why.len();
+        if self.named.len() < NAMED && bytes <= NAMED_BYTES {
+            self.bytes = bytes;
             self.named.push(left);
         }
     }
@@ -81,5 +87,17 @@ mod tests {
     fn a_reason_is_one_line() {
         let left = Left::new("a\n", "gone\n2026-11-22T10:59:16Z 192.0.2.1: 5 files copied");
         assert!(!left.to_string().contains('\n'), "{left}");
+    }
+
+    #[test]
+    fn however_long_the_names_they_fit_a_frame() {
+        let mut all = Leftovers::default();
+        for _ in 0..5000 {
+            all.add(Left::for_good(vec![b'n'; 4096], "its path is too long"));
+        }
+        assert_eq!((all.total, all.for_good, all.to_do()), (5000, 5000, 0));
+        assert!(all.named.len() > 100);
+        let both = all.clone().with(&all);
+        assert!(crate::proto::pack(&crate::proto::Message::AllSent(both)).is_ok());
     }
 }
