@@ -60,13 +60,14 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
     let connect = Connect { transport, rtt_ns: 1_000_000, terms: None, port: 0 };
     let target = Target { path: b"/".to_vec(), folder: true, content: bit(2), transfer: 7, process: 7 };
-    let setup = Setup { task: Task::Push(target), options, secret: Vec::new(), probably: Some(connect.clone()) };
+    let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
     let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
-    for message in [hello(), Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
+    let secret = Message::Secret(Vec::new());
+    for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         proto::send(&mut ours, &message).expect("a word to the far end");
     }
     let ready = messages.iter().find_map(|message| match message {

@@ -56,13 +56,14 @@ fn run(script: Script) {
     let connect = Connect { transport, rtt_ns: 1_000_000, terms: Some(terms), port: 0 };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
     let task = Task::Pull(Sources { paths, exclude: Vec::new(), patterns: bit(5) });
-    let setup = Setup { task, options, secret: Vec::new(), probably: Some(connect.clone()) };
+    let setup = Setup { task, options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
     let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
-    for message in [hello(), Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
+    let secret = Message::Secret(Vec::new());
+    for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         // It may have refused.
         let _ = proto::send(&mut ours, &message);
     }

@@ -79,6 +79,8 @@ pub struct Job {
     pub sample: Time,
     /// Virtual time after which the scenario is over in any case.
     pub until: Option<Time>,
+    /// For so long those that are not waited for run on: a last word may be on its way to them.
+    pub linger: Time,
 }
 
 /// A folder of the host as an end sees it.

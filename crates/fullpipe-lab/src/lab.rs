@@ -186,6 +186,7 @@ fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
         sysctl: BTreeMap::new(),
         sample: run.sample,
         until: None,
+        linger: Time(0),
     }
 }
 
@@ -219,6 +220,7 @@ impl Lab {
             sysctl: BTreeMap::new(),
             sample: Time(100_000_000),
             until: None,
+            linger: Time(2 * copy.path.rtt.0),
         };
         // Pages of the source that are in flight stay in memory, and slow start may send several times what
         // the path holds. Memory that is not touched costs nothing.

@@ -91,6 +91,7 @@ impl Scenario {
             sysctl: self.sysctl,
             sample: self.sample,
             until: self.until,
+            linger: Time(0),
         }
     }
 

@@ -13,6 +13,7 @@ use rand::RngExt;
 use crate::counters::Counters;
 use crate::end::{self, Met, Outcome, Role};
 use crate::error::{self, TransferError, system};
+use crate::item::one_line;
 use crate::join;
 use crate::keys::Token;
 use crate::left::Leftovers;
@@ -139,6 +140,9 @@ pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     2.5 + tls + told
 }
 
+/// How long the far end may take to close what is done.
+const HANG_UP: Duration = Duration::from_secs(1);
+
 /// What a look at the far end tells.
 pub struct Looked {
     /// The ends.
@@ -208,6 +212,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         Way::Push(sources, target) => (Role::Send(place::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
             let mut to = place::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
+            to.near();
             // Of what is in a folder, the names are not known here.
             let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| place::last(source)).collect();
             if let Some(tops) = tops {
@@ -242,7 +247,15 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
+    // Whoever looks there once this has ended finds no journal; from far away nobody is there as fast as our last word.
+    let lingers = sends && rtt_s < join::FAR_S;
+    if lingers {
+        session.linger();
+    }
     let Outcome { summary, left, losses, seen, told } = end::run(&session, input, met, counters.clone(), &mut tick)?;
+    if lingers {
+        session.hang_up(HANG_UP);
+    }
     (order.show)(&counters);
     let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
@@ -298,12 +311,18 @@ fn untimed(line: &Line) -> Result<(), TransferError> {
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     match proto::receive(input).map_err(|e| session.lost("asking", e))? {
-        Message::Refused { why, again, class } => {
-            Err(TransferError::Refused { peer: session.peer.clone(), why, again, class: error::class(class) })
-        }
-        Message::Failed { why, again, class } => {
-            Err(TransferError::Remote { peer: session.peer.clone(), why, again, class: error::class(class) })
-        }
+        Message::Refused { why, again, class } => Err(TransferError::Refused {
+            peer: session.peer.clone(),
+            why: one_line(why.as_bytes()),
+            again,
+            class: error::class(class),
+        }),
+        Message::Failed { why, again, class } => Err(TransferError::Remote {
+            peer: session.peer.clone(),
+            why: one_line(why.as_bytes()),
+            again,
+            class: error::class(class),
+        }),
         message => Ok(message),
     }
 }
@@ -323,11 +342,17 @@ fn greet(
     };
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
     session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options, secret, probably })))?;
+    session.send(&Message::Secret(secret))?;
+    session.send(&Message::Setup(Box::new(Setup { task, options, probably })))?;
     let theirs = match line.first_words()? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         Message::Refused { why, again, class } => {
-            return Err(TransferError::Refused { peer: session.peer.clone(), why, again, class: error::class(class) });
+            return Err(TransferError::Refused {
+                peer: session.peer.clone(),
+                why: one_line(why.as_bytes()),
+                again,
+                class: error::class(class),
+            });
         }
         other => return Err(session.unexpected(&other)),
     };

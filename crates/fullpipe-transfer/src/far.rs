@@ -139,17 +139,26 @@ fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, Tra
     proto::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
 }
 
+/// The same, of somebody who has not shown yet that it may say anything.
+fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
+    proto::receive_within(input, proto::GREETING_MAX).map_err(|e| session.lost("greeting", e))
+}
+
 fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &FarOptions,
     asked: &dyn Fn(&Task) -> Result<(), TransferError>,
 ) -> Result<Option<Met>, TransferError> {
-    match hear(session, input)? {
+    match hear_stranger(session, input)? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
             join::greet(&session.peer, hello)?;
         }
+        other => return Err(session.unexpected(&other)),
+    }
+    match hear_stranger(session, input)? {
+        Message::Secret(shown) => let_in(&shown, options)?,
         other => return Err(session.unexpected(&other)),
     }
     let mut setup = match hear(session, input)? {
@@ -222,14 +231,17 @@ fn looked_at(
     }
 }
 
-fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
-    if let Some(secret) = options.secret {
-        let shown = <[u8; 32]>::try_from(setup.secret.as_slice()).unwrap_or_default();
-        // blake3's comparison takes the same time whatever differs.
-        if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(secret) {
-            return Err(TransferError::Denied("the token is not this server's".into()));
-        }
+fn let_in(shown: &[u8], options: &FarOptions) -> Result<(), TransferError> {
+    let Some(secret) = options.secret else { return Ok(()) };
+    let shown = <[u8; 32]>::try_from(shown).unwrap_or_default();
+    // blake3's comparison takes the same time whatever differs.
+    if blake3::Hash::from_bytes(shown) == blake3::Hash::from_bytes(secret) {
+        return Ok(());
     }
+    Err(TransferError::Denied("the token is not this server's".into()))
+}
+
+fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
         return Err(TransferError::Denied(why.into()));

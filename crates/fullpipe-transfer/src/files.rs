@@ -33,6 +33,9 @@ fn flags(extra: OFlag) -> OFlag {
     extra | usual | OFlag::O_CLOEXEC
 }
 
+/// Times that a path is looked up while others rename what it leads through.
+const UNSURE: u32 = 1000;
+
 impl Root {
     /// Opens a folder. `confined`: nothing below it leads out of it.
     ///
@@ -69,12 +72,13 @@ impl Root {
                 .mode(mode)
                 .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
             // The kernel gives up where a rename elsewhere makes it unsure (openat2(2), EAGAIN).
-            loop {
+            for _ in 1..UNSURE {
                 match nix::fcntl::openat2(&self.fd, path, how) {
                     Err(Errno::EAGAIN) => {}
                     other => return Ok(other?),
                 }
             }
+            return Ok(nix::fcntl::openat2(&self.fd, path, how)?);
         }
         Ok(nix::fcntl::openat(&self.fd, path, flags(how), mode)?)
     }
@@ -84,7 +88,14 @@ impl Root {
     /// # Errors
     /// The file system's.
     pub fn read(&self, path: &Path) -> io::Result<File> {
-        self.open_at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK, 0).map(File::from)
+        let open = |how| self.open_at(path, OFlag::O_RDONLY | how, 0).map(File::from);
+        match open(OFlag::O_NONBLOCK) {
+            // Who holds a lease on it (Samba, say) is asked to let go, which may take a while (fcntl(2), F_SETLEASE).
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock && open(OFlag::O_PATH)?.metadata()?.is_file() => {
+                open(OFlag::empty())
+            }
+            other => other,
+        }
     }
 
     /// The folder of a name, made where it is missing: for its owner alone, until what comes says otherwise. A folder
@@ -175,13 +186,21 @@ pub fn meta(stat: &FileStat) -> Meta {
     }
 }
 
-/// Whether an open file is still what it was: size, and the time of its last change.
+/// Whether an open file has this size, and this time of its last change as far as its file system can tell times.
 ///
 /// # Errors
 /// The file system's.
 pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> {
     let now = file.metadata()?;
-    Ok(now.len() == size && self::mtime(&now) == mtime)
+    Ok(now.len() == size && is_time(self::mtime(&now), mtime))
+}
+
+/// Whether a time is what some file system makes of another: NTFS and SMB keep tenths of microseconds, some NFS servers
+/// microseconds, exFAT hundredths of seconds, ext4 with small inodes seconds, FAT even ones.
+fn is_time(kept: (i64, u32), mtime: (i64, u32)) -> bool {
+    let (seconds, ns) = mtime;
+    let cut = |grain: u32| (seconds, ns - ns % grain);
+    [1, 100, 1_000, 10_000_000, 1_000_000_000].into_iter().any(|grain| kept == cut(grain)) || kept == (seconds & !1, 0)
 }
 
 /// Whether a source is still what it was when it was found: the same, and by the time of its inode's last change too,
@@ -484,6 +503,18 @@ pub fn in_memory(file: &File) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_what_file_systems_keep_of_them() {
+        let at = (1_700_000_001, 123_456_789);
+        for kept in [at, (at.0, 123_456_700), (at.0, 123_456_000), (at.0, 120_000_000), (at.0, 0), (at.0 - 1, 0)] {
+            assert!(is_time(kept, at), "{kept:?}");
+        }
+        for other in [(at.0, 123_456_788), (at.0, 100_000_000), (at.0 + 1, 0), (at.0 - 2, 0), (at.0 - 1, at.1)] {
+            assert!(!is_time(other, at), "{other:?}");
+        }
+        assert!(!is_time((at.0 - 1, 0), (at.0 - 2, 1)));
+    }
 
     #[test]
     fn nothing_leads_out_of_a_root() {

@@ -1,8 +1,8 @@
 //! The token and the key of a standing server, in two files that only their owner may read.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rand::RngExt;
@@ -115,6 +115,8 @@ fn damaged(file: &Path) -> TransferError {
 
 fn write(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    // One that was there may have another.
+    to.set_permissions(Permissions::from_mode(0o600))?;
     to.write_all(content)
 }
 

@@ -22,6 +22,8 @@ pub const MAGIC: [u8; 8] = *b"fullpipe";
 pub const PROTOCOL: u32 = 12;
 /// Longest frame.
 const FRAME_MAX: u32 = 4 << 20;
+/// Longest frame of who has not shown yet that it may say anything.
+pub(crate) const GREETING_MAX: u32 = 64 << 10;
 /// Most files in one pack.
 pub const PACK_FILES: usize = 4096;
 
@@ -186,6 +188,8 @@ pub enum Message {
     Sized(Note),
     /// Sender: what the network has lost. Before its last word.
     Losses(Losses),
+    /// Client, behind its greeting: the secret of a standing server; empty over ssh, which has let it in already.
+    Secret(Vec<u8>),
 }
 
 /// Who speaks.
@@ -223,8 +227,6 @@ pub struct Setup {
     pub task: Task,
     /// How files are treated.
     pub options: Options,
-    /// The secret of a standing server; empty over ssh, which has let the client in already.
-    pub secret: Vec<u8>,
     /// How it will be sent, unless the far end's kernel does not allow it: then its streams can be let in a
     /// round trip earlier.
     pub probably: Option<Connect>,
@@ -463,10 +465,18 @@ pub fn send<T: Serialize>(to: &mut (impl Write + ?Sized), value: &T) -> io::Resu
 /// # Errors
 /// The connection's; `InvalidData` when what came is damaged or no frame.
 pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized)) -> io::Result<T> {
+    receive_within(from, FRAME_MAX)
+}
+
+/// The same, of a frame of no more than so many bytes: what parses may take many times as much memory.
+///
+/// # Errors
+/// As with [`receive`].
+pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<T> {
     let mut head = [0; 12];
     from.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
-    if len > FRAME_MAX {
+    if len > most {
         return Err(bad("not a frame of fullpipe's protocol"));
     }
     // Memory is taken as it comes: a length alone costs nothing.

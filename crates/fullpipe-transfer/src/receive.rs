@@ -76,6 +76,10 @@ pub struct Receiver {
     /// Threads that write, and messages that are acted upon.
     running: AtomicUsize,
     all_done: AtomicBool,
+    /// Whoever waits for the copy waits here, and not at the sender.
+    near: bool,
+    /// The journal is of no use once it is known that all is done.
+    outlived: AtomicBool,
     /// The file system makes files without a name, as far as is known.
     nameless: AtomicBool,
     trace: Option<Arc<Trace>>,
@@ -127,6 +131,8 @@ impl Receiver {
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
+            near: to.near,
+            outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
             trace,
             told: Mutex::default(),
@@ -201,7 +207,7 @@ impl Receiver {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // After a success there is no journal any more; after a failure this is what it knows too little.
+        // After a success there is no journal any more, mostly; after a failure this is what it knows too little.
         let _ = lock(&self.journal).flush();
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
             let _ = files::remove(&self.root, &self.journal_name);
@@ -335,6 +341,7 @@ impl Handler for Receiver {
             Message::Report { end, samples, last } => {
                 lock(&self.told).take(&end, &samples);
                 if last && self.is_done() {
+                    self.forget_journal();
                     self.session.finish();
                     return Ok(true);
                 }
@@ -347,5 +354,13 @@ impl Handler for Receiver {
 
     fn is_done(&self) -> bool {
         self.all_done.load(Ordering::SeqCst)
+    }
+
+    fn unanswered(&self) {
+        let _running = Running::of(&self.running);
+        // A sender that waits may not know that all is done: then it asks again.
+        if self.near {
+            self.forget_journal();
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The control connection of a running transfer, and its end: the first error wins, cuts every connection
 //! and tells the other end.
 
+use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use fullpipe_path::Classified;
 
 use crate::error::{self, TransferError, system};
+use crate::item::one_line;
 use crate::proto::{self, Message};
 
 /// A guard even if another thread failed while it held the lock: what is behind these locks is counters
@@ -60,6 +62,25 @@ pub struct Session {
     /// Grows whenever anything moves.
     moved: AtomicU64,
     over: AtomicBool,
+    /// After the last word its connection is listened to until it ends.
+    lingers: AtomicBool,
+    /// Nobody listens to it any more.
+    deaf: AtomicBool,
+}
+
+/// Reads until there is no more.
+fn drain(input: &mut (dyn Read + Send)) {
+    while proto::receive::<Message>(input).is_ok() {}
+}
+
+/// The beginning of a text.
+struct Start(String);
+
+impl std::fmt::Write for Start {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.push_str(text);
+        if self.0.len() < 64 { Ok(()) } else { Err(std::fmt::Error) }
+    }
 }
 
 /// What an end does with the messages that it gets.
@@ -68,6 +89,8 @@ pub(crate) trait Handler: Send + Sync {
     fn handle(&self, message: Message) -> Result<bool, TransferError>;
     /// Whether all is done already, so that a connection that breaks now does no harm.
     fn is_done(&self) -> bool;
+    /// It broke then.
+    fn unanswered(&self) {}
 }
 
 impl Session {
@@ -84,6 +107,8 @@ impl Session {
             line: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
         })
     }
 
@@ -157,8 +182,10 @@ impl Session {
 
     /// Something that this end did not expect now.
     pub(crate) fn unexpected(&self, message: &Message) -> TransferError {
-        let name = format!("{message:?}");
-        let name = name.split(['(', '{', ' ']).next().unwrap_or_default().to_owned();
+        // The rest may be long.
+        let mut name = Start(String::new());
+        let _ = write!(name, "{message:?}");
+        let name = name.0.split(['(', '{', ' ']).next().unwrap_or_default().to_owned();
         TransferError::Stranger { peer: self.peer.clone(), why: format!("out of turn: {name}") }
     }
 
@@ -215,6 +242,24 @@ impl Session {
         self.over.load(Ordering::SeqCst)
     }
 
+    /// After its end, [`Session::hang_up`] is going to wait for the other end's.
+    pub(crate) fn linger(&self) {
+        self.lingers.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until the other end has closed the connection, but no longer than this.
+    pub(crate) fn hang_up(&self, most: Duration) {
+        let until = Instant::now() + most;
+        let mut state = lock(&self.state);
+        while !self.deaf.load(Ordering::SeqCst) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     /// Sleeps, but not beyond the session's end.
     pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
@@ -245,18 +290,18 @@ impl Session {
         handler: Arc<dyn Handler>,
     ) -> Result<(), TransferError> {
         let session = self.clone();
-        let listen = move || {
+        let mut listen = move || {
             loop {
                 let taken = match proto::receive(&mut *input) {
                     Ok(Message::Refused { why, again, class }) => Err(TransferError::Refused {
                         peer: session.peer.clone(),
-                        why,
+                        why: one_line(why.as_bytes()),
                         again,
                         class: error::class(class),
                     }),
                     Ok(Message::Failed { why, again, class }) => Err(TransferError::Remote {
                         peer: session.peer.clone(),
-                        why,
+                        why: one_line(why.as_bytes()),
                         again,
                         class: error::class(class),
                     }),
@@ -273,13 +318,27 @@ impl Session {
                 };
                 match taken {
                     Ok(false) => {}
-                    Ok(true) => return,
-                    Err(_) if handler.is_done() => return session.finish(),
+                    Ok(true) => {
+                        return if session.lingers.load(Ordering::SeqCst) {
+                            drain(&mut *input)
+                        };
+                    }
+                    Err(_) if handler.is_done() => {
+                        handler.unanswered();
+                        return session.finish();
+                    }
                     Err(error) => return session.fail(error),
                 }
             }
         };
-        thread("control", listen)
+        let session = self.clone();
+        let all = move || {
+            listen();
+            let _state = lock(&session.state);
+            session.deaf.store(true, Ordering::SeqCst);
+            session.changed.notify_all();
+        };
+        thread("control", all)
     }
 
     /// Waits for the end. `tick` is called now and then.

@@ -212,8 +212,10 @@ fn files(
         stall: Duration::from_nanos(args.stall.0),
     };
     if args.insecure {
-        let told =
-            format!("ANYONE may copy files to and from {}: no token, no encryption (--insecure)", whole.display());
+        let told = format!(
+            "ANYONE may copy files to and from {}: no token, and what is said is not encrypted (--insecure)",
+            whole.display()
+        );
         return Ok((far, None, told));
     }
     let file = match &args.token_file {
@@ -264,6 +266,7 @@ impl Copy<'_> {
         let (field, does, places) = match task {
             Task::Push(target) => ("to", "copies to", shown(std::slice::from_ref(&target.path))),
             Task::Pull(sources) => ("from", "copies from", shown(&sources.paths)),
+            Task::Look(sources) if sources.paths.is_empty() => ("look", "asks whether it may copy here", Vec::new()),
             Task::Look(sources) => ("look", "asks what would be copied from", shown(&sources.paths)),
         };
         if told.json {
@@ -274,7 +277,8 @@ impl Copy<'_> {
                 n => format!(" and {}", words::count(n as u64, "other", "others")),
             };
             let places = places[..places.len().min(SHOWN)].join(", ");
-            say(self.peer, format_args!("{does} {places}{more}"));
+            let space = if places.is_empty() { "" } else { " " };
+            say(self.peer, format_args!("{does}{space}{places}{more}"));
         }
     }
 

@@ -498,6 +498,14 @@ fn into_the_testbed() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("of virtual time"), "{text}");
     assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "the far end has heard that all is done");
+    // The guest shows folders, not the links that lead to them.
+    std::os::unix::fs::symlink(&to, dir.path().join("link")).unwrap();
+    for name in ["link/", "link/new"] {
+        let path = format!("lab:rtt=1ms,rate=1gbit:{}/{name}", dir.path().display());
+        assert_eq!(error(&common::fullpipe_args(&["cp", "-q", source.to_str().unwrap(), &path])), (0, String::new()));
+    }
+    assert_eq!(fs::read(to.join("new")).unwrap(), fs::read(&source).unwrap());
     let record = fs::read_to_string(record).unwrap();
     let lines: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["path"]["rtt"], "20ms");

@@ -103,6 +103,9 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         Some(d) => (d.run(|n| n.queue("d1"))?.0, d.run(|n| n.queue("d0"))?.0),
         None => Default::default(),
     };
+    if job.linger.0 > 0 {
+        sys::sleep_until(end_ns + job.linger.0);
+    }
     stage.end(children)?;
     Ok(Report {
         error: None,

@@ -35,6 +35,8 @@ pub(super) struct Parts {
     pub(super) lock: Flock<File>,
     /// Copies of other commands that have left something here.
     pub(super) unfinished: u64,
+    /// Whoever waits for the copy waits here, and not at the sender.
+    pub(super) near: bool,
 }
 
 /// How long a destination that another process writes to is waited for: it may be about to end.
@@ -153,6 +155,7 @@ impl Destination {
             transfer,
             process,
             lock,
+            near: false,
         })))
     }
 
@@ -165,6 +168,13 @@ impl Destination {
     pub(crate) fn only(&mut self, names: Vec<Part>) {
         if let Some(parts) = &mut self.0 {
             parts.only = Some(names);
+        }
+    }
+
+    /// Whoever waits for the copy waits here.
+    pub(crate) fn near(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.near = true;
         }
     }
 

@@ -24,7 +24,7 @@ impl Receiver {
         let (done, since) = {
             let past = lock(&self.past);
             // After a crash of the machine, size and time tell nothing of what came shortly before it.
-            (past.done.get(&key).copied(), past.crashed.then_some(past.started))
+            (past.done.get(key), past.crashed.then_some(past.started))
         };
         let (done, synced) = (done.is_some(), done == Some(true));
         let there = || -> io::Result<bool> {

@@ -124,7 +124,12 @@ impl Receiver {
                     for item in &files {
                         let (content, behind) = rest.split_at(item.size as usize);
                         rest = behind;
+                        // The destination may be another attempt's by now.
+                        if self.session.is_over() {
+                            return Ok(());
+                        }
                         timed(&self.counters.disk_ns, || self.small(item, content, &mut last))?;
+                        self.session.moved(1);
                     }
                     lock(&self.summary).bytes += len;
                     self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -93,20 +92,24 @@ impl Receiver {
         }
         self.dress_folders()?;
         let summary = lock(&self.summary).clone();
+        lock(&self.journal).flush().map_err(local("writing the journal"))?;
         // What is left may go better the next time, and then what is done need not be sent again.
-        if nothing || self.is_complete() {
-            let _ = files::remove(self.root.as_fd(), &super::destination::request(self.transfer));
-            files::remove(self.root.as_fd(), &self.journal_name).map_err(local("removing the journal"))?;
-        } else {
-            lock(&self.journal).flush().map_err(local("writing the journal"))?;
-        }
+        self.outlived.store(nothing || self.is_complete(), Ordering::SeqCst);
         self.tell_progress();
         if let Some(trace) = &self.trace {
             trace.tell(&self.session)?;
         }
         self.all_done.store(true, Ordering::SeqCst);
-        // If the sender is gone, it will ask again and be told that all is there.
+        // If the sender is gone, it will ask again; until it has heard this, the journal tells that all is there.
         self.session.send(&Message::AllDone(summary))
+    }
+
+    /// It is known that all is done.
+    pub(super) fn forget_journal(&self) {
+        if self.outlived.swap(false, Ordering::SeqCst) {
+            let _ = files::remove(&self.root, &super::destination::request(self.transfer));
+            let _ = files::remove(&self.root, &self.journal_name);
+        }
     }
 
     /// Whether there is nothing that the same command could do yet.

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
 use crate::counters::timed;
@@ -36,6 +37,9 @@ struct Piece {
     len: usize,
     trailer: Option<Trailer>,
 }
+
+/// How long files are read into one pack: where that is slow, the other end hears nothing meanwhile.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A stream's memory: a piece of a large file, and a pack of small ones.
 struct Buffer(Vec<u8>, Vec<u8>);
@@ -298,10 +302,13 @@ impl Sender {
         files: &mut impl Iterator<Item = Arc<Source>>,
     ) -> Result<(), TransferError> {
         let (mut items, mut weight, mut len) = (Vec::new(), 0, 0);
+        let begin = Instant::now();
         timed(&self.counters.disk_ns, || {
             while weight < HEAVY
+                && begin.elapsed() < PATIENCE
                 && let Some(source) = files.next()
             {
+                self.session.moved(1);
                 let end = len + source.item.size as usize;
                 if buffer.1.len() < end {
                     buffer.1.resize(end, 0);

@@ -17,6 +17,8 @@ use fullpipe_transfer::proto::{
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::tree::leftovers;
+
 const RUNS: u64 = 200;
 /// Far more than it needs.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -54,7 +56,8 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     } else {
         proto::Task::Pull(proto::Sources { paths: vec![path], exclude: vec![], patterns: true })
     };
-    frame(&Message::Setup(Box::new(Setup { task, options, secret: vec![], probably: None })))
+    [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
+        .concat()
 }
 
 /// Any message, at a time when it may make no sense.
@@ -76,7 +79,11 @@ fn message(rng: &mut StdRng) -> Message {
         5 => Message::Folder { name, meta },
         6 => Message::Link { name, target: vec![0; 5000], meta },
         7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
-        8 => Message::AllSent(Leftovers { named: vec![], total: rng.random(), for_good: rng.random() }),
+        8 => {
+            let mut left = Leftovers::default();
+            (left.total, left.for_good) = (rng.random(), rng.random());
+            Message::AllSent(left)
+        }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
         11 => Message::Count,
@@ -258,6 +265,32 @@ fn only_what_has_its_digest_takes_its_name() {
             let (there, said) = received(large, direct, close);
             assert!(!there && said.contains("was damaged on the way"), "{large} {direct:?} {what}: {said}");
         }
+    }
+}
+
+/// All is done; unless the sender has heard of it, it may ask again, and has to be told so.
+#[test]
+fn what_the_sender_may_not_know_is_remembered() {
+    for heard in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let Client { mut far, mut to, mut from, mut stream, terms } = Client::meet(dir.path(), true, Direct::Off);
+        let content = vec![5; 5000];
+        let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+        let name = Name::try_from(b"file".to_vec()).unwrap();
+        let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
+        let trailer = Trailer(Some(terms.unwrap().key.digest(&content))).pack();
+        let parts = [&proto::pack(&pack).unwrap(), &content, &trailer[..], &proto::pack(&Chunk::End).unwrap()];
+        stream.write_all(&parts.concat()).unwrap();
+        to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
+        while !matches!(proto::receive(&mut from).unwrap(), Message::AllDone(_)) {}
+        if heard {
+            to.write_all(&frame(&Message::Report { end: String::new(), samples: vec![], last: true })).unwrap();
+        }
+        drop(to);
+        far.wait().unwrap();
+        assert_eq!(leftovers(dir.path()).len(), usize::from(!heard), "the journal");
+        let again = Client::meet(dir.path(), true, Direct::Off);
+        assert_eq!(again.terms.unwrap().offer, !heard, "what is there is offered first");
     }
 }
 

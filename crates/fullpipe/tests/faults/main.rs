@@ -114,6 +114,7 @@ fn one(seed: u64) -> Result<String, String> {
         sysctl: BTreeMap::new(),
         sample: Time(10_000_000_000),
         until: Some(Time(4 * 3600 * 1_000_000_000)),
+        linger: Time(0),
     };
     let lab = Lab::open(None).map_err(|e| e.to_string())?.with_memory(Some(Size(1_500_000_000)));
     let done = lab.run(&job, LIMIT, &|_, _| {}).map_err(|e| format!("{}\n{e}\n", plan.told()))?;
