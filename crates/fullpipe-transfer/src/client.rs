@@ -341,9 +341,8 @@ fn greet(
         _ => Vec::new(),
     };
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
-    session.send(&Message::Hello(join::hello()))?;
-    session.send(&Message::Secret(secret))?;
-    session.send(&Message::Setup(Box::new(Setup { task, options, probably })))?;
+    let setup = Box::new(Setup { task, options, probably });
+    session.send_all(&[Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)])?;
     let theirs = match line.first_words()? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         Message::Refused { why, again, class } => {

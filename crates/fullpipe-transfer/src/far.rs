@@ -158,7 +158,10 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     }
     match hear_stranger(session, input)? {
-        Message::Secret(shown) => let_in(&shown, options)?,
+        Message::Secret(shown) => let_in(&shown, options).inspect_err(|_| {
+            // A connection that is closed before all has been read takes the refusal with it.
+            let _ = proto::skip(input);
+        })?,
         other => return Err(session.unexpected(&other)),
     }
     let mut setup = match hear(session, input)? {

@@ -167,8 +167,10 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
     let last = last(path);
     let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
     let failed = |e: std::io::Error| match e.raw_os_error() {
-        // As where the folder is there, and the file in it is not.
-        Some(libc::ENOENT | libc::ENOTDIR) => TransferError::Usage(format!("{}: {}", printable(path), why(&e))),
+        // As where the folder is there, and the file in it cannot be opened.
+        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP | libc::ENAMETOOLONG) => {
+            TransferError::Usage(format!("{}: {}", printable(path), why(&e)))
+        }
         _ => local(format!("cannot open {}", printable(path)))(e),
     };
     let (root, path) = match realm {

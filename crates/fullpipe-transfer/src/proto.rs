@@ -492,6 +492,20 @@ pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Siz
     if rest.is_empty() { Ok(value) } else { Err(bad("a frame with something behind it")) }
 }
 
+/// Reads a frame, and keeps nothing of it.
+///
+/// # Errors
+/// The connection's; `InvalidData` when what came is no frame.
+pub(crate) fn skip(from: &mut (impl Read + ?Sized)) -> io::Result<()> {
+    let mut head = [0; 12];
+    from.read_exact(&mut head)?;
+    let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    if len > FRAME_MAX {
+        return Err(bad("not a frame of fullpipe's protocol"));
+    }
+    io::copy(&mut from.take(u64::from(len)), &mut io::sink()).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -163,6 +163,17 @@ impl Session {
         proto::send(&mut **lock(&self.out), message).map_err(|e| self.lost("talking", e))
     }
 
+    /// Says several things at once: whoever refuses one of them has all.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub(crate) fn send_all(&self, messages: &[Message]) -> Result<(), TransferError> {
+        let frames = messages.iter().map(proto::pack).collect::<io::Result<Vec<_>>>();
+        let mut out = lock(&self.out);
+        let sent = frames.and_then(|frames| out.write_all(&frames.concat()).and_then(|()| out.flush()));
+        sent.map_err(|e| self.lost("talking", e))
+    }
+
     /// An error of the connection, or of what came over it.
     pub fn lost(&self, doing: &'static str, source: io::Error) -> TransferError {
         let peer = self.peer.clone();
