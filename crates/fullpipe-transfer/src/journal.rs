@@ -83,6 +83,7 @@ impl Done {
     }
 
     fn only_on_disk(&mut self) {
+        self.settle();
         self.0.retain(|file| file & Done::ON_DISK != 0);
     }
 
@@ -443,6 +444,17 @@ mod tests {
         journal.flush().unwrap();
         let past = reopen(&file).1;
         assert!(past.done.get(2).is_some() && past.done.get(6).is_some());
+    }
+
+    #[test]
+    fn what_was_done_again_without_is_not_on_disk() {
+        let on_disk = |file| Record::Done { file, synced: true };
+        let (file, _) = written(&[on_disk(2), done(2), on_disk(4), done(6), on_disk(6)]);
+        let past = reopen(&file).1;
+        assert_eq!([2, 4, 6, 8].map(|file| past.done.get(file)), [Some(false), Some(true), Some(false), None]);
+        file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
+        let past = reopen(&file).1;
+        assert_eq!([2, 4, 6].map(|file| past.done.get(file)), [None, Some(true), None]);
     }
 
     #[test]

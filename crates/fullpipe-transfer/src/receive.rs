@@ -235,7 +235,11 @@ impl Receiver {
         let (come, partial) = (read(&self.counters.come_bytes), read(&self.counters.partial_bytes));
         if !self.session.is_over() {
             let (moved, times) = (self.session.has_moved(), self.counters.times());
-            self.check(self.session.send(&Message::Progress { bytes, files, come, partial, moved, times }));
+            // Behind the last word nobody reads any more, and what is not read would take the answer with it (RFC 1122,
+            // 4.2.2.13).
+            if !self.is_done() {
+                self.check(self.session.send(&Message::Progress { bytes, files, come, partial, moved, times }));
+            }
             self.check(lock(&self.journal).flush().map_err(local("writing the journal")));
             self.look_for_request();
         }
@@ -359,7 +363,7 @@ impl Handler for Receiver {
     fn unanswered(&self) {
         let _running = Running::of(&self.running);
         // A sender that waits may not know that all is done: then it asks again.
-        if self.near {
+        if self.near && !self.session.is_over() {
             self.forget_journal();
         }
     }

@@ -95,6 +95,9 @@ impl Receiver {
         lock(&self.journal).flush().map_err(local("writing the journal"))?;
         // What is left may go better the next time, and then what is done need not be sent again.
         self.outlived.store(nothing || self.is_complete(), Ordering::SeqCst);
+        if nothing {
+            self.forget_journal();
+        }
         self.tell_progress();
         if let Some(trace) = &self.trace {
             trace.tell(&self.session)?;
