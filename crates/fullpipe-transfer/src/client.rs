@@ -12,8 +12,7 @@ use rand::RngExt;
 
 use crate::counters::Counters;
 use crate::end::{self, Met, Outcome, Role};
-use crate::error::{self, TransferError, system};
-use crate::item::one_line;
+use crate::error::{TransferError, system};
 use crate::join;
 use crate::keys::Token;
 use crate::left::Leftovers;
@@ -310,21 +309,7 @@ fn untimed(line: &Line) -> Result<(), TransferError> {
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    match proto::receive(input).map_err(|e| session.lost("asking", e))? {
-        Message::Refused { why, again, class } => Err(TransferError::Refused {
-            peer: session.peer.clone(),
-            why: one_line(why.as_bytes()),
-            again,
-            class: error::class(class),
-        }),
-        Message::Failed { why, again, class } => Err(TransferError::Remote {
-            peer: session.peer.clone(),
-            why: one_line(why.as_bytes()),
-            again,
-            class: error::class(class),
-        }),
-        message => Ok(message),
-    }
+    session.heard(proto::receive(input).map_err(|e| session.lost("asking", e))?)
 }
 
 /// First words: what is wanted, and who the far end is.
@@ -343,16 +328,8 @@ fn greet(
     // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
     let setup = Box::new(Setup { task, options, probably });
     session.send_all(&[Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)])?;
-    let theirs = match line.first_words()? {
+    let theirs = match session.heard(line.first_words()?)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
-        Message::Refused { why, again, class } => {
-            return Err(TransferError::Refused {
-                peer: session.peer.clone(),
-                why: one_line(why.as_bytes()),
-                again,
-                class: error::class(class),
-            });
-        }
         other => return Err(session.unexpected(&other)),
     };
     Ok(theirs)

@@ -191,6 +191,25 @@ impl Session {
         }
     }
 
+    /// What the other end says, if it does not say why it gives up.
+    ///
+    /// # Errors
+    /// That.
+    pub(crate) fn heard(&self, message: Message) -> Result<Message, TransferError> {
+        let peer = || self.peer.clone();
+        // It goes to a terminal, or into a log.
+        let line = |why: String| one_line(why.as_bytes());
+        match message {
+            Message::Refused { why, again, class } => {
+                Err(TransferError::Refused { peer: peer(), why: line(why), again, class: error::class(class) })
+            }
+            Message::Failed { why, again, class } => {
+                Err(TransferError::Remote { peer: peer(), why: line(why), again, class: error::class(class) })
+            }
+            message => Ok(message),
+        }
+    }
+
     /// Something that this end did not expect now.
     pub(crate) fn unexpected(&self, message: &Message) -> TransferError {
         // The rest may be long.
@@ -303,19 +322,8 @@ impl Session {
         let session = self.clone();
         let mut listen = move || {
             loop {
-                let taken = match proto::receive(&mut *input) {
-                    Ok(Message::Refused { why, again, class }) => Err(TransferError::Refused {
-                        peer: session.peer.clone(),
-                        why: one_line(why.as_bytes()),
-                        again,
-                        class: error::class(class),
-                    }),
-                    Ok(Message::Failed { why, again, class }) => Err(TransferError::Remote {
-                        peer: session.peer.clone(),
-                        why: one_line(why.as_bytes()),
-                        again,
-                        class: error::class(class),
-                    }),
+                let heard = proto::receive(&mut *input).map_err(|e| session.lost(WAITING, e));
+                let taken = match heard.and_then(|message| session.heard(message)) {
                     Ok(
                         message @ (Message::Pace { .. } | Message::SlowStart | Message::Seen(_) | Message::Sized(_)),
                     ) => {
@@ -325,7 +333,7 @@ impl Session {
                         Ok(false)
                     }
                     Ok(message) => handler.handle(message),
-                    Err(e) => Err(session.lost(WAITING, e)),
+                    Err(error) => Err(error),
                 };
                 match taken {
                     Ok(false) => {}
