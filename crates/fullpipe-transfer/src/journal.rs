@@ -87,10 +87,16 @@ impl Done {
         self.0.retain(|file| file & Done::ON_DISK != 0);
     }
 
-    /// To be called once all is in it. Of what has been done twice, once without, it is not sure that it is on disk.
+    /// To be called once all is in it. What was said last of a file holds.
     fn settle(&mut self) {
-        self.0.sort_unstable();
-        self.0.dedup_by_key(|file| *file & !Done::ON_DISK);
+        self.0.sort_by_key(|file| file & !Done::ON_DISK);
+        self.0.dedup_by(|later, before| {
+            let same = *later & !Done::ON_DISK == *before & !Done::ON_DISK;
+            if same {
+                *before = *later;
+            }
+            same
+        });
         self.0.shrink_to_fit();
     }
 
@@ -447,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_again_without_is_not_on_disk() {
+    fn what_was_said_last_of_a_file_holds() {
         let on_disk = |file| Record::Done { file, synced: true };
         let (file, _) = written(&[on_disk(2), done(2), on_disk(4), done(6), on_disk(6)]);
         let past = reopen(&file).1;
-        assert_eq!([2, 4, 6, 8].map(|file| past.done.get(file)), [Some(false), Some(true), Some(false), None]);
+        assert_eq!([2, 4, 6, 8].map(|file| past.done.get(file)), [Some(false), Some(true), Some(true), None]);
         file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
         let past = reopen(&file).1;
-        assert_eq!([2, 4, 6].map(|file| past.done.get(file)), [None, Some(true), None]);
+        assert_eq!([2, 4, 6].map(|file| past.done.get(file)), [None, Some(true), Some(true)]);
     }
 
     #[test]
