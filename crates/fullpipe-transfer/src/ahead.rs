@@ -12,6 +12,8 @@ const LEAST: u32 = 256 << 10;
 const FIRST: u32 = 4 << 20;
 /// So many times a second's worth.
 const SHARE: f64 = 0.25;
+/// The same near the end, when it decides how long the others wait for the slowest.
+const LAST_SHARE: f64 = 0.02;
 
 /// What may wait in the sockets of a sending end.
 pub(crate) struct Ahead {
@@ -25,10 +27,15 @@ impl Ahead {
         Ahead { set: sockets.iter().map(|socket| set(socket, FIRST)).collect() }
     }
 
-    /// To be called often, with the same streams and what they say.
-    pub fn adjust(&mut self, sockets: &[TcpStream], infos: &[Option<TcpInfo>]) {
+    /// To be called often, with the same streams and what they say, and the bytes that none of them has taken yet, if
+    /// that is all that is to come.
+    pub fn adjust(&mut self, sockets: &[TcpStream], infos: &[Option<TcpInfo>], rest: Option<u64>) {
+        let rate = |info: &Option<TcpInfo>| info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0);
+        // So early that the slowest has sent by then what has been waiting in its socket.
+        let near_end =
+            sockets.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
         for ((socket, info), now) in sockets.iter().zip(infos).zip(&mut self.set) {
-            let wanted = wanted(info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0));
+            let wanted = wanted(rate(info), near_end);
             if now.is_some_and(|now| now != wanted) {
                 *now = set(socket, wanted);
             }
@@ -41,11 +48,14 @@ fn set(socket: &TcpStream, bytes: u32) -> Option<u32> {
 }
 
 /// At a rate, bytes per second; 0 where it is not known.
-fn wanted(rate: u64) -> u32 {
+fn wanted(rate: u64, near_end: bool) -> u32 {
+    let worth = |share| ((rate as f64 * share) as u32).clamp(LEAST, UNSENT);
     match rate {
         0 => FIRST,
+        // To the byte: all are to end at the same time.
+        _ if near_end => worth(LAST_SHARE),
         // In steps, so that not every look is a call.
-        rate => ((rate as f64 * SHARE) as u32).clamp(LEAST, UNSENT).next_power_of_two(),
+        _ => worth(SHARE).next_power_of_two(),
     }
 }
 
@@ -56,7 +66,10 @@ mod tests {
     #[test]
     fn what_waits_follows_the_rate() {
         for (mbit, mib) in [(0.0, 4.0), (3.0, 0.25), (100.0, 4.0), (1_000.0, 32.0), (100_000.0, 32.0)] {
-            assert_eq!(f64::from(wanted((mbit * 125e3) as u64)) / 1048576.0, mib, "{mbit}");
+            assert_eq!(f64::from(wanted((mbit * 125e3) as u64, false)) / 1048576.0, mib, "{mbit}");
+        }
+        for (mbit, bytes) in [(0.0, FIRST), (3.0, LEAST), (1_000.0, 2_500_000), (4_000.0, 10_000_000), (1e5, UNSENT)] {
+            assert_eq!(wanted((mbit * 125e3) as u64, true), bytes, "{mbit}");
         }
     }
 }

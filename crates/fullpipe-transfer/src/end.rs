@@ -97,7 +97,7 @@ pub(crate) fn run(
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
                     let infos = infos();
-                    ahead.adjust(&sockets, &infos);
+                    ahead.adjust(&sockets, &infos, sender.rest());
                     watch.look(&infos);
                     tick();
                 })?;

@@ -90,6 +90,11 @@ impl<F: Clone> Plan<F> {
         self.large.len() + self.small.len()
     }
 
+    /// Bytes that nobody has taken yet, once nothing but the rest of large files is to come.
+    pub fn rest(&self) -> Option<u64> {
+        (self.complete && self.small.is_empty()).then_some(self.rest)
+    }
+
     /// What to do next. Small files first: each costs the far end a few system calls, which the large ones
     /// of other streams hide.
     pub fn take(&mut self) -> Work<F> {
@@ -215,6 +220,21 @@ mod tests {
         for _ in 0..100 {
             assert!(matches!(plan.take(), Work::Block { extent, .. } if extent.len == 8 << 20));
         }
+    }
+
+    #[test]
+    fn the_rest_is_known_once_only_large_files_are_left() {
+        let mut plan = Plan::new(8 << 20, 1, 100);
+        plan.add_large(1, [(extent(0, 20 << 20), false), (extent(20 << 20, 1 << 40), true)]);
+        plan.add_small(2, 1000);
+        assert_eq!(plan.rest(), None);
+        plan.complete();
+        assert_eq!(plan.rest(), None);
+        assert!(matches!(plan.take(), Work::Pack(_)));
+        assert_eq!(plan.rest(), Some(20 << 20));
+        assert!(matches!(plan.take(), Work::Block { extent, .. } if plan.rest() == Some((20 << 20) - extent.len)));
+        drain(&mut plan);
+        assert_eq!(plan.rest(), Some(0));
     }
 
     #[test]

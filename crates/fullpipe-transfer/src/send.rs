@@ -186,6 +186,11 @@ impl Sender {
         (summary, std::mem::take(&mut state.left))
     }
 
+    /// Bytes that no stream has taken yet, once nothing but the rest of large files is to come.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        lock(&self.state).plan.rest()
+    }
+
     /// What this end has seen, and what the other has told, where samples were wanted.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
         (self.trace.clone(), lock(&self.told).seen())
