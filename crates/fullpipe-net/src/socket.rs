@@ -162,20 +162,33 @@ fn new(address: SocketAddr) -> Result<Socket, NetError> {
 /// What this kernel lets this user's sockets do: congestion controls, largest send and receive buffer.
 pub fn limits() -> (Vec<String>, u64, u64) {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
-    // Root may use all that is there, others what they are allowed.
-    let list = if nix::unistd::geteuid().is_root() {
-        read("ipv4/tcp_available_congestion_control")
-    } else {
-        read("ipv4/tcp_allowed_congestion_control")
-    };
     let number = |name| read(name).trim().parse().unwrap_or(0);
-    let mut ccs: Vec<String> = list.split_whitespace().map(str::to_owned).collect();
-    if nix::unistd::geteuid().is_root() {
-        // Root's socket option loads the module (net/ipv4/tcp_cong.c, tcp_set_congestion_control).
+    let available = read("ipv4/tcp_available_congestion_control");
+    // Who may use which hangs on capabilities and namespaces (in a container root may have neither): the kernel is asked.
+    let allowed = |cc: &&str| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
+        socket
+            .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
+            .is_ok_and(|socket| socket.set_tcp_congestion(cc.as_bytes()).is_ok())
+    };
+    let mut ccs: Vec<String> = available.split_whitespace().filter(allowed).map(str::to_owned).collect();
+    if may_load() {
         let more: Vec<String> = loadable().into_iter().filter(|cc| !ccs.contains(cc)).collect();
         ccs.extend(more);
     }
     (ccs, number("core/wmem_max"), number("core/rmem_max"))
+}
+
+/// Whether this process's socket option loads a module (net/ipv4/tcp_cong.c, `tcp_ca_find_autoload`): with
+/// `CAP_NET_ADMIN` where the kernel's own user namespace gives it, and if the kernel takes modules at all.
+fn may_load() -> bool {
+    const CAP_NET_ADMIN: u32 = 12;
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
+    let status = read("self/status");
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let initial = read("self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
+    effective >> CAP_NET_ADMIN & 1 == 1 && initial && read("sys/kernel/modules_disabled").trim() != "1"
 }
 
 /// Congestion controls whose modules lie ready for this kernel.

@@ -241,7 +241,7 @@ fn copy(args: Args) -> Result {
     }
     let is_interrupted = || interrupted.load(Ordering::SeqCst);
     let began = Instant::now();
-    let watch = watch::Watch::new(&args);
+    let watch = watch::Watch::new(&args, matches!(way, Way::Push(..)));
     let last = RefCell::new(None);
     let mut tries = 0;
     let finished = loop {

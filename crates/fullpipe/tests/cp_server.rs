@@ -74,6 +74,33 @@ fn there_and_back_with_a_token() {
     assert!(measured.status.success(), "{measured:?}");
 }
 
+/// As in a container, whose root may not use what others may not use either.
+#[test]
+fn root_without_its_capabilities() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let stage = Stage::new("");
+    write(&stage.at("file"), 1_000_000);
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--bounding-set=-net_admin",
+        "--inh-caps=-net_admin",
+        env!("CARGO_BIN_EXE_fullpipe"),
+        "cp",
+        "--json",
+    ]);
+    command.args(["file", &stage.url("/")]).env("FULLPIPE_TOKEN", stage.token()).current_dir(stage.dir.path());
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert_eq!(fs::read(stage.at("root/file")).unwrap(), fs::read(stage.at("file")).unwrap());
+    // What this kernel gives everybody.
+    let allowed = fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap();
+    let text = String::from_utf8(done.stdout).unwrap();
+    let used = |cc: &&str| text.contains(&format!("\"cc\":\"{cc}\""));
+    assert!(allowed.split_whitespace().any(|cc| used(&cc)), "{allowed}: {text}");
+}
+
 #[test]
 fn only_with_its_token() {
     let mut stage = Stage::new("");

@@ -98,6 +98,8 @@ pub struct Chosen {
     pub over: Workload,
     /// Reasons, for a person.
     pub why: Vec<String>,
+    /// What would be better, and what a kernel lacks for it.
+    pub lacking: Option<String>,
 }
 
 /// Rates this near are the same to a mover; of those, fewer streams end together. Over 10 GB in the testbed
@@ -196,6 +198,7 @@ impl Args {
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
         let (rtt_s, sender, receiver) = (between.rtt_s, &between.sender, &between.receiver);
         let mut why = Vec::new();
+        let mut lacking = None;
         let (mut expected_bps, mut over) = (None, Workload::Size(Size(0)));
         let has = |cc: &str| sender.ccs.iter().any(|name| name == cc);
         let usual =
@@ -224,7 +227,9 @@ impl Args {
                 } else {
                     format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
                 };
-                why.push(format!("best would be {}, but a kernel lacks {lacks}", best.transport));
+                let told = format!("best would be {}, but a kernel lacks {lacks}", best.transport);
+                why.push(told.clone());
+                lacking = Some(told);
                 selection.ranking.iter().find(|c| usable(&c.transport))
             };
             match chosen {
@@ -272,11 +277,11 @@ impl Args {
         }
         transport.pacing = self.pacing.or(transport.pacing);
         if self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some() {
-            expected_bps = None;
+            (expected_bps, lacking) = (None, None);
             why.push("as asked for on the command line".into());
         }
         transport.validate()?;
-        Ok(Chosen { transport, expected_bps, over, why })
+        Ok(Chosen { transport, expected_bps, over, why, lacking })
     }
 }
 

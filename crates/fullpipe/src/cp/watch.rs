@@ -31,6 +31,10 @@ pub struct Watch {
     json: bool,
     quiet: bool,
     encrypted: bool,
+    /// How it is sent is told elsewhere.
+    explained: bool,
+    /// This end sends.
+    sends: bool,
     moved: Cell<u64>,
     /// Bytes on the network in this attempt, and in those before it.
     wire: Cell<u64>,
@@ -50,12 +54,14 @@ pub struct Watch {
 
 impl Watch {
     /// A bar on a terminal, NDJSON on stdout, or nothing.
-    pub fn new(args: &super::Args) -> Watch {
+    pub fn new(args: &super::Args, sends: bool) -> Watch {
         Watch {
             bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,
             quiet: args.quiet,
             encrypted: !args.no_encrypt,
+            explained: args.explain,
+            sends,
             moved: Cell::new(0),
             wire: Cell::new(0),
             done: Cell::new(0),
@@ -109,6 +115,9 @@ impl Watch {
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
             errln!("{t}, at {} round trip", words::seconds(rtt_s));
+            if let (Some(lacking), false) = (&chosen.lacking, self.explained) {
+                errln!("{lacking}");
+            }
         }
         self.bar.replace(progress::bar(0, "", self.quiet || self.json));
     }
@@ -180,7 +189,8 @@ impl Watch {
         *last = Some((now, come, ours, theirs));
         // What was there already does not count.
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
-        let limit = limit(&since(ours, our_before), &since(theirs, their_before));
+        let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
+        let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
         let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
         // On a slow path a block takes long. Between its arrival and its being written it is neither here nor there.
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
@@ -243,15 +253,15 @@ fn since(now: Times, before: Times) -> Times {
 }
 
 /// Names what holds it back: the end that does not wait for the other, and what it does meanwhile.
-fn limit(one: &Times, other: &Times) -> &'static str {
+fn limit(sender: &Times, receiver: &Times) -> &'static str {
     let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
-    let most = if busy(one) >= busy(other) { one } else { other };
+    let (most, disk) = if busy(sender) >= busy(receiver) { (sender, "disk read") } else { (receiver, "disk write") };
     if busy(most) < 0.5 {
         "network"
     } else if most.hash > most.disk {
         "cpu"
     } else {
-        "disk"
+        disk
     }
 }
 
@@ -263,7 +273,8 @@ mod tests {
     fn what_holds_it_back() {
         let t = |disk, hash, net| Times { disk, hash, net };
         assert_eq!(limit(&t(1, 1, 98), &t(1, 1, 98)), "network");
-        assert_eq!(limit(&t(90, 5, 5), &t(1, 1, 98)), "disk");
+        assert_eq!(limit(&t(90, 5, 5), &t(1, 1, 98)), "disk read");
+        assert_eq!(limit(&t(1, 1, 98), &t(90, 5, 5)), "disk write");
         assert_eq!(limit(&t(1, 1, 98), &t(10, 80, 10)), "cpu");
     }
 }
