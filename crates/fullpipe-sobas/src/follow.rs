@@ -17,6 +17,9 @@
 //!
 //! Without trains C' is unknown: TCP starts up unlimited, until a queue stands or segments are lost, and
 //! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
+//!
+//! Constants here and in the parts that name neither the paper nor a kernel file are fullpipe's own, found by experiment in
+//! the testbed: on the paths of `docs/sobas.md`, and where cross traffic changes (`lab/sobas/changes.py`).
 
 mod ceiling;
 mod drains;

@@ -261,3 +261,34 @@ fn welcome(socket: TcpStream, guard: &Guard, token: &[u8; 32]) -> io::Result<(u1
     stream.socket().set_read_timeout(None)?;
     Ok((u16::from_le_bytes(i), stream))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+    use super::*;
+
+    #[test]
+    fn a_stream_is_of_whoever_shows_the_token() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let call = |token: [u8; 32], stream: u16| {
+            let mut socket = TcpStream::connect(at).unwrap();
+            socket.write_all(&[token.as_slice(), &stream.to_le_bytes()].concat()).unwrap();
+            socket
+        };
+        // Another token, no such stream, too little said; and then who is meant.
+        let (wrong, beyond, right) = (call([8; 32], 0), call([7; 32], 1), call([7; 32], 0));
+        let mut short = TcpStream::connect(at).unwrap();
+        short.write_all(&[7; 32]).unwrap();
+        let session = Session::new(String::new(), Box::new(io::sink()));
+        let joined = accept(&session, &listener, 1, &Guard::None, &[7; 32]).unwrap();
+        let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
+        assert_eq!(peers, [right.local_addr().unwrap()]);
+        // The others are let go.
+        for mut other in [wrong, beyond, short] {
+            other.set_read_timeout(Some(JOIN)).unwrap();
+            assert!(!matches!(other.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock));
+        }
+    }
+}
