@@ -16,12 +16,14 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo test build install kernel validate fuzz bench profile papers sobas lint clean setup setup-test binary python python-test
+.PHONY: demo test build install kernel validate fuzz bench profile papers sobas lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
 setup-test:
 	@scripts/setup test
+setup-lint:
+	@scripts/setup lint
 
 # A recursive make sees the toolchain that setup has just installed.
 build: setup
@@ -64,7 +66,7 @@ test: setup-test build
 	@$(MAKE) --no-print-directory python-test
 	@scripts/test
 
-lint: setup-test build
+lint: setup-lint build
 	@$(MAKE) --no-print-directory python-test
 	@scripts/lint
 
