@@ -76,10 +76,10 @@ pub fn path_mtu(to: SocketAddr) -> Option<u32> {
     sys::int_option(probe.as_fd(), level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
-/// Refuses a congestion control that this kernel lacks, before anyone is asked anything.
+/// Refuses a congestion control that this kernel lacks, or does not give this user, before anyone is asked anything.
 ///
 /// # Errors
-/// It lacks it.
+/// That.
 pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
@@ -166,10 +166,8 @@ pub fn limits() -> (Vec<String>, u64, u64) {
     let available = read("ipv4/tcp_available_congestion_control");
     // Who may use which hangs on capabilities and namespaces (in a container root may have neither): the kernel is asked.
     let allowed = |cc: &&str| {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
-        socket
-            .or_else(|_| Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)))
-            .is_ok_and(|socket| socket.set_tcp_congestion(cc.as_bytes()).is_ok())
+        let transport = Transport { cc: (*cc).into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        check_cc(&transport).is_ok()
     };
     let mut ccs: Vec<String> = available.split_whitespace().filter(allowed).map(str::to_owned).collect();
     if may_load() {

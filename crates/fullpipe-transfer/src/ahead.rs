@@ -31,7 +31,7 @@ impl Ahead {
     /// that is all that is to come.
     pub fn adjust(&mut self, sockets: &[TcpStream], infos: &[Option<TcpInfo>], rest: Option<u64>) {
         let rate = |info: &Option<TcpInfo>| info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0);
-        // So early that the slowest has sent by then what has been waiting in its socket.
+        // Less than a second is to come: until the end the slowest has sent what now waits in its socket.
         let near_end =
             sockets.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
         for ((socket, info), now) in sockets.iter().zip(infos).zip(&mut self.set) {

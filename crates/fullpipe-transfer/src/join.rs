@@ -277,12 +277,18 @@ mod tests {
             socket.write_all(&[token.as_slice(), &stream.to_le_bytes()].concat()).unwrap();
             socket
         };
-        // Another token, no such stream, too little said; and then who is meant.
-        let (wrong, beyond, right) = (call([8; 32], 0), call([7; 32], 1), call([7; 32], 0));
+        // Another token, no such stream, too little said; and who is meant only when they have long been heard.
+        let (wrong, beyond) = (call([8; 32], 0), call([7; 32], 1));
         let mut short = TcpStream::connect(at).unwrap();
         short.write_all(&[7; 32]).unwrap();
         let session = Session::new(String::new(), Box::new(io::sink()));
-        let joined = accept(&session, &listener, 1, &Guard::None, &[7; 32]).unwrap();
+        let (joined, right) = std::thread::scope(|scope| {
+            let right = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                call([7; 32], 0)
+            });
+            (accept(&session, &listener, 1, &Guard::None, &[7; 32]).unwrap(), right.join().unwrap())
+        });
         let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
         assert_eq!(peers, [right.local_addr().unwrap()]);
         // The others are let go.

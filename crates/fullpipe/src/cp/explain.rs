@@ -56,15 +56,15 @@ fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport
     low
 }
 
-/// How it will be sent, and why if that is wanted.
+/// How it will be sent, what a kernel lacks for better, and why if that is wanted.
 pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", words::seconds(rtt_s));
     outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
     if let Some(expected) = chosen.expected_bps {
         outln!("expected    {}", words::rate(expected));
     }
-    for why in chosen.why.iter().filter(|_| why) {
-        outln!("why         {why}");
+    for told in chosen.why.iter().filter(|told| why || chosen.lacking.as_ref() == Some(*told)) {
+        outln!("why         {told}");
     }
 }
 

@@ -1,0 +1,136 @@
+//! `fullpipe cp` into the testbed.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::error;
+
+fn a_file_and_a_folder(bytes: usize) -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
+    fs::write(&source, (0..bytes).map(|i| (i * 31 + i / 251) as u8).collect::<Vec<u8>>()).unwrap();
+    fs::create_dir(&to).unwrap();
+    (dir, source, to)
+}
+
+/// Removed when the test is over.
+struct AtTheTop(PathBuf);
+
+impl Drop for AtTheTop {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0).or_else(|_| fs::remove_file(&self.0));
+    }
+}
+
+#[test]
+fn the_testbed_reads_and_writes_at_the_top_too() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let (_dir, source, to) = a_file_and_a_folder(100_000);
+    let top = AtTheTop(format!("/fullpipe-test-{}", std::process::id()).into());
+    let name = top.0.display().to_string();
+    // The folder is not there yet.
+    for (from, to) in [(source.as_path(), format!("{name}/")), (&top.0.join("file"), format!("{}/", to.display()))] {
+        let path = format!("lab:rtt=1ms,rate=1gbit:{to}");
+        let (code, text) = error(&common::fullpipe_args(&["cp", from.to_str().unwrap(), &path]));
+        assert_eq!(code, 0, "{text}");
+    }
+    assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    fs::remove_dir_all(&top.0).unwrap();
+    let words = ["cp", source.to_str().unwrap(), &format!("lab:rtt=1ms,rate=1gbit:{name}")];
+    assert_eq!(error(&common::fullpipe_args(&words)).0, 0);
+    assert_eq!(fs::read(&top.0).unwrap(), fs::read(&source).unwrap());
+}
+
+#[test]
+fn into_the_testbed() {
+    let (dir, source, to) = a_file_and_a_folder(3_000_000);
+    let path = format!("lab:rtt=20ms,rate=1gbit:{}/", to.display());
+    let record = dir.path().join("r.ndjson");
+    let words = ["cp", "--seed", "7", "--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+    let (code, text) = error(&common::fullpipe_args(&words));
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("of virtual time"), "{text}");
+    assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "the far end has heard that all is done");
+    // The guest shows folders, not the links that lead to them.
+    std::os::unix::fs::symlink(&to, dir.path().join("link")).unwrap();
+    for name in ["link/", "link/new"] {
+        let path = format!("lab:rtt=1ms,rate=1gbit:{}/{name}", dir.path().display());
+        assert_eq!(error(&common::fullpipe_args(&["cp", "-q", source.to_str().unwrap(), &path])), (0, String::new()));
+    }
+    assert_eq!(fs::read(to.join("new")).unwrap(), fs::read(&source).unwrap());
+    let record = fs::read_to_string(record).unwrap();
+    let lines: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["path"]["rtt"], "20ms");
+    assert_eq!(lines[0]["seed"], 7);
+    assert!(!lines[0]["id"].as_str().unwrap().ends_with("-plain"));
+    assert_eq!(lines.last().unwrap()["bytes"], 3_000_000);
+    assert!(lines.iter().any(|line| line["kind"] == "queue"));
+    let (code, text) = error(&common::fullpipe_args(&["cp", "/no/such", &path]));
+    assert_eq!(code, 2, "{text}");
+}
+
+/// Others' bursts hit the start on a shallow queue; Reno alone would grow by a segment per round trip.
+#[test]
+fn slow_start_begins_again_after_losses() {
+    let (dir, source, to) = a_file_and_a_folder(60_000_000);
+    let path = format!("lab:rtt=20ms,rate=970mbit,queue=100KB,mtu=1500,cross=tcp:19x64KB:{}/", to.display());
+    let run = |law: &str| {
+        let record = dir.path().join("r.ndjson");
+        let flags = ["cp", "--json", "--no-encrypt", "--cc", "reno", "-n", "1", "--buffer", "sobas", "--sobas", law];
+        let files = ["--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+        let done = common::fullpipe_args(&[&flags[..], &files].concat());
+        let lines = common::json_lines(&done);
+        let record = fs::read_to_string(record).unwrap();
+        let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(record[0]["sobas"], law);
+        assert!(record[0]["id"].as_str().unwrap().ends_with(&format!("-sobas-{law}-plain")));
+        assert!(record.iter().filter(|line| line["kind"] == "sobas").count() >= 2);
+        let middle = &record[1..record.len() - 1];
+        assert!(middle.iter().all(|line| line["t"].is_number()), "{middle:?}");
+        fs::remove_file(to.join("file")).unwrap();
+        let restarts = lines.iter().filter(|line| line["why"] == "restart").count();
+        (restarts, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
+    };
+    let (with, without) = (run("all"), run("both"));
+    assert!(with.0 > 0 && without.0 == 0, "{with:?}, {without:?}");
+    assert!(with.1 > 1.2 * without.1, "{with:?}, {without:?}");
+}
+
+/// Where others lose probes too, limits would only give the path to them.
+#[test]
+fn a_congested_path_is_left_to_tcp() {
+    let (_dir, source, to) = a_file_and_a_folder(4_000_000);
+    let path = format!("lab:rtt=20ms,rate=97mbit,queue=100KB,mtu=1500,loss=0.03:{}/", to.display());
+    let flags = ["cp", "--json", "--no-encrypt", "--cc", "cubic", "-n", "1", "--buffer", "sobas"];
+    let done = common::fullpipe_args(&[&flags[..], &[source.to_str().unwrap(), &path]].concat());
+    let lines = common::json_lines(&done);
+    let disabled = lines.iter().find(|line| line["state"] == "disabled").expect("still limited");
+    assert_eq!((&disabled["why"], &disabled["pacing_bps"]), (&"congested".into(), &serde_json::Value::Null));
+    assert_eq!(lines.last().unwrap()["bytes"], 4_000_000);
+}
+
+/// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
+/// there: virtual time has no other that counts.
+#[test]
+fn a_small_file_takes_three_round_trips() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, to) = (dir.path().join("file"), dir.path().join("to"));
+    fs::write(&source, "word").unwrap();
+    fs::create_dir(&to).unwrap();
+    for (flags, most) in [(&["--no-encrypt"][..], 3.2), (&[], 4.2)] {
+        let path = format!("lab:rtt=366ms,rate=10gbit:{}/", to.display());
+        let words = [&["cp", "--json"], flags, &[source.to_str().unwrap(), &path]].concat();
+        let done = common::fullpipe_args(&words);
+        let text = String::from_utf8(done.stdout).unwrap();
+        let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let trips = last["seconds"].as_f64().unwrap() / 0.366;
+        assert!(trips < most, "{flags:?}: {trips} round trips");
+    }
+}
