@@ -264,8 +264,6 @@ fn welcome(socket: TcpStream, guard: &Guard, token: &[u8; 32]) -> io::Result<(u1
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
-
     use super::*;
 
     #[test]
