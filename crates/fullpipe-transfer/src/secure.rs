@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nix::sys::socket::{MsgFlags, sendmsg};
+use nix::sys::socket::{MsgFlags, recv, sendmsg};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -316,6 +316,18 @@ impl Stream {
         };
         let segment = (segment as usize).max(1);
         socket.part = Some(Part { most: (most / segment).max(1) * segment, on });
+    }
+
+    /// Reads as [`Read`] does, but waits for all of `to`, where the protection lets it.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn read_all(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => Ok(recv(socket.tcp.as_raw_fd(), to, MsgFlags::MSG_WAITALL)?),
+            // What has come is decrypted first.
+            Stream::Tls(stream) => stream.read(to),
+        }
     }
 
     /// Says that nothing more is written, as the protection wants it said.

@@ -19,6 +19,10 @@ use crate::proto::{self, Chunk, PACK_FILES, Trailer};
 use crate::secure::Stream;
 use crate::session::lock;
 
+/// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
+/// itself. No more than this, since what has come is what tells that a transfer has not stalled.
+const WAIT: usize = 16 << 10;
+
 /// Bytes of a block, as they have come, for the thread that writes.
 struct Piece {
     large: Arc<Large>,
@@ -156,14 +160,21 @@ impl Receiver {
     /// The same, where the piece itself may be gone: `put` puts another in its place, if it can.
     fn receive_or(&self, stream: &mut Stream, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
         let mut at = 0;
+        let mut waits = false;
         while at < piece.len() {
-            let n = match timed(&self.counters.net_ns, || stream.read(&mut piece[at..])) {
+            let rest = &mut piece[at..];
+            let asked = rest.len();
+            let read = timed(&self.counters.net_ns, || {
+                if waits { stream.read_all(&mut rest[..asked.min(WAIT)]) } else { stream.read(rest) }
+            });
+            let n = match read {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.raw_os_error() == Some(libc::EFAULT) && put() => continue,
                 read => read,
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
+            waits |= n < asked;
             self.session.moved(n as u64);
             self.counters.came(n as u64);
             at += n;
