@@ -133,10 +133,10 @@ def transfer(
     queue = [line for line in found if line["kind"] == "queue"]
     delays = sorted(8e3 * line["backlog_bytes"] / rate_bps for line in queue)
     return Done(
-        rate_bps=float(done["rate_bps"]),
-        seconds=float(done["seconds"]),
+        rate_bps=round(float(done["rate_bps"])),
+        seconds=round(float(done["seconds"]), 6),
         retransmits=int(done["retransmits"]),
         drops=int(found[-1]["forward"]["drops"]),
-        queue_ms=(percentile(delays, 0.5), percentile(delays, 0.95)),
+        queue_ms=(round(percentile(delays, 0.5), 3), round(percentile(delays, 0.95), 3)),
         notes=[line for line in said if line["kind"] == "sobas"],
     )
