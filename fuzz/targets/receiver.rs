@@ -33,7 +33,7 @@ fn run(script: Script) {
 /// One run of the command; gives what has been sent.
 fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let far = FarOptions {
-        realm: Realm::Below(world.root()),
+        realm: Realm::Below(std::sync::Arc::new(Root::open(&world.root(), Within::Beneath).unwrap())),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
         secret: None,

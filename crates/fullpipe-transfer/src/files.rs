@@ -19,12 +19,41 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags};
 use xattr::FileExt;
 
+use crate::follow;
 use crate::item::{Extent, FileItem, Meta, Name};
 
 /// A folder below which everything happens.
+#[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
-    confined: bool,
+    within: Within,
+}
+
+/// How far a name below a [`Root`] may lead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    /// Anywhere that its user may go, through symbolic links and `..`.
+    Anywhere,
+    /// Through symbolic links, but not out of the folder.
+    Beneath,
+    /// Through symbolic links whose owner could lead names astray in any case, but not out of the folder: links of this user,
+    /// of root, and of whoever owns the folder that the link is in (as the kernel's `fs.protected_symlinks`, everywhere).
+    BeneathOwnLinks,
+    /// Through folders alone, not out of the folder. Whoever owns a tree may exchange a folder in it for a symbolic link
+    /// at any instant; such a name is not found then (`ELOOP`).
+    BeneathWithoutLinks,
+}
+
+impl Within {
+    fn resolve(self) -> Option<ResolveFlag> {
+        let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        match self {
+            Within::Anywhere => None,
+            Within::Beneath => Some(beneath),
+            // A path without links needs no more; for one with links see [`follow`].
+            Within::BeneathOwnLinks | Within::BeneathWithoutLinks => Some(beneath | ResolveFlag::RESOLVE_NO_SYMLINKS),
+        }
+    }
 }
 
 fn flags(extra: OFlag) -> OFlag {
@@ -37,50 +66,61 @@ fn flags(extra: OFlag) -> OFlag {
 const UNSURE: u32 = 1000;
 
 impl Root {
-    /// Opens a folder. `confined`: nothing below it leads out of it.
+    /// Opens a folder by its path, following symbolic links.
     ///
     /// # Errors
     /// The file system's.
-    pub fn open(path: &Path, confined: bool) -> io::Result<Root> {
+    pub fn open(path: &Path, within: Within) -> io::Result<Root> {
         let fd = nix::fcntl::open(path, flags(OFlag::O_PATH | OFlag::O_DIRECTORY), Mode::empty())?;
-        Ok(Root { fd, confined })
+        Ok(Root { fd, within })
     }
 
-    /// A folder below this one as a root of its own, confined to itself.
+    /// Makes a root of a folder below this one, with the same rule for names in it; where that is none, names lead no
+    /// further than [`Within::Beneath`].
     ///
     /// # Errors
     /// The file system's.
     pub fn below(&self, path: &Path) -> io::Result<Root> {
-        Ok(Root { fd: self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?, confined: true })
+        let fd = self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
+        let within = if self.within == Within::Anywhere { Within::Beneath } else { self.within };
+        Ok(Root { fd, within })
     }
 
-    /// An open folder as a root of its own, not confined.
-    pub(crate) fn from_fd(fd: OwnedFd) -> Root {
-        Root { fd, confined: false }
+    /// The same folder with another rule for names below it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn again(&self, within: Within) -> io::Result<Root> {
+        Ok(Root { fd: self.fd.try_clone()?, within })
+    }
+
+    /// Makes a root of an open folder.
+    pub fn from_fd(fd: OwnedFd, within: Within) -> Root {
+        Root { fd, within }
     }
 
     /// Opens something below.
     ///
     /// # Errors
     /// The file system's; `EXDEV` where it leads out.
-    pub fn open_at(&self, path: &Path, how: OFlag, mode: u32) -> io::Result<OwnedFd> {
+    pub fn open_at(&self, path: &Path, how_flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let mode = Mode::from_bits_truncate(mode);
-        if self.confined {
-            let how = OpenHow::new()
-                .flags(flags(how))
-                .mode(mode)
-                .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        if let Some(resolve) = self.within.resolve() {
+            let how = OpenHow::new().flags(flags(how_flags)).mode(mode).resolve(resolve);
             // The kernel gives up where a rename elsewhere makes it unsure (openat2(2), EAGAIN).
             for _ in 1..UNSURE {
                 match nix::fcntl::openat2(&self.fd, path, how) {
                     Err(Errno::EAGAIN) => {}
+                    Err(Errno::ELOOP) if self.within == Within::BeneathOwnLinks => {
+                        return follow::open(&self.fd, path, flags(how_flags), mode);
+                    }
                     other => return Ok(other?),
                 }
             }
             return Ok(nix::fcntl::openat2(&self.fd, path, how)?);
         }
-        Ok(nix::fcntl::openat(&self.fd, path, flags(how), mode)?)
+        Ok(nix::fcntl::openat(&self.fd, path, flags(how_flags), mode)?)
     }
 
     /// Opens a file to read. A FIFO does not make it wait.
@@ -173,6 +213,14 @@ pub fn part(bytes: &[u8]) -> &Path {
 /// The file system's.
 pub fn look(folder: impl AsFd, name: &Path) -> io::Result<FileStat> {
     Ok(nix::sys::stat::fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
+}
+
+/// Opens something in a folder without following it.
+///
+/// # Errors
+/// The file system's; `ELOOP` or `ENOTDIR` where a symbolic link has the name.
+pub fn open_part(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<OwnedFd> {
+    Ok(nix::fcntl::openat(folder, name, flags(how | OFlag::O_NOFOLLOW), Mode::empty())?)
 }
 
 /// What a look tells.
@@ -525,7 +573,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc", dir.path().join("root/etc")).unwrap();
         std::os::unix::fs::symlink("in", dir.path().join("root/fine")).unwrap();
         std::fs::create_dir(dir.path().join("root/in")).unwrap();
-        let root = Root::open(&dir.path().join("root"), true).unwrap();
+        let root = Root::open(&dir.path().join("root"), Within::Beneath).unwrap();
         for bad in ["../secret", "up/secret", "etc/passwd", "/etc/passwd", "in/../../secret"] {
             assert!(root.read(Path::new(bad)).is_err(), "{bad}");
         }

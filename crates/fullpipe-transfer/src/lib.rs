@@ -16,6 +16,7 @@ mod error;
 pub mod exclude;
 pub mod far;
 pub mod files;
+mod follow;
 mod huge;
 pub mod item;
 mod join;

@@ -154,7 +154,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), false);
+        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), files::Within::Anywhere);
         let found = |pattern: &str| -> Result<String, String> {
             let found = expand(pattern.as_bytes(), 3, &open).map_err(|e| e.to_string())?;
             let shown = |name: &Result<Vec<u8>, Left>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));

@@ -9,7 +9,7 @@ use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
 use crate::exclude::Exclude;
-use crate::files::{self, Root};
+use crate::files::{self, Root, Within};
 use crate::item::{Name, number, printable};
 use crate::pattern;
 use crate::proto::{Sources, Target};
@@ -24,8 +24,8 @@ const MOST_PATTERNS: usize = 256;
 pub enum Realm {
     /// Wherever its user may; relative names start at this folder.
     User(PathBuf),
-    /// Below this folder.
-    Below(PathBuf),
+    /// Below this folder, which stays the same one whatever its path leads to later.
+    Below(Arc<Root>),
 }
 
 /// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
@@ -140,11 +140,11 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
 struct Folders(Option<(PathBuf, Arc<Root>)>);
 
 impl Folders {
-    fn open(&mut self, folder: PathBuf, confined: bool) -> std::io::Result<Arc<Root>> {
+    fn open(&mut self, folder: PathBuf) -> std::io::Result<Arc<Root>> {
         if let Some((_, root)) = self.0.as_ref().filter(|(known, _)| *known == folder) {
             return Ok(root.clone());
         }
-        let root = Arc::new(Root::open(&folder, confined)?);
+        let root = Arc::new(Root::open(&folder, Within::Anywhere)?);
         self.0 = Some((folder, root.clone()));
         Ok(root)
     }
@@ -153,11 +153,11 @@ impl Folders {
 /// A folder whose names are asked for.
 fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
     match realm {
-        Realm::User(base) if folder.is_empty() => Root::open(base, false),
-        Realm::User(base) => Root::open(&resolve(folder, base), false),
+        Realm::User(base) if folder.is_empty() => Root::open(base, Within::Anywhere),
+        Realm::User(base) => Root::open(&resolve(folder, base), Within::Anywhere),
         Realm::Below(base) => {
             let name = below(folder).map_err(std::io::Error::other)?;
-            Root::open(base, true)?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
+            base.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
         }
     }
 }
@@ -183,11 +183,11 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
                 ),
                 None => (whole, PathBuf::new()),
             };
-            (folders.open(folder, false).map_err(failed)?, rest)
+            (folders.open(folder).map_err(failed)?, rest)
         }
         Realm::Below(base) => {
             let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
-            (folders.open(base.clone(), true).map_err(failed)?, rest)
+            (base.clone(), rest)
         }
     };
     Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
@@ -220,11 +220,11 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let (root, rename) = match realm {
         Realm::User(base) => {
             let path = resolve(&target.path, base);
-            let parent = path.parent().and_then(|parent| Root::open(parent, false).ok());
+            let parent = path.parent().and_then(|parent| Root::open(parent, Within::Anywhere).ok());
             if let (Some(parent), Some(name)) = (parent.filter(goes_on), path.file_name()) {
                 (Ok(parent), Some(name.as_bytes().to_vec()))
             } else if path.is_dir() {
-                (Root::open(&path, false), None)
+                (Root::open(&path, Within::Anywhere), None)
             } else if is_folder_needed {
                 if path.exists() {
                     return Err(wrong("a file stands where a folder is needed"));
@@ -236,15 +236,15 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                     }
                     made => made.map_err(local(format!("cannot make folder {shown}")))?,
                 }
-                (Root::open(&path, false), None)
+                (Root::open(&path, Within::Anywhere), None)
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
                 let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
-                (Root::open(parent, false), Some(name.as_bytes().to_vec()))
+                (Root::open(parent, Within::Anywhere), Some(name.as_bytes().to_vec()))
             }
         }
-        Realm::Below(base) => {
-            let root = Root::open(base, true).map_err(local(format!("cannot open {shown}")))?;
+        Realm::Below(root) => {
+            let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
             let name = below(&target.path)?;
             let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
             let rename = name.as_ref().map(|name| name.last().to_vec());
@@ -273,7 +273,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     };
     let root = root.map_err(local(format!("cannot open {shown}")))?;
     // Nothing of what comes may leave the folder that was named.
-    let root = root.below(Path::new(".")).map_err(local(format!("cannot open {shown}")))?;
+    let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
     // Found out before anything has come. A folder of this name may be gone by then.
     if let Some(name) = &rename
         && let Err(e) = files::may_take(&root, files::part(name))

@@ -4,7 +4,6 @@ mod streams;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +15,7 @@ use crate::digest::Key;
 use crate::direct;
 use crate::end::{SMALL, block_size};
 use crate::error::{TransferError, why};
-use crate::files::{self, Root};
+use crate::files;
 use crate::item::{Extent, FileItem};
 use crate::left::{Left, Leftovers};
 use crate::plan::{self, Plan};
@@ -24,7 +23,7 @@ use crate::proto::{self, Chunk, Message, Options, Summary, Terms, Want};
 use crate::secure::Stream;
 use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
-use crate::walk::{self, Found, Place};
+use crate::walk::{self, Found, Place, Spot};
 
 /// Bytes that pass through the processor's cache at a time: read, hashed, sent.
 const PIECE: usize = 256 << 10;
@@ -42,8 +41,7 @@ const OFFERS: usize = 16;
 pub(crate) struct Source {
     id: u64,
     item: FileItem,
-    root: Arc<Root>,
-    path: PathBuf,
+    at: Spot,
     /// Bytes, holes included, that have not been dealt with.
     rest: AtomicU64,
     /// Bytes, holes included, that are on the streams.
@@ -213,14 +211,13 @@ impl Sender {
         let mut batch = Vec::new();
         let sight = self.options.sight();
         for place in places {
-            let root = place.root.clone();
             walk::walk(&place, sight, &mut |found| {
                 if self.session.is_over() {
                     return Err(TransferError::Interrupted);
                 }
                 self.session.moved(1);
                 match found {
-                    Found::File { item, path } => {
+                    Found::File { item, at } => {
                         self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
                         let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
                         if files % 4096 == 4095 {
@@ -229,8 +226,7 @@ impl Sender {
                         let source = Source {
                             id: next_id,
                             item,
-                            root: root.clone(),
-                            path,
+                            at,
                             rest: AtomicU64::new(0),
                             sent: AtomicU64::new(0),
                             open: Mutex::default(),
@@ -370,7 +366,7 @@ impl Sender {
         if !self.wait_until(|state| state.under_way.len() < UNDER_WAY) {
             return Ok(());
         }
-        let extents = source.root.read(&source.path).and_then(|file| {
+        let extents = source.at.read().and_then(|file| {
             let list = files::extents(&file, source.item.size)?;
             let past_cache = direct::wanted(self.options.direct, &file, source.item.size);
             let direct = if past_cache { direct::again(&file, false) } else { None };

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use nix::sys::stat::{FileStat, SFlag};
 use crate::end::SMALL;
 use crate::error::{TransferError, why};
 use crate::exclude::Exclude;
-use crate::files::{self, Root};
+use crate::files::{self, Root, Within};
 use crate::item::{self, FileItem, Meta, Name};
 use crate::left::{Left, Leftovers};
 use crate::merge::{Sources, Verdict};
@@ -62,6 +62,37 @@ pub struct Sight {
     pub xattrs: bool,
 }
 
+/// Where something was found, and is opened again: below a folder that is held open.
+///
+/// Whoever owns a source may exchange any folder in it for a symbolic link while it is copied. So what lies below a source
+/// is reached from that source's own descriptor, through folders alone ([`Within::BeneathWithoutLinks`]), unless its user
+/// asked for links to be followed.
+#[derive(Debug, Clone)]
+pub struct Spot {
+    /// The folder.
+    pub root: Arc<Root>,
+    /// Below it.
+    pub path: PathBuf,
+}
+
+impl Spot {
+    fn open(&self, how: OFlag) -> std::io::Result<std::os::fd::OwnedFd> {
+        self.root.open_at(&self.path, how, 0)
+    }
+
+    /// Opens a file to read ([`Root::read`]).
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn read(&self) -> std::io::Result<File> {
+        self.root.read(&self.path)
+    }
+
+    fn join(&self, part: &[u8]) -> Spot {
+        Spot { root: self.root.clone(), path: self.path.join(OsStr::from_bytes(part)) }
+    }
+}
+
 /// What was found.
 #[derive(Debug)]
 pub enum Found {
@@ -69,8 +100,8 @@ pub enum Found {
     File {
         /// As the other end knows it.
         item: FileItem,
-        /// Below the place's root.
-        path: PathBuf,
+        /// Where it is opened.
+        at: Spot,
     },
     /// A folder; what is in it follows.
     Folder {
@@ -96,9 +127,11 @@ pub enum Found {
 struct Level {
     entries: OwningIter,
     /// The same folder, to look at what is in it.
-    root: Root,
+    folder: OwnedFd,
     name: Option<Name>,
-    path: PathBuf,
+    /// Below the source: for patterns, and for messages about what has no name at the other end.
+    below: PathBuf,
+    at: Spot,
     /// Device and inode, which tell a loop.
     id: (u64, u64),
 }
@@ -139,9 +172,10 @@ pub fn walk(
             Verdict::Same => return Ok(()),
         }
     }
+    let top = Spot { root: place.root.clone(), path: place.path.clone() };
     if kind != SFlag::S_IFDIR {
         return match &place.top {
-            Some(name) => each(one(place, sight, name.clone(), place.path.clone(), &stat)),
+            Some(name) => each(one(sight, name.clone(), top, &stat)),
             None => each(Found::Left(Left::new(shown(), "it is not a folder"))),
         };
     }
@@ -149,7 +183,15 @@ pub fn walk(
         return each(Found::Left(Left::for_good(shown(), "it is a folder; copy it with -r")));
     }
     let mut levels = Vec::new();
-    enter(place, sight, place.top.clone(), place.path.clone(), &stat, &mut levels, each)?;
+    match top.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY).and_then(|fd| Ok((fd.try_clone()?, fd))) {
+        Ok((own, folder)) => {
+            let root = Root::from_fd(own, Within::BeneathWithoutLinks);
+            // Links that are followed lead anywhere that the place's root allows.
+            let at = if sight.dereference { top } else { Spot { root: Arc::new(root), path: PathBuf::new() } };
+            enter(sight, place.top.clone(), PathBuf::new(), at, folder, &mut levels, each)?;
+        }
+        Err(e) => return each(Found::Left(Left::new(shown(), why(&e)))),
+    }
     while let Some(level) = levels.last_mut() {
         let entry = match level.entries.next() {
             None => {
@@ -168,9 +210,9 @@ pub fn walk(
         if part == b"." || part == b".." || item::is_scratch(part) {
             continue;
         }
-        let path = level.path.join(OsStr::from_bytes(part));
+        let below = level.below.join(OsStr::from_bytes(part));
         let top = place.top.as_ref().map(Name::path);
-        if place.exclude.leaves_out(path.strip_prefix(&place.path).unwrap_or(&path), top) {
+        if place.exclude.leaves_out(&below, top) {
             continue;
         }
         let name = match &level.name {
@@ -180,21 +222,21 @@ pub fn walk(
         let name = match name {
             Ok(name) => name,
             Err(e) => {
+                let path = place.path.join(below);
                 each(Found::Left(Left::for_good(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
                 continue;
             }
         };
-        // A link that is followed must not lead out of the root either.
+        let at = level.at.join(part);
         let stat = if sight.dereference {
-            let opened = place.root.open_at(&path, OFlag::O_PATH, 0);
-            opened.and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
+            at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
         } else {
-            files::look(level.root.as_fd(), files::part(part))
+            files::look(&level.folder, files::part(part))
         };
         let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
-                each(Found::Left(Left::new(name.bytes().to_vec(), missing(&place.root, &path, &e))))?;
+                each(Found::Left(Left::new(name.bytes().to_vec(), missing(&at.root, &at.path, &e))))?;
                 continue;
             }
         };
@@ -207,9 +249,15 @@ pub fn walk(
             Verdict::Same => continue,
         }
         if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
-            enter(place, sight, Some(name), path, &stat, &mut levels, each)?;
+            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+            let opened =
+                if sight.dereference { at.open(how) } else { files::open_part(&level.folder, files::part(part), how) };
+            match opened {
+                Ok(folder) => enter(sight, Some(name), below, at, folder, &mut levels, each)?,
+                Err(e) => each(Found::Left(Left::new(name.bytes(), why(&e))))?,
+            }
         } else {
-            each(one(place, sight, name, path, &stat))?;
+            each(one(sight, name, at, &stat))?;
         }
     }
     Ok(())
@@ -266,37 +314,34 @@ pub fn count(
     Ok(count)
 }
 
-/// Goes into a folder.
+/// Goes into an open folder.
 fn enter(
-    place: &Place,
     sight: Sight,
     name: Option<Name>,
-    path: PathBuf,
-    stat: &FileStat,
+    below: PathBuf,
+    at: Spot,
+    folder: OwnedFd,
     levels: &mut Vec<Level>,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
-    let shown = name.as_ref().map_or_else(|| path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
+    let shown = name.as_ref().map_or_else(|| at.path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
+    let opened = || -> std::io::Result<_> {
+        // Of the folder itself, not of its name, which may lead elsewhere by now.
+        let stat = nix::sys::stat::fstat(&folder)?;
+        Ok((stat, Dir::from_fd(folder.try_clone()?)?))
+    };
+    let (stat, dir) = match opened() {
+        Ok(opened) => opened,
+        Err(e) => return each(Found::Left(Left::new(shown, why(&e)))),
+    };
     let id = (stat.st_dev, stat.st_ino);
     if levels.iter().any(|level| level.id == id) {
         return each(Found::Left(Left::for_good(shown, "a symbolic link leads back to a folder that it is in")));
     }
-    let mut how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-    if !sight.dereference && !levels.is_empty() {
-        how |= OFlag::O_NOFOLLOW;
-    }
-    let opened = place.root.open_at(&path, how, 0).and_then(|fd| {
-        let again = fd.try_clone()?;
-        Ok((Dir::from_fd(fd)?, Root::from_fd(again)))
-    });
-    let (dir, root) = match opened {
-        Ok(opened) => opened,
-        Err(e) => return each(Found::Left(Left::new(shown, why(&e)))),
-    };
     if let Some(name) = &name {
-        let mut meta = files::meta(stat);
+        let mut meta = files::meta(&stat);
         if sight.xattrs
-            && let Ok(folder) = root.as_fd().try_clone_to_owned()
+            && let Ok(folder) = folder.try_clone()
         {
             match files::xattrs(&File::from(folder)) {
                 Ok(list) => meta.xattrs = list,
@@ -305,12 +350,12 @@ fn enter(
         }
         each(Found::Folder { name: name.clone(), meta })?;
     }
-    levels.push(Level { entries: dir.into_iter(), root, name, path, id });
+    levels.push(Level { entries: dir.into_iter(), folder, name, below, at, id });
     Ok(())
 }
 
 /// What is no folder.
-fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) -> Found {
+fn one(sight: Sight, name: Name, at: Spot, stat: &FileStat) -> Found {
     let left = |why: &str| Found::Left(Left::new(name.bytes(), why));
     let special = |why: &str| Found::Left(Left::for_good(name.bytes(), why));
     let meta = files::meta(stat);
@@ -322,13 +367,13 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
                 let read = file.read_at(&mut [0], 0).is_ok_and(|n| n > 0);
                 read && file.metadata().is_ok_and(|now| now.len() == 0)
             };
-            if size == 0 && place.root.read(&path).is_ok_and(full) {
+            if size == 0 && at.read().is_ok_and(full) {
                 return special("it has content, but says that it has 0 bytes, as files of the kernel do");
             }
             // One that cannot be opened is told of when it is its turn.
             if sight.xattrs
                 && size > SMALL
-                && let Ok(file) = place.root.read(&path)
+                && let Ok(file) = at.read()
             {
                 match files::xattrs(&file) {
                     Ok(list) => meta.xattrs = list,
@@ -337,13 +382,10 @@ fn one(place: &Place, sight: Sight, name: Name, path: PathBuf, stat: &FileStat) 
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
             let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-            Found::File { item: FileItem { name, size, sparse, changed, meta }, path }
+            Found::File { item: FileItem { name, size, sparse, changed, meta }, at }
         }
         SFlag::S_IFLNK => {
-            let target = place
-                .root
-                .open_at(&path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)
-                .and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
+            let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
                 Err(e) => left(&why(&e)),
@@ -360,7 +402,7 @@ mod tests {
     use super::*;
 
     fn found(dir: &Path, sight: Sight) -> Vec<String> {
-        let root = Arc::new(Root::open(dir.parent().unwrap(), false).unwrap());
+        let root = Arc::new(Root::open(dir.parent().unwrap(), Within::Anywhere).unwrap());
         let top = Name::try_from(dir.file_name().unwrap().as_bytes().to_vec()).unwrap();
         let path = PathBuf::from(dir.file_name().unwrap());
         let place = Place {

@@ -1,6 +1,7 @@
 //! `fullpipe serve`.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::files::{Root, Within};
 use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{Summary, Task};
@@ -196,14 +198,18 @@ fn files(
     listen: SocketAddr,
     ports: (u16, u16),
 ) -> Result<(FarOptions, Option<Identity>, String)> {
-    let whole = std::fs::canonicalize(root).ok().filter(|path| path.is_dir());
-    let Some(whole) = whole else {
-        let is = if root.exists() { "it is not a folder" } else { "there is no such folder" };
-        let why = format!("--root {}: {is}; make it first", root.display());
-        return Err(Failure::new(ExitClass::Usage, why));
-    };
+    // Held from here to the end: whoever may rename it, or a folder above it, cannot exchange it for another.
+    let opened = Root::open(root, Within::Beneath).and_then(|folder| Ok((folder, std::fs::canonicalize(root)?)));
+    let (folder, whole) = opened.map_err(|e| {
+        let is = match e.kind() {
+            ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
+            ErrorKind::NotADirectory => "it is not a folder; make it first".to_owned(),
+            _ => format!("cannot be opened: {e}"),
+        };
+        Failure::new(ExitClass::Usage, format!("--root {}: {is}", root.display()))
+    })?;
     let mut far = FarOptions {
-        realm: Realm::Below(whole.clone()),
+        realm: Realm::Below(Arc::new(folder)),
         listen,
         ports,
         secret: None,

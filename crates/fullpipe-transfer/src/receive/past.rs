@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use super::{PIECE, Receiver};
 use crate::end::SMALL;
 use crate::error::TransferError;
-use crate::files::{self, Root};
+use crate::files;
 use crate::item::{Extent, FileItem};
 use crate::journal::{Block, Record};
 use crate::proto::Want;
@@ -86,7 +86,7 @@ impl Receiver {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
         let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
-        let file = File::from(Root::from_fd(folder).open_at(&self.partial(&name), how, 0)?);
+        let file = File::from(files::open_part(folder, &self.partial(&name), how)?);
         blocks.sort_by_key(|(extent, _)| extent.offset);
         let mut good: Vec<Extent> = Vec::new();
         let holes = files::extents(&file, item.size)?;

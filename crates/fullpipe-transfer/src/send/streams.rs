@@ -360,7 +360,7 @@ fn restless(file: &File) -> String {
 
 /// Reads a small file, as it is now; gives its item, or why it cannot be sent.
 fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
-    let file = source.root.read(&source.path).map_err(|e| why(&e))?;
+    let file = source.at.read().map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;
     if !files::at_rest(&file, &item).map_err(|e| why(&e))? {
