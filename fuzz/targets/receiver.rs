@@ -9,6 +9,7 @@ use std::time::Duration;
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::files::{Root, Within};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Target, Task};
 use fullpipe_transfer::sobas::Law;

@@ -10,6 +10,7 @@ use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutate}
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::digest::Key;
 use fullpipe_transfer::far::{self, FarOptions};
+use fullpipe_transfer::files::{Root, Within};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
 use fullpipe_transfer::sobas::Law;

@@ -47,7 +47,7 @@ fn again<T: serde::Serialize + for<'de> serde::Deserialize<'de> + PartialEq + st
 fn records(mut bytes: &[u8]) {
     let file = tempfile::tempfile().expect("a file");
     let again = || file.try_clone().expect("a descriptor");
-    drop(Journal::open(again(), 7).expect("a journal"));
+    drop(Journal::open(again(), 3, 7).expect("a journal"));
     let mut end = again();
     end.seek(SeekFrom::End(0)).expect("its end");
     while let Some((len, rest)) = bytes.split_first() {
@@ -57,7 +57,7 @@ fn records(mut bytes: &[u8]) {
         let record = [&len[..], &crc32fast::hash(content).to_le_bytes(), content].concat();
         end.write_all(&record).expect("a record written");
     }
-    let (mut journal, _) = Journal::open(again(), 8).expect("a journal goes on");
+    let (mut journal, _) = Journal::open(again(), 3, 8).expect("a journal goes on");
     journal.add(&Record::Crashed).and_then(|()| journal.flush()).expect("another record");
     journal.written().and_then(|written| written.all(|_| ())).expect("what it has");
 }

@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt as _, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FallocateFlags, OFlag, OpenHow, ResolveFlag};
-use nix::sys::stat::{FileStat, Mode, SFlag, UtimensatFlags};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid, UnlinkatFlags};
 use xattr::FileExt;
@@ -364,18 +364,30 @@ fn owner(file: &File, meta: &Meta) -> bool {
     nix::unistd::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok()
 }
 
-/// The same for a symbolic link; only owner and times can be set.
+/// Gives a symbolic link that this process has just made its owner and time; nothing else of one can be set. It is held open
+/// meanwhile: another file that takes its name gets neither.
 ///
 /// # Errors
-/// The file system's.
+/// The file system's; `PermissionDenied` where the name is no link any more.
 pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()> {
+    let link = open_part(folder, name, OFlag::O_PATH)?;
+    let stat = nix::sys::stat::fstat(&link)?;
+    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else took its name meanwhile"));
+    }
     if me().uid == 0 {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
         // In a user namespace root may still not give files away.
-        let _ = nix::unistd::fchownat(&folder, name, Some(uid), Some(gid), AtFlags::AT_SYMLINK_NOFOLLOW);
+        let _ = nix::unistd::fchownat(&link, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH);
     }
-    let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
-    Ok(nix::sys::stat::utimensat(folder, name, &last, &changed, UtimensatFlags::NoFollowSymlink)?)
+    let times = [TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1))].map(|time| *time.as_ref());
+    // SAFETY: the descriptor is open, the path a string that ends in zero, the times an array of two (utimensat(2)).
+    let set = unsafe { libc::utimensat(link.as_raw_fd(), c"".as_ptr(), times.as_ptr(), libc::AT_EMPTY_PATH) };
+    match Errno::result(set) {
+        // Kernels before 5.8 set the times of a name only; a link's time is worth nothing to anybody else.
+        Ok(_) | Err(Errno::EINVAL) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// Gives a folder its permissions and times.
@@ -408,35 +420,21 @@ pub fn nameless(folder: impl AsFd, mode: u32) -> Option<File> {
 /// Whether a descriptor may be linked by itself, as far as is known.
 static ITSELF: AtomicBool = AtomicBool::new(true);
 
-/// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
+/// Gives a nameless file a name.
 ///
 /// # Errors
-/// The file system's.
-pub fn link(file: &File, folder: impl AsFd, name: &Path, other: impl FnOnce() -> PathBuf) -> io::Result<()> {
-    let to = |name: &Path| {
-        // Root may name a descriptor itself, and from Linux 6.10 on whoever has opened it (linkat(2), AT_EMPTY_PATH): of
-        // all that a small file takes at both ends that is 6% less than by way of /proc, which serves where it may not.
-        if ITSELF.load(Ordering::Relaxed) {
-            match nix::unistd::linkat(file, "", &folder, name, AtFlags::AT_EMPTY_PATH) {
-                Err(Errno::ENOENT) => ITSELF.store(false, Ordering::Relaxed),
-                other => return other,
-            }
+/// The file system's; `EEXIST` where the name is taken.
+pub fn link(file: &File, folder: impl AsFd, name: &Path) -> io::Result<()> {
+    // Root may name a descriptor itself, and from Linux 6.10 on whoever has opened it (linkat(2), AT_EMPTY_PATH): of
+    // all that a small file takes at both ends that is 6% less than by way of /proc, which serves where it may not.
+    if ITSELF.load(Ordering::Relaxed) {
+        match nix::unistd::linkat(file, "", &folder, name, AtFlags::AT_EMPTY_PATH) {
+            Err(Errno::ENOENT) => ITSELF.store(false, Ordering::Relaxed),
+            other => return Ok(other?),
         }
-        let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
-        nix::unistd::linkat(nix::fcntl::AT_FDCWD, itself.as_str(), &folder, name, AtFlags::AT_SYMLINK_FOLLOW)
-    };
-    match to(name) {
-        Err(Errno::EEXIST) => {}
-        other => return Ok(other?),
     }
-    let other = other();
-    remove(&folder, &other)?;
-    to(&other)?;
-    let renamed = rename(&folder, &other, name);
-    if renamed.is_err() {
-        let _ = remove(&folder, &other);
-    }
-    renamed
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(nix::unistd::linkat(nix::fcntl::AT_FDCWD, itself.as_str(), &folder, name, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
 /// Looks whether a file may take a name. A device, FIFO or socket that has it stays: what it stands for is no file's

@@ -48,9 +48,19 @@ pub(crate) fn is_scratch(part: &[u8]) -> bool {
     number.iter().all(u8::is_ascii_hexdigit) && KINDS.iter().any(|known| known.as_bytes() == kind)
 }
 
-/// Whether it is a journal's.
-pub(crate) fn is_journal(part: &[u8]) -> bool {
-    is_scratch(part) && part.ends_with(b".journal")
+/// The number in a journal's name, if a component is one.
+pub(crate) fn journal_number(part: &[u8]) -> Option<u64> {
+    number_of(part, b".journal")
+}
+
+/// The number in a partial file's name.
+pub(crate) fn partial_number(name: &Path) -> Option<u64> {
+    number_of(name.as_os_str().as_bytes(), b".partial")
+}
+
+fn number_of(part: &[u8], kind: &[u8]) -> Option<u64> {
+    let number = part.strip_prefix(SCRATCH)?.strip_suffix(kind).filter(|number| number.len() == 16)?;
+    u64::from_str_radix(std::str::from_utf8(number).ok()?, 16).ok()
 }
 
 impl TryFrom<Vec<u8>> for Name {
@@ -264,6 +274,8 @@ mod tests {
         for kind in KINDS {
             assert!(is_scratch(scratch(7, kind).as_os_str().as_bytes()), "{kind}");
         }
+        assert_eq!(journal_number(scratch(7, "journal").as_os_str().as_bytes()), Some(7));
+        assert_eq!(journal_number(scratch(7, "partial").as_os_str().as_bytes()), None);
         for other in [".fullpipe.", ".fullpipe.0123456789abcdef.toml", ".fullpipe.01234567.journal", "a.journal"] {
             assert!(!is_scratch(other.as_bytes()), "{other}");
         }

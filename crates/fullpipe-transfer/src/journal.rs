@@ -15,11 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{Digest, Key};
 use crate::item::{Extent, Meta, Name};
 
-/// First bytes of the file, the format's version included. Behind them stands the key of the digests, who holds it,
-/// and since which start of the machine.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-05";
-/// Where the holder stands.
-const HOLDER: u64 = (MAGIC.len() + Key::LEN) as u64;
+/// First bytes of the file, the format's version included. Behind them stand the transfer's number, the key of the digests,
+/// the process that holds the journal, and since which start of the machine.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-06";
+/// Offset of the transfer's number ([`crate::proto::Target::transfer`]), bytes.
+const TRANSFER: u64 = MAGIC.len() as u64;
+/// Offset of the digests' key, bytes.
+const KEY: u64 = TRANSFER + 8;
+/// Offset of the holder's number, bytes.
+const HOLDER: u64 = KEY + Key::LEN as u64;
 /// Bytes of a boot's name (`random(4)`, boot_id).
 const BOOT: usize = 36;
 /// Bytes before the first record.
@@ -50,12 +54,16 @@ pub enum Record {
     Begun {
         /// Of the whole file at the destination.
         name: Name,
+        /// Number in the partial file's own name.
+        partial: u64,
     },
     /// A folder's permissions and times, to be set when all is in it.
     Folder {
-        /// Which.
+        /// Name of the folder.
         name: Name,
-        /// What to set.
+        /// Inode of the folder that had the name then: no other gets these permissions.
+        inode: u64,
+        /// Permissions, owner and times.
         meta: Meta,
     },
     /// The machine has crashed: files that were named before may be under their names without their content.
@@ -235,25 +243,26 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Takes over a file, which the caller has locked, for a process ([`crate::proto::Target::process`]):
-    /// what is whole in it is replayed, the rest cut off.
+    /// Takes over a file, which the caller has locked and found to be this user's alone, for a process
+    /// ([`crate::proto::Target::process`]): what is whole in it is replayed, the rest cut off.
     ///
     /// # Errors
     /// The file system's.
-    pub fn open(mut file: File, process: u64) -> io::Result<(Journal, Past)> {
+    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, Past)> {
         let mut past = Past::default();
         file.seek(SeekFrom::Start(0))?;
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
         if good == 0 {
             file.set_len(0)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let mut head = [&MAGIC[..], &Key::random().0, &process.to_le_bytes(), &boot()].concat();
+            let mut head =
+                [&MAGIC[..], &transfer.to_le_bytes(), &Key::random().0, &process.to_le_bytes(), &boot()].concat();
             pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) }, &mut head)?;
             file.write_all_at(&head, 0)?;
             good = head.len() as u64;
         }
         let mut key = [0; Key::LEN];
-        file.read_exact_at(&mut key, MAGIC.len() as u64)?;
+        file.read_exact_at(&mut key, KEY)?;
         file.set_len(good)?;
         file.seek(SeekFrom::Start(good))?;
         let (mut before, now) = ([0; BOOT], boot());
@@ -297,6 +306,14 @@ impl Journal {
     /// What the digests in it are made with.
     pub fn key(&self) -> Key {
         self.key
+    }
+
+    /// The transfer whose journal a file is, if it is one of this version.
+    pub fn transfer(file: &File) -> Option<u64> {
+        let mut head = [0; MAGIC.len() + 8];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let number = head.strip_prefix(&MAGIC[..])?;
+        Some(u64::from_le_bytes(number.try_into().ok()?))
     }
 
     /// The process that holds a journal, as far as it can be read.
@@ -397,7 +414,7 @@ mod tests {
 
     fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let (mut journal, past) = Journal::open(file.reopen().unwrap(), 7).unwrap();
+        let (mut journal, past) = Journal::open(file.reopen().unwrap(), 3, 7).unwrap();
         assert!(past.is_empty());
         for record in records {
             journal.add(record).unwrap();
@@ -408,14 +425,14 @@ mod tests {
     }
 
     fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
-        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 7).unwrap()
+        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 3, 7).unwrap()
     }
 
     #[test]
     fn what_was_finished_comes_back() {
         let name = Name::try_from(b"d".to_vec()).unwrap();
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
-        let folder = Record::Folder { name: name.clone(), meta: meta.clone() };
+        let folder = Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() };
         let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), done(2)]);
         let (mut journal, past) = reopen(&file);
         assert_eq!(past.blocks[&1].len(), 2);
@@ -423,7 +440,7 @@ mod tests {
         fn folders(read: impl FnOnce(&mut dyn FnMut(Record)) -> io::Result<()>) -> Vec<(Name, Meta)> {
             let mut found = Vec::new();
             let take = &mut |record| {
-                if let Record::Folder { name, meta } = record {
+                if let Record::Folder { name, meta, .. } = record {
                     found.push((name, meta))
                 }
             };
@@ -431,7 +448,7 @@ mod tests {
             found
         }
         assert!(folders(|take| journal.written().unwrap().of_this_attempt(take)).is_empty());
-        journal.add(&Record::Folder { name: name.clone(), meta: meta.clone() }).unwrap();
+        journal.add(&Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() }).unwrap();
         assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
@@ -445,7 +462,7 @@ mod tests {
         let name = Name::try_from(b"d".to_vec()).unwrap();
         let xattrs = vec![(b"user.x".to_vec(), vec![0; LONGEST])];
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs };
-        assert!(journal.add(&Record::Folder { name, meta }).is_err());
+        assert!(journal.add(&Record::Folder { name, inode: 9, meta }).is_err());
         journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
         let past = reopen(&file).1;
@@ -468,6 +485,7 @@ mod tests {
         let (file, _) = written(&[block(1, 0)]);
         let key = reopen(&file).0.key();
         assert_eq!(reopen(&file).0.key(), key);
+        assert_eq!(Journal::transfer(file.as_file()), Some(3));
         file.as_file().set_len(HEAD - 1).unwrap();
         assert_ne!(reopen(&file).0.key(), key, "of another");
     }

@@ -25,6 +25,7 @@ pub mod keys;
 mod left;
 mod losses;
 mod merge;
+mod ownership;
 pub mod pattern;
 pub mod place;
 pub mod plan;

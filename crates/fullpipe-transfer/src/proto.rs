@@ -372,6 +372,8 @@ pub struct Summary {
     pub left: Leftovers,
     /// Copies of other commands into the same folder that were begun, and neither ended nor go on now.
     pub unfinished: u64,
+    /// Files under the transfer's own names that are not the receiving user's, and why they did not count.
+    pub distrusted: Vec<String>,
 }
 
 /// What comes next on a stream. Data follows as announced, then a [`Trailer`].

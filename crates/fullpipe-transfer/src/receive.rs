@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::Seen;
 use fullpipe_net::sample::End;
-use nix::fcntl::Flock;
+use nix::fcntl::{Flock, OFlag};
 
 use crate::counters::Counters;
 use crate::digest::Key;
@@ -30,8 +30,9 @@ use crate::error::{Lack, TransferError, local, why};
 use crate::files::{self, Root};
 use crate::item::{self, Extent, FileItem, Name, printable};
 use crate::journal::{Journal, Past};
-use crate::left::{Left, Leftovers};
+use crate::left::{self, Leftovers};
 use crate::losses::Losses;
+use crate::ownership::{self, Left};
 use crate::pattern::Part;
 use crate::proto::{Message, Options, Reading, Summary};
 use crate::secure::Stream;
@@ -58,7 +59,8 @@ pub struct Receiver {
     root: Root,
     rename: Option<Vec<u8>>,
     only: Option<Vec<Part>>,
-    transfer: u64,
+    /// Number in the names of the transfer's own files.
+    number: u64,
     process: u64,
     journal: Mutex<Journal>,
     journal_name: PathBuf,
@@ -142,7 +144,7 @@ impl Receiver {
             root: to.root,
             rename: to.rename,
             only: to.only,
-            transfer: to.transfer,
+            number: to.number,
             process: to.process,
             key: to.journal.key(),
             journal: Mutex::new(to.journal),
@@ -152,7 +154,7 @@ impl Receiver {
             large: Mutex::default(),
             early: Mutex::default(),
             end: Mutex::new(EndState { streams: n, all_sent: false, left: Leftovers::default() }),
-            summary: Mutex::new(Summary { unfinished: to.unfinished, ..Summary::default() }),
+            summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
             running: AtomicUsize::new(n + 1),
@@ -219,8 +221,8 @@ impl Receiver {
     /// has lost, this end may hear nothing for long.
     fn look_for_request(&self) {
         use std::os::unix::fs::FileExt;
-        let how = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_NOFOLLOW;
-        let Ok(file) = self.root.open_at(&destination::request(self.transfer), how, 0).map(File::from) else { return };
+        let request = destination::request(self.number);
+        let Ok(Left::Ours(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
         let mut process = [0; 8];
         if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
             let why = io::Error::new(io::ErrorKind::ConnectionAborted, "it has connected anew");
@@ -267,7 +269,7 @@ impl Receiver {
         };
         // Too long, or fullpipe's own: a name is not mended at the destination.
         let for_good = error.kind() == io::ErrorKind::InvalidFilename;
-        lock(&self.summary).left.add(Left { for_good, ..Left::new(name, text) });
+        lock(&self.summary).left.add(left::Left { for_good, ..left::Left::new(name, text) });
         Ok(())
     }
 
@@ -301,7 +303,11 @@ impl Receiver {
 
     /// What a file is called until it is whole: in its own folder, so that a rename is all that is left.
     fn partial(&self, name: &Name) -> PathBuf {
-        item::scratch(name.key() ^ self.transfer, "partial")
+        item::scratch(self.partial_number(name), "partial")
+    }
+
+    fn partial_number(&self, name: &Name) -> u64 {
+        name.key() ^ self.number
     }
 }
 

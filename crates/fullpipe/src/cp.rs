@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{ExitClass, Size, Time};
 use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
+use fullpipe_transfer::item::one_line;
 use fullpipe_transfer::proto::{Direct, Options, Sources, Target};
 use fullpipe_transfer::{Leftovers, TransferError};
 use serde_json::json;
@@ -333,7 +334,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
-                   "unfinished_others": summary.unfinished, "left": words::left(&left), "left_total": left.total})
+                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted), "left": words::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
@@ -355,6 +356,11 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
             words::seconds(seconds),
         );
     }
+    if !args.json && !args.quiet {
+        for file in told(&summary.distrusted) {
+            errln!("not used: {file}; what an earlier attempt may have left there was copied again, under other names");
+        }
+    }
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
             "{} of other commands in the destination: each goes on with its own command, 'rm .fullpipe.*' there gives up all",
@@ -363,6 +369,11 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
     }
     let what = words::count(left.total, "thing was", "things were") + " not copied";
     self::left(&left, &what).map_err(Failure::said)
+}
+
+/// Files at the destination that did not count, as the receiver tells of them.
+fn told(distrusted: &[String]) -> Vec<String> {
+    distrusted.iter().take(SHOWN).map(|text| one_line(text.as_bytes())).collect()
 }
 
 /// Names what was left, or would be; that makes the command fail.

@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use rand::RngExt;
 
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
-use crate::item::{is_journal, scratch};
+use crate::item::{journal_number, scratch};
 use crate::journal::{Journal, Past};
+use crate::ownership::{self, Left};
 use crate::pattern::Part;
 use crate::proto::{Target, Terms};
 
@@ -30,7 +32,10 @@ pub(super) struct Parts {
     pub(super) journal: Journal,
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
-    pub(super) transfer: u64,
+    /// Number in the names of the transfer's own files here: the transfer's, unless somebody else has taken those names.
+    pub(super) number: u64,
+    /// Files under the transfer's own names that are not this user's, and why they do not count.
+    pub(super) distrusted: Vec<String>,
     pub(super) process: u64,
     pub(super) lock: Flock<File>,
     /// Copies of other commands that have left something here.
@@ -47,30 +52,68 @@ const MINE: Duration = Duration::from_secs(20);
 /// Names in a destination that are looked at for journals of others.
 const GLANCE: usize = 1 << 16;
 
-/// What asks the holder of a destination to let go: the number of the process that has come again.
-pub(super) fn request(transfer: u64) -> PathBuf {
-    scratch(transfer, "next")
+/// Name of the file that asks the holder of a destination to let go: in it is the number of the process that has come again.
+pub(super) fn request(number: u64) -> PathBuf {
+    scratch(number, "next")
 }
 
-/// What has been finished there, for the same command.
-fn journal(transfer: u64) -> PathBuf {
-    scratch(transfer, "journal")
+/// Name of the file that tells the same command what has been finished there.
+fn journal(number: u64) -> PathBuf {
+    scratch(number, "journal")
 }
 
-/// Counts the journals of others that nobody holds, as far as a glance tells.
-fn unfinished(root: &Root, ours: &Path) -> u64 {
-    let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-    let Ok(entries) = root.open_at(Path::new("."), how, 0).and_then(|fd| Ok(Dir::from_fd(fd)?)) else { return 0 };
-    let is_free = |name: &Path| {
-        let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-        let file = root.open_at(name, how, 0).map(File::from);
-        file.is_ok_and(|file| Flock::lock(file, FlockArg::LockSharedNonblock).is_ok())
-    };
-    let names = entries.into_iter().take(GLANCE).map_while(Result::ok).filter(|entry| {
-        let name = entry.file_name().to_bytes();
-        is_journal(name) && files::part(name) != ours && is_free(files::part(name))
-    });
-    names.count() as u64
+/// What is in a destination before the transfer begins.
+struct Survey {
+    /// Number in the name of the transfer's journal, if there is one that can be believed.
+    ours: Option<u64>,
+    /// Journals of this user's other copies that nobody holds, as far as a glance tells.
+    unfinished: u64,
+}
+
+impl Survey {
+    fn of(root: &Root, transfer: u64) -> Survey {
+        let mut survey = Survey { ours: None, unfinished: 0 };
+        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let Ok(entries) = root.open_at(Path::new("."), how, 0).and_then(|fd| Ok(Dir::from_fd(fd)?)) else {
+            return survey;
+        };
+        for entry in entries.into_iter().take(GLANCE).map_while(Result::ok) {
+            let name = entry.file_name().to_bytes();
+            let Some(number) = journal_number(name) else { continue };
+            // Another user's is that user's to know of.
+            let Ok(Left::Ours(file)) = ownership::open(root, files::part(name), OFlag::O_RDONLY) else { continue };
+            // Where there are two, the one that has the transfer's own number: one of an earlier version, perhaps.
+            if number == transfer || Journal::transfer(&file) == Some(transfer) {
+                survey.ours = if survey.ours == Some(transfer) { survey.ours } else { Some(number) };
+            } else if Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
+                survey.unfinished += 1;
+            }
+        }
+        survey
+    }
+}
+
+/// The journal of a transfer as it stands in a folder, made where there is none; and the number in its name. What stands under
+/// its name and cannot be believed is told to `distrusted`, and another name serves.
+fn find(root: &Root, transfer: u64, found: Option<u64>, distrusted: &mut Vec<String>) -> std::io::Result<(File, u64)> {
+    let mut number = found.unwrap_or(transfer);
+    loop {
+        match ownership::open(root, &journal(number), OFlag::O_RDWR)? {
+            Left::Ours(file) => return Ok((file, number)),
+            Left::Nothing => match ownership::create(root, &journal(number)) {
+                // Another process was faster, or has removed it meanwhile.
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => return made.map(|file| (file, number)),
+            },
+            Left::NotOurs(why) => {
+                let text = format!("{}: {why}", journal(number).display());
+                if !distrusted.contains(&text) {
+                    distrusted.push(text);
+                }
+                number = rand::rng().random();
+            }
+        }
+    }
 }
 
 /// Who has the lock.
@@ -106,53 +149,58 @@ impl Destination {
         gone: &dyn Fn() -> bool,
     ) -> Result<Destination, TransferError> {
         let Target { transfer, process, .. } = *target;
-        let journal_name = journal(transfer);
         let failed = || local(format!("cannot write to {shown}"));
         let begin = Instant::now();
-        let mut asked = false;
+        let mut distrusted = Vec::new();
+        let survey = Survey::of(&root, transfer);
+        // The number in its name, once it is known whose it is.
+        let mut known = survey.ours;
+        let mut asked = None;
         let lock = loop {
-            let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW;
-            let file = root.open_at(&journal_name, how, 0o600).map(File::from).map_err(failed())?;
+            let (file, number) = find(&root, transfer, known, &mut distrusted).map_err(failed())?;
+            known = Some(number);
             let unlocked = || local(format!("cannot lock the journal in {shown}"));
             let holder = match lock(file).map_err(unlocked())? {
                 Lock::Ours(lock) => break lock,
                 Lock::Theirs(holder) => holder,
             };
-            if holder == Some(process) && !asked {
-                let how = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC | OFlag::O_NOFOLLOW;
-                let file = root.open_at(&request(transfer), how, 0o600).map(File::from).map_err(failed())?;
+            if holder == Some(process) && asked.is_none() {
+                let ask = |name: &Path| ownership::create(&root, name);
+                let (file, name) = ownership::fresh(&root, request(number), ask).map_err(failed())?;
                 file.write_all_at(&process.to_le_bytes(), 0).map_err(failed())?;
-                asked = true;
+                asked = Some(name);
             }
-            if gone() || begin.elapsed() > if asked { MINE } else { PATIENCE } {
-                if asked {
-                    let _ = files::remove(&root, &request(transfer));
+            if gone() || begin.elapsed() > if asked.is_some() { MINE } else { PATIENCE } {
+                if let Some(name) = asked {
+                    let _ = files::remove(&root, &name);
                 }
                 return Err(TransferError::Busy(shown.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(100));
         };
-        if asked {
-            files::remove(&root, &request(transfer)).map_err(failed())?;
+        if let Some(name) = asked {
+            files::remove(&root, &name).map_err(failed())?;
         }
+        let number = known.unwrap_or(transfer);
+        let journal_name = journal(number);
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
-        let (journal, past) = Journal::open(kept, process).map_err(|e| {
+        let (journal, past) = Journal::open(kept, transfer, process).map_err(|e| {
             // Where there is no room to begin it, nothing is left behind that says that it was.
             if lock.metadata().is_ok_and(|it| it.len() == 0) {
                 let _ = files::remove(&root, &journal_name);
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
-        let unfinished = unfinished(&root, &journal_name);
         Ok(Destination(Some(Parts {
-            unfinished,
+            unfinished: survey.unfinished,
+            distrusted,
             root,
             rename,
             only: None,
             journal,
             journal_name,
             past,
-            transfer,
+            number,
             process,
             lock,
             near: false,
@@ -161,7 +209,11 @@ impl Destination {
 
     /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
-        folder.open_at(&journal(transfer), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok()
+        match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
+            Ok(Left::Ours(_)) => true,
+            Ok(Left::Nothing) | Err(_) => false,
+            Ok(Left::NotOurs(_)) => Survey::of(folder, transfer).ours.is_some(),
+        }
     }
 
     /// Takes nothing but these, at the top: a far end may be another than one takes it for.

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use nix::fcntl::FallocateFlags;
 
 use super::claims::Claims;
-use super::small::create;
 use super::{MOST_LARGE, Receiver};
 use crate::counters::timed;
 use crate::digest::Digest;
@@ -19,8 +18,9 @@ use crate::direct;
 use crate::error::{TransferError, local};
 use crate::files;
 use crate::huge;
-use crate::item::{Extent, FileItem, Name};
+use crate::item::{self, Extent, FileItem, Name};
 use crate::journal::Record;
+use crate::ownership;
 use crate::proto::{Message, Reading};
 use crate::session::lock;
 
@@ -142,13 +142,12 @@ impl Receiver {
         let folder = self.parent(&name)?;
         // Found out now, not after all of it has come.
         files::may_take(&folder, files::part(name.last()))?;
-        let partial = self.partial(&name);
         let key = item.key();
         let kept = lock(&self.kept).remove(&key);
-        if kept.is_none() {
-            lock(&self.journal).add(&Record::Begun { name: name.clone() })?;
-        }
-        let file = create(&folder, &partial, kept.is_none())?;
+        let (file, partial) = match kept {
+            Some(_) => (ownership::reopen(&folder, &self.partial(&name))?, self.partial(&name)),
+            None => self.begin(&name, &folder)?,
+        };
         file.set_len(item.size)?;
         if kept.is_none() && !item.sparse && !files::in_memory(&file) {
             // A disk that is too small is found out now. Not every file system can promise room.
@@ -167,6 +166,16 @@ impl Receiver {
         let direct = if past_cache { direct::again(&file, true) } else { None };
         let huge = AtomicU32::new(if huge::wanted(&file, item.size) { huge::TRIES } else { 0 });
         Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
+    }
+
+    /// Makes a partial file, and has its name in the journal before.
+    fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
+        let create = |partial: &Path| {
+            let number = item::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
+            lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
+            ownership::create(folder, partial)
+        };
+        ownership::fresh(folder, self.partial(name), create)
     }
 
     /// Bytes that are nothing but zeros. An earlier attempt may have brought others.

@@ -13,6 +13,7 @@ use crate::error::TransferError;
 use crate::files;
 use crate::item::{Extent, FileItem};
 use crate::journal::{Block, Record};
+use crate::ownership::{self, Left};
 use crate::proto::Want;
 use crate::session::lock;
 
@@ -38,7 +39,9 @@ impl Receiver {
             }
             let same = files::unchanged(&file, item.size, item.meta.mtime)?;
             let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
-            if same && sure && update && now.mode() & 0o7777 != item.meta.mode {
+            // One with other names may be a file of this user's that somebody else has linked here.
+            let is_its_own = now.nlink() == 1 && [nix::unistd::geteuid().as_raw(), item.meta.uid].contains(&now.uid());
+            if same && sure && update && is_its_own && now.mode() & 0o7777 != item.meta.mode {
                 // Where it is another's to set, it stays as it is.
                 let _ = files::dress(&file, &item.meta, false, None);
             }
@@ -85,8 +88,9 @@ impl Receiver {
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW;
-        let file = File::from(files::open_part(folder, &self.partial(&name), how)?);
+        let Left::Ours(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
+            return Ok(Vec::new());
+        };
         blocks.sort_by_key(|(extent, _)| extent.offset);
         let mut good: Vec<Extent> = Vec::new();
         let holes = files::extents(&file, item.size)?;

@@ -2,12 +2,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-
-use nix::fcntl::OFlag;
 
 use super::Receiver;
 use crate::end::SMALL;
@@ -15,6 +13,7 @@ use crate::error::{TransferError, local};
 use crate::files;
 use crate::item::{FileItem, Meta, Name};
 use crate::journal::Record;
+use crate::ownership;
 use crate::session::lock;
 
 /// A folder of small files.
@@ -72,20 +71,35 @@ impl Receiver {
                     if self.options.fsync {
                         file.sync_all()?;
                     }
-                    files::link(&file, &folder.fd, files::part(name.last()), || self.partial(name))?;
+                    self.link_nameless(&file, folder, name)?;
                     return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
                 }
                 None => self.nameless.store(false, Ordering::Relaxed),
             }
         }
-        let partial = self.partial(name);
-        let file = create(&folder.fd, &partial, true)?;
+        let create = |name: &Path| ownership::create(&folder.fd, name);
+        let (file, partial) = ownership::fresh(&folder.fd, self.partial(name), create)?;
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
             let _ = files::remove(&folder.fd, &partial);
         }
         written
+    }
+
+    /// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
+    fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
+        match files::link(file, &folder.fd, files::part(name.last())) {
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
+            other => return other,
+        }
+        let link = |other: &Path| files::link(file, &folder.fd, other);
+        let ((), other) = ownership::fresh(&folder.fd, self.partial(name), link)?;
+        let renamed = files::rename(&folder.fd, &other, files::part(name.last()));
+        if renamed.is_err() {
+            let _ = files::remove(&folder.fd, &other);
+        }
+        renamed
     }
 
     /// Gives a whole file what it had at its source, and its name.
@@ -97,6 +111,10 @@ impl Receiver {
         name: &Name,
         meta: &Meta,
     ) -> io::Result<()> {
+        if self.options.fsync {
+            // Before it gets other permissions, with which another attempt could not go on in it.
+            file.sync_all()?;
+        }
         files::dress(file, meta, false, None)?;
         if self.options.fsync {
             file.sync_all()?;
@@ -120,30 +138,5 @@ impl Receiver {
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
         }
         Ok(())
-    }
-}
-
-/// Makes a file, or opens it as an earlier attempt has left it.
-pub(super) fn create(folder: impl AsFd, name: &Path, new: bool) -> io::Result<File> {
-    let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-    let mode = nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR;
-    if !new {
-        let again = || nix::fcntl::openat(&folder, name, how - OFlag::O_CREAT, mode).map(File::from);
-        return Ok(match again() {
-            // It was about to take its name, and has the mode that goes with it.
-            Err(nix::errno::Errno::EACCES) => {
-                let read = nix::fcntl::openat(&folder, name, OFlag::O_RDONLY | OFlag::O_NOFOLLOW, mode)?;
-                nix::sys::stat::fchmod(&read, mode)?;
-                again()?
-            }
-            other => other?,
-        });
-    }
-    match nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode) {
-        Err(nix::errno::Errno::EEXIST) => {
-            files::remove(&folder, name)?;
-            Ok(File::from(nix::fcntl::openat(&folder, name, how | OFlag::O_EXCL, mode)?))
-        }
-        other => Ok(File::from(other?)),
     }
 }

@@ -12,9 +12,10 @@ use super::Receiver;
 use super::destination::renamed_folder;
 use crate::error::{TransferError, local, why};
 use crate::files;
-use crate::item::{Meta, Name, printable};
+use crate::item::{self, Meta, Name, printable};
 use crate::journal::Record;
 use crate::left::Left;
+use crate::ownership;
 use crate::proto::Message;
 use crate::session::lock;
 
@@ -25,12 +26,14 @@ impl Receiver {
             if !meta.xattrs.is_empty() {
                 files::open_up(&folder)?;
             }
-            files::set_xattrs(&File::from(folder), &meta)
+            let inode = nix::sys::stat::fstat(&folder)?.st_ino;
+            files::set_xattrs(&File::from(folder), &meta).map(|()| inode)
         });
         match made {
-            Ok(()) => {
+            Ok(inode) => {
                 // They may be longer than a record, and need not wait.
-                let record = Record::Folder { name: name.clone(), meta: Meta { xattrs: Vec::new(), ..meta } };
+                let meta = Meta { xattrs: Vec::new(), ..meta };
+                let record = Record::Folder { name: name.clone(), inode, meta };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
             // The one folder that was to come: nothing in it can.
@@ -46,9 +49,8 @@ impl Receiver {
         let make = || -> io::Result<()> {
             let name = self.named(name)?;
             let folder = self.parent(&name)?;
-            let partial = self.partial(&name);
-            files::remove(&folder, &partial)?;
-            nix::unistd::symlinkat(files::part(target), &folder, &partial)?;
+            let make = |partial: &Path| Ok(nix::unistd::symlinkat(files::part(target), &folder, partial)?);
+            let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
             let named = files::dress_link(&folder, &partial, meta)
                 .and_then(|()| files::rename(&folder, &partial, files::part(name.last())));
             if named.is_err() {
@@ -110,7 +112,7 @@ impl Receiver {
     /// It is known that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = files::remove(&self.root, &super::destination::request(self.transfer));
+            let _ = files::remove(&self.root, &super::destination::request(self.number));
             let _ = files::remove(&self.root, &self.journal_name);
         }
     }
@@ -131,7 +133,7 @@ impl Receiver {
     /// came.
     fn remove_orphans(&self) -> Result<(), TransferError> {
         let mut failed = None;
-        let remove = |name: &Name| -> io::Result<()> {
+        let remove = |name: &Name, partial: u64| -> io::Result<()> {
             let parent = name.parent();
             let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
             let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
@@ -139,11 +141,11 @@ impl Receiver {
             if parent.is_some() {
                 files::open_up(&folder)?;
             }
-            files::remove(folder, &self.partial(name))
+            files::remove(folder, &item::scratch(partial, "partial"))
         };
         let each = |record| {
-            if let Record::Begun { name } = record
-                && let Err(e) = remove(&name)
+            if let Record::Begun { name, partial } = record
+                && let Err(e) = remove(&name, partial)
                 && !is_gone(&e)
             {
                 failed = Some(e);
@@ -163,12 +165,17 @@ impl Receiver {
         let mut closed = BTreeMap::new();
         // Once for each, however many attempts have seen it.
         let mut failed = BTreeMap::new();
-        let mut dress = |name: Name, meta: &Meta, now: bool| {
+        let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
             self.session.moved(1);
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
+                let folder = self.root.open_at(name.path(), how, 0)?;
+                if nix::sys::stat::fstat(&folder)?.st_ino != inode {
+                    // Whoever has put it there does not get these permissions for it.
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
+                }
+                files::dress_folder(folder, &meta)
             });
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
@@ -177,11 +184,13 @@ impl Receiver {
         };
         let mut each = |record, now: bool| match record {
             // One that its owner may not enter is closed when all below it is done.
-            Record::Folder { name, meta } if meta.mode & 0o700 == 0o700 => {
+            Record::Folder { name, inode, meta } if meta.mode & 0o700 == 0o700 => {
                 closed.remove(name.bytes());
-                dress(name, &meta, now);
+                dress(name, inode, &meta, now);
             }
-            Record::Folder { name, meta } => drop(closed.insert(name.bytes().to_vec(), (name, meta, now))),
+            Record::Folder { name, inode, meta } => {
+                closed.insert(name.bytes().to_vec(), (name, inode, meta, now));
+            }
             _ => {}
         };
         // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
@@ -191,8 +200,8 @@ impl Receiver {
             written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
         }
         written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
-        for (name, meta, now) in closed.into_values().rev() {
-            dress(name, &meta, now);
+        for (name, inode, meta, now) in closed.into_values().rev() {
+            dress(name, inode, &meta, now);
         }
         failed.into_iter().try_for_each(|(name, e)| {
             if e.raw_os_error() != Some(libc::EPERM) {
@@ -208,5 +217,5 @@ impl Receiver {
 
 /// What an earlier attempt has seen may be there no more, or a file stand in its folder's place.
 fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
