@@ -151,7 +151,9 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
 
 fn absolute(source: &[u8]) -> Vec<u8> {
     let path = std::path::absolute(OsStr::from_bytes(source));
-    path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec())
+    let path = path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec());
+    // The dot of 'folder/.' is gone, by which the folder's content is another source than the folder.
+    if last(source).is_none() { [&path[..], b"/."].concat() } else { path }
 }
 
 /// A flag, and whether it was given.
