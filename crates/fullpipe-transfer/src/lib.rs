@@ -16,6 +16,7 @@ mod error;
 pub mod exclude;
 pub mod far;
 pub mod files;
+pub mod greeting;
 mod huge;
 pub mod item;
 mod join;
