@@ -233,15 +233,14 @@ impl Guest {
         lock(&self.waiting.0).leave(self.waiting.1)
     }
 
-    /// Why it has ended, where the lobby has ended it.
-    pub(crate) fn explain(&self, error: NetError) -> NetError {
-        match self.leave().and_then(|one| one.ended) {
-            Some(Why::Late) => NetError::Other(format!("closed: it has not said within {PATIENCE:?} what it wants")),
-            Some(Why::Crowded) => {
-                NetError::Other("closed: too many connections that have not said what they want".to_owned())
-            }
-            None => error,
-        }
+    /// How it has ended: where the lobby has ended it, why.
+    pub(crate) fn explain(&self, result: Result<(), NetError>) -> Result<(), NetError> {
+        let why = match self.leave().and_then(|one| one.ended) {
+            Some(Why::Late) => format!("closed: it has not said within {PATIENCE:?} what it wants"),
+            Some(Why::Crowded) => "closed: too many connections that have not said what they want".to_owned(),
+            None => return result,
+        };
+        Err(NetError::Other(why))
     }
 }
 

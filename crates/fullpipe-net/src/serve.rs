@@ -172,7 +172,7 @@ impl Server {
                 if guest.is_in() {
                     return result;
                 }
-                let result = result.map_err(|error| guest.explain(error));
+                let result = guest.explain(result);
                 end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
                 continue;
             }
@@ -180,7 +180,7 @@ impl Server {
             // Without a thread the connection closes, which is all that can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 let (measured, result) = either(stream, &peer, &options, &hands, &guest, &log);
-                let result = result.map_err(|error| guest.explain(error));
+                let result = guest.explain(result);
                 end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
             });
         }

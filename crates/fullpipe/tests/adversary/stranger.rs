@@ -109,7 +109,8 @@ fn copies_go_on_while_a_stranger_knocks() {
     // A stranger that had ended or had not got through would prove nothing.
     assert!(done[1]["ended"]["exit"].is_null(), "{}", done[1]);
     let log = done[0]["stderr"].as_str().unwrap();
-    assert!(log.contains("too many connections that have not said what they want"), "{log}; {}", done[1]);
+    let closed = log.matches("too many connections that have not said what they want").count();
+    assert!(closed > COPIES, "{closed}: {log}; {}", done[1]);
 }
 
 /// The strangers come from as many addresses as they need to have all places of today's lobby.
