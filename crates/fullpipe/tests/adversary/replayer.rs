@@ -87,7 +87,7 @@ fn what_is_sent_again_moves_no_datagrams() {
         });
         assert!(copied.iter().any(|line| line["what"] == "began" && line["udp"] == true), "no datagrams");
         assert_eq!(copied.last().unwrap()["bytes"], SIZE);
-        assert!(sent > 10, "{sent} datagrams to send again");
+        assert!(sent > 1, "{sent} datagrams to send again");
         assert_eq!(back, 0, "datagrams for the client went to the replayer; it had sent {sent}");
     });
 }
