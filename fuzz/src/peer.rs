@@ -39,7 +39,7 @@ impl Door {
     pub fn streams(&self, n: u16) -> Vec<TcpStream> {
         let one = |i: u16| {
             let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], self.port))).ok()?;
-            stream.write_all(&[&self.token[..], &i.to_le_bytes()].concat()).ok()?;
+            stream.write_all(&proto::preamble(&self.token, i)).ok()?;
             Some(stream)
         };
         (0..n).filter_map(one).collect()

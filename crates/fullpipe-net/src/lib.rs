@@ -7,11 +7,14 @@
 //! kernel wakes it exactly when there is something to do. One more thread samples TCP_INFO.
 
 mod bottleneck;
+pub mod callers;
+pub mod doorway;
 pub mod ends;
 mod error;
 mod lobby;
 pub mod measure;
 mod plan;
+pub mod preface;
 pub mod sample;
 pub mod serve;
 mod session;

@@ -1,9 +1,9 @@
 //! The serving end: many clients at once, each a session of its own.
 
-use std::io;
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::Direction;
@@ -11,16 +11,21 @@ use fullpipe_path::units::Time;
 use rand::RngExt;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::doorway::{BACKLOG, Doorway};
 use crate::ends::PROGRAM;
 use crate::error::{NetError, system};
 pub use crate::lobby::{Guest, Kind};
-use crate::lobby::{Lobby, Places};
+use crate::lobby::{Lobby, LogLimit, Places};
+use crate::preface::{self, Preface};
 use crate::sample::End;
 use crate::session::{self, ANSWER, Control, Role};
 use crate::socket;
 use crate::stream::Streams;
 use crate::sys;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
+
+/// Between looks at callers whose time is over.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -70,7 +75,14 @@ pub struct Server {
     options: ServeOptions,
     places: Places,
     lobby: Lobby,
+    hands: Hands,
+}
+
+/// What becomes of connections, and who decides.
+#[derive(Clone, Default)]
+struct Hands {
     other: Option<Other>,
+    check: Option<preface::Check>,
 }
 
 impl Server {
@@ -87,18 +99,25 @@ impl Server {
                 socket.set_only_v6(false)?;
             }
             socket.bind(&options.bind.into())?;
-            socket.listen(128)?;
+            socket.listen(BACKLOG)?;
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
         let (places, lobby) = (Places::new(options.max_clients), Lobby::default());
-        Ok(Server { listener, options, places, lobby, other: None })
+        Ok(Server { listener, options, places, lobby, hands: Hands::default() })
     }
 
     /// Hands connections that do not begin as measurements do to somebody else.
     #[must_use]
     pub fn with_other(mut self, other: Other) -> Server {
-        self.other = Some(other);
+        self.hands.other = Some(other);
+        self
+    }
+
+    /// Gives clients a place that strangers cannot take, if this says so of their preface.
+    #[must_use]
+    pub fn with_check(mut self, check: preface::Check) -> Server {
+        self.hands.check = Some(check);
         self
     }
 
@@ -116,12 +135,24 @@ impl Server {
     /// # Errors
     /// With `once`, that session's.
     pub fn run(&self, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
+        let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
+        let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&Guest>, event: &Event<'_>| {
+            // A client's end is told in any case.
+            let is_in = guest.is_some_and(Guest::is_in);
+            if is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now()) {
+                log(event);
+            }
+        };
         loop {
             let (stream, address) = match self.listener.accept() {
                 Ok(accepted) => accepted,
-                Err(_) => {
-                    // A client that is gone already, or too many open files: others may fare better.
-                    std::thread::sleep(Duration::from_millis(10));
+                Err(error) => {
+                    // A client that is gone already harms nobody. Where descriptors are lacking, a stranger gives its own
+                    // back, in a thread that has to get there first.
+                    if error.kind() != io::ErrorKind::ConnectionAborted {
+                        self.lobby.make_room();
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
                     continue;
                 }
             };
@@ -130,48 +161,65 @@ impl Server {
             let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
                 Ok(guest) => guest,
                 Err(why) => {
-                    log(&Event::End { peer: &peer, result: Err(NetError::Other(why)), measured: false });
+                    let result = Err(NetError::Other(why));
+                    end(&log, None, &Event::End { peer: &peer, result, measured: false });
                     continue;
                 }
             };
             if self.options.once {
-                let (measured, result) = either(stream, &peer, &self.options, self.other.as_ref(), &guest, &log);
+                let (measured, result) = either(stream, &peer, &self.options, &self.hands, &guest, &log);
                 // Whoever has not shown that it is a client is none, and must not keep the one that is from being served.
                 if guest.is_in() {
                     return result;
                 }
-                log(&Event::End { peer: &peer, result: result.map_err(|error| guest.explain(error)), measured });
+                let result = guest.explain(result);
+                end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
                 continue;
             }
-            let other = self.other.clone();
-            let (options, log) = (self.options.clone(), log.clone());
+            let (options, hands, log, end) = (self.options.clone(), self.hands.clone(), log.clone(), end.clone());
             // Without a thread the connection closes, which is all that can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
-                let (measured, result) = either(stream, &peer, &options, other.as_ref(), &guest, &log);
-                let result = result.map_err(|error| guest.explain(error));
-                log(&Event::End { peer: &peer, result, measured });
+                let (measured, result) = either(stream, &peer, &options, &hands, &guest, &log);
+                let result = guest.explain(result);
+                end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
             });
         }
     }
 }
 
-/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does. Says whether it was one.
+/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does. A preface may come before
+/// either. Says whether it was a measurement.
 fn either(
-    stream: TcpStream,
+    mut stream: TcpStream,
     peer: &str,
     options: &ServeOptions,
-    other: Option<&Other>,
+    hands: &Hands,
     guest: &Guest,
     log: &dyn Fn(&Event<'_>),
 ) -> (bool, Result<(), NetError>) {
-    let Some(other) = other else { return (true, serve(stream, peer, options, guest, log)) };
-    let mut first = [0];
-    match stream.set_read_timeout(Some(ANSWER)).and_then(|()| stream.peek(&mut first)) {
-        Ok(1) if first == [0] => (true, serve(stream, peer, options, guest, log)),
-        Ok(1) => (false, other(stream, peer, guest)),
-        Ok(_) => (false, Ok(())),
-        Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
+    let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, hands, guest));
+    match (first, &hands.other) {
+        (Ok(Some(0)), _) | (Ok(_), None) => (true, serve(stream, peer, options, guest, log)),
+        (Ok(Some(_)), Some(other)) => (false, other(stream, peer, guest)),
+        (Ok(None), Some(_)) => (false, Ok(())),
+        (Err(source), other) => (other.is_none(), Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
     }
+}
+
+/// The first byte behind the preface, if there is one; none if the connection has ended. The byte is not taken.
+fn first_byte(stream: &mut TcpStream, hands: &Hands, guest: &Guest) -> io::Result<Option<u8>> {
+    let mut first = [0];
+    let mut peek = |stream: &TcpStream| stream.peek(&mut first).map(|n| (n > 0).then_some(first[0]));
+    match peek(stream)? {
+        Some(preface::MARK) => {}
+        other => return Ok(other),
+    }
+    let mut preface = [0; preface::LEN];
+    stream.read_exact(&mut preface)?;
+    if hands.check.as_ref().is_some_and(|check| check(&Preface::from_bytes(&preface))) {
+        guest.prove();
+    }
+    peek(stream)
 }
 
 pub(crate) fn hello() -> Message {
@@ -286,24 +334,24 @@ fn join(
     control.send(&Message::Ready { port, token }, "getting ready")?;
     let mut sockets: Vec<Option<TcpStream>> = (0..n).map(|_| None).collect();
     let deadline = Instant::now() + ANSWER;
+    let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
+    let mut door = Doorway::<{ wire::PREAMBLE }>::new(&listener, peer).map_err(system("watching the data port"))?;
+    // Whoever does not show the token is not of this session, and costs it nothing.
+    let check =
+        |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
     while sockets.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let source = io::ErrorKind::TimedOut.into();
             return Err(control.lost("waiting for its data streams; is the data port open?", source));
         }
-        let fds = [listener.as_fd(), control.stream.as_fd()];
-        let ready = sys::wait_readable(fds, left.as_nanos() as u64).map_err(system("waiting for streams"))?;
-        if ready[1] {
+        let wait = left.min(SECOND).as_nanos() as u64;
+        let ready = sys::wait_readable([door.as_fd(), control.stream.as_fd()], wait);
+        if ready.map_err(system("waiting for streams"))?[1] {
             let message = control.receive("waiting for its data streams")?;
             return Err(control.unexpected(&message));
         }
-        let Ok((mut stream, _)) = (if ready[0] { listener.accept() } else { continue }) else { continue };
-        let in_time = stream.set_read_timeout(Some(Duration::from_secs(5)));
-        // Whoever does not show the token is not of this session, and is let go.
-        let Ok((shown, i)) = in_time.and_then(|()| session::read_preamble(&mut stream)) else { continue };
-        if shown == token && usize::from(i) < n {
-            stream.set_read_timeout(None).map_err(system("clearing a timeout"))?;
+        for (i, stream) in door.come(&check).map_err(system("waiting for streams"))? {
             SockRef::from(&stream).set_tcp_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
             sockets[usize::from(i)] = Some(stream);
         }

@@ -9,6 +9,7 @@ use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
 use fullpipe_path::{Buffer, Size, Transport};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::doorway::BACKLOG;
 use crate::error::{NetError, system};
 use crate::sys;
 
@@ -133,7 +134,7 @@ pub fn listen(
         let socket = new(address)?;
         socket.set_reuse_address(true).map_err(system("setting SO_REUSEADDR"))?;
         apply(&socket, transport, sends)?;
-        match socket.bind(&address.into()).and_then(|()| socket.listen(i32::from(transport.streams) + 16)) {
+        match socket.bind(&address.into()).and_then(|()| socket.listen(BACKLOG)) {
             Ok(()) => return Ok(socket.into()),
             Err(error) => last = error,
         }

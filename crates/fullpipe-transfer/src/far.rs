@@ -201,11 +201,15 @@ fn prepare(
             Door::open(session, &setup, &connect, options, &role)?
         }
     };
-    let Door { listener, guard, token, udp } = door;
+    let Door { listener, guard, token, mut udp } = door;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
+    }
+    let client = streams.first().and_then(|stream| stream.socket().peer_addr().ok());
+    if let (Some(udp), Some(client)) = (&mut udp, client) {
+        udp.hear_only(client.ip());
     }
     let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
     Ok(Some(Met { role, terms: connect.terms, options: setup.options, streams, aside }))

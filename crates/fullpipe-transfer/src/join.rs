@@ -3,16 +3,18 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fullpipe_net::doorway::Doorway;
 use fullpipe_net::{NetError, sys};
 use fullpipe_path::Transport;
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::{TransferError, system};
 use crate::item::one_line;
-use crate::proto::{Connect, Hello, Limits, MAGIC, PROTOCOL};
+use crate::proto::{Connect, Hello, Limits, MAGIC, PREAMBLE, PROTOCOL, numbered, preamble};
 use crate::secure::{Guard, Stream};
 use crate::session::{Session, thread};
 
@@ -20,8 +22,8 @@ use crate::session::{Session, thread};
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// How long all streams may take to connect.
 pub(crate) const JOIN: Duration = Duration::from_secs(30);
-/// What a stream says first: the token, and which stream it is.
-const PREAMBLE: usize = 34;
+/// Longest pause between looks whether the session is over while streams are waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Who this end is.
 pub(crate) fn hello() -> Hello {
@@ -136,16 +138,7 @@ pub(crate) fn connect(
             other => other.into(),
         })?;
         prepare(session, &socket)?;
-        let shaken = guard.wrap(socket).and_then(|mut stream| {
-            let mut preamble = [0; PREAMBLE];
-            preamble[..32].copy_from_slice(token);
-            preamble[32..].copy_from_slice(&i.to_le_bytes());
-            stream.write_all(&preamble)?;
-            stream.flush()?;
-            stream.socket().set_read_timeout(None)?;
-            Ok(stream)
-        });
-        shaken.map_err(|e| untrusted(session, e))
+        join_as(socket, i, guard, token).map_err(|e| untrusted(session, e))
     };
     let mut knocks = early.map_or_else(Vec::new, |early| early.leading(to)).into_iter();
     std::thread::scope(|scope| {
@@ -161,6 +154,21 @@ pub(crate) fn connect(
         });
         streams.collect()
     })
+}
+
+/// Makes a connection a stream of the session.
+fn join_as(mut socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
+    socket.write_all(&preamble(token, i))?;
+    let mut stream = guard.wrap(socket)?;
+    if !matches!(guard, Guard::None) {
+        let mut proof = [0; PREAMBLE];
+        proof[..32].copy_from_slice(token);
+        proof[32..].copy_from_slice(&i.to_le_bytes());
+        stream.write_all(&proof)?;
+        stream.flush()?;
+    }
+    stream.socket().set_read_timeout(None)?;
+    Ok(stream)
 }
 
 fn untrusted(session: &Session, error: io::Error) -> TransferError {
@@ -179,7 +187,18 @@ fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// Waits for a session's streams. Whoever does not show the token is not of it, and is let go.
+/// The place of one stream of a session.
+enum Seat {
+    /// Nobody has it.
+    Free,
+    /// A caller with the right tag shakes hands for it. Further callers with its tag have copied it, and are dropped.
+    Taken(TcpStream),
+    /// The stream has joined.
+    Joined(Stream),
+}
+
+/// Waits for a session's streams. Whoever does not show the token is not of the session, is dropped, and costs it
+/// nothing: only time, or the loss of its client, ends the waiting.
 pub(crate) fn accept(
     session: &Session,
     listener: &TcpListener,
@@ -187,112 +206,208 @@ pub(crate) fn accept(
     guard: &Guard,
     token: &[u8; 32],
 ) -> Result<Vec<Stream>, TransferError> {
-    // Those that have not shown yet who they are.
-    let mut callers = Vec::new();
-    let joined = accept_all(session, listener, n, guard, token, &mut callers);
-    for caller in callers.iter().flatten() {
-        // Its thread waits for it; one that is gone needs no shutting down.
-        let _ = caller.shutdown(Shutdown::Both);
+    let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
+    let waited = fill(session, listener, guard, token, &mut seats);
+    let mut joined = Vec::new();
+    for seat in seats {
+        match seat {
+            Seat::Free => {}
+            // A thread waits for it; a connection that is gone needs no shutting down.
+            Seat::Taken(socket) => drop(socket.shutdown(Shutdown::Both)),
+            Seat::Joined(stream) => joined.push(stream),
+        }
     }
-    let joined = joined?;
+    waited?;
     for stream in &joined {
         session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
     }
     Ok(joined)
 }
 
-fn accept_all(
+fn fill(
     session: &Session,
     listener: &TcpListener,
-    n: u16,
     guard: &Guard,
     token: &[u8; 32],
-    callers: &mut Vec<Option<TcpStream>>,
-) -> Result<Vec<Stream>, TransferError> {
+    seats: &mut [Seat],
+) -> Result<(), TransferError> {
     let deadline = Instant::now() + JOIN;
-    let (done, streams) = mpsc::channel();
-    let mut joined: Vec<Option<Stream>> = (0..n).map(|_| None).collect();
-    while joined.iter().any(Option::is_none) {
+    let (done, shaken) = mpsc::channel();
+    let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(nix_error)?);
+    let mut door = Doorway::<PREAMBLE>::new(listener, session.address()).map_err(system("watching the data port"))?;
+    let n = seats.len();
+    let check = |shown: &[u8; PREAMBLE]| numbered(shown, token).filter(|i| usize::from(*i) < n);
+    while !seats.iter().all(|seat| matches!(seat, Seat::Joined(_))) {
         let left = deadline.saturating_duration_since(Instant::now());
         if session.is_gone() {
             return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
         }
-        if left.is_zero() || session.is_over() || callers.len() > 4 * usize::from(n) + 64 {
+        if left.is_zero() || session.is_over() {
             let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
             return Err(session.lost("waiting for the streams", why));
         }
-        while let Ok((caller, i, stream)) = streams.try_recv() {
-            callers[caller] = None;
-            joined[usize::from(i)] = Some(stream);
+        let ready = sys::wait_readable([door.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
+        if ready.map_err(system("waiting for streams"))?[1] {
+            // Only that something has happened matters, not how often.
+            let _ = wake.read();
         }
-        let wait = left.min(Duration::from_millis(5)).as_nanos() as u64;
-        if !sys::wait_readable([listener.as_fd()], wait).map_err(system("waiting for streams"))?[0] {
-            continue;
+        while let Ok((i, stream)) = shaken.try_recv() {
+            seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
         }
-        let Ok((socket, _)) = listener.accept() else { continue };
-        let (caller, done, guard, token) = (callers.len(), done.clone(), guard.clone(), *token);
-        callers.push(Some(socket.try_clone().map_err(system("doubling a descriptor"))?));
-        thread("caller", move || {
-            if let Ok((i, stream)) = welcome(socket, &guard, &token)
-                && i < n
-            {
-                // Nobody waits any more when all have come.
-                let _ = done.send((caller, i, stream));
+        for (i, socket) in door.come(&check).map_err(system("waiting for streams"))? {
+            let seat = &mut seats[usize::from(i)];
+            if !matches!(seat, Seat::Free) {
+                continue;
             }
-        })?;
+            // The thread that shakes hands may wait; there is one for each stream at most.
+            *seat = Seat::Taken(socket.try_clone().map_err(system("doubling a descriptor"))?);
+            let (done, guard, token, wake) = (done.clone(), guard.clone(), *token, wake.clone());
+            thread("caller", move || {
+                let stream = welcome(socket, i, &guard, &token).ok();
+                // Nobody waits any more when all have come.
+                let _ = done.send((i, stream));
+                let _ = wake.write(1);
+            })?;
+        }
     }
-    Ok(joined.into_iter().flatten().collect())
+    Ok(())
 }
 
-/// Hears who has called; gives the stream's number.
-fn welcome(socket: TcpStream, guard: &Guard, token: &[u8; 32]) -> io::Result<(u16, Stream)> {
+fn nix_error(error: nix::errno::Errno) -> TransferError {
+    system("opening an eventfd")(error.into())
+}
+
+/// Shakes hands with a caller whose tag is right, and has it show the token inside TLS.
+fn welcome(socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(JOIN))?;
     let mut stream = guard.wrap(socket)?;
-    let mut preamble = [0; PREAMBLE];
-    stream.read_exact(&mut preamble)?;
-    let (mut shown, mut i) = ([0; 32], [0; 2]);
-    shown.copy_from_slice(&preamble[..32]);
-    i.copy_from_slice(&preamble[32..]);
-    // blake3's comparison takes the same time whatever differs.
-    if blake3::Hash::from_bytes(shown) != blake3::Hash::from_bytes(*token) {
-        return Err(io::ErrorKind::PermissionDenied.into());
+    if !matches!(guard, Guard::None) {
+        let mut proof = [0; PREAMBLE];
+        stream.read_exact(&mut proof)?;
+        let mut shown = [0; 32];
+        shown.copy_from_slice(&proof[..32]);
+        // blake3's comparison takes the same time whatever differs.
+        let right = blake3::Hash::from_bytes(shown) == blake3::Hash::from_bytes(*token);
+        if !right || proof[32..] != i.to_le_bytes() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
     }
     stream.socket().set_read_timeout(None)?;
-    Ok((u16::from_le_bytes(i), stream))
+    Ok(stream)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::secure::{self, Identity};
+
+    const TOKEN: [u8; 32] = [7; 32];
+
+    fn session() -> Arc<Session> {
+        Session::new(String::new(), Box::new(io::sink()))
+    }
+
+    fn call(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.write_all(bytes).unwrap();
+        socket
+    }
+
+    fn is_let_go(mut socket: TcpStream) -> bool {
+        socket.set_read_timeout(Some(JOIN)).unwrap();
+        !matches!(socket.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+
     #[test]
     fn a_stream_is_of_whoever_shows_the_token() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = listener.local_addr().unwrap();
-        let call = |token: [u8; 32], stream: u16| {
-            let mut socket = TcpStream::connect(at).unwrap();
-            socket.write_all(&[token.as_slice(), &stream.to_le_bytes()].concat()).unwrap();
-            socket
-        };
         // Another token, no such stream, too little said; and who is meant only when they have long been heard.
-        let (wrong, beyond) = (call([8; 32], 0), call([7; 32], 1));
-        let mut short = TcpStream::connect(at).unwrap();
-        short.write_all(&[7; 32]).unwrap();
-        let session = Session::new(String::new(), Box::new(io::sink()));
+        let mut others = vec![call(&listener, &preamble(&[8; 32], 0)), call(&listener, &preamble(&TOKEN, 1))];
+        others.push(call(&listener, &preamble(&TOKEN, 0)[..33]));
         let (joined, right) = std::thread::scope(|scope| {
             let right = scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(200));
-                call([7; 32], 0)
+                call(&listener, &preamble(&TOKEN, 0))
             });
-            (accept(&session, &listener, 1, &Guard::None, &[7; 32]).unwrap(), right.join().unwrap())
+            (accept(&session(), &listener, 1, &Guard::None, &TOKEN).unwrap(), right.join().unwrap())
         });
         let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
         assert_eq!(peers, [right.local_addr().unwrap()]);
-        // The others are let go.
-        for mut other in [wrong, beyond, short] {
-            other.set_read_timeout(Some(JOIN)).unwrap();
-            assert!(!matches!(other.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock));
-        }
+        assert!(others.into_iter().all(is_let_go));
+    }
+
+    /// More callers than any limit, some silent, some with nonsense, before the only one with the token.
+    #[test]
+    fn strangers_cost_a_session_nothing() {
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), secure::client(identity.fingerprint()).unwrap());
+        let listener = fullpipe_net::socket::listen(
+            ([127, 0, 0, 1], 0).into(),
+            (0, 0),
+            &Transport { cc: "cubic".into(), streams: 2, buffer: fullpipe_path::Buffer::Auto, pacing: None },
+            false,
+        )
+        .unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut all = std::collections::VecDeque::new();
+                for i in 0.. {
+                    if ended.load(std::sync::atomic::Ordering::SeqCst) {
+                        break;
+                    }
+                    // A stranger that has been dropped cannot write.
+                    if let Ok(mut socket) = TcpStream::connect(listener.local_addr().unwrap()) {
+                        let _ = socket.write_all(&vec![0x16; i % 40]);
+                        all.push_back(socket);
+                    }
+                    std::thread::sleep(Duration::from_micros(300));
+                    if all.len() > 300 {
+                        all.pop_front();
+                    }
+                }
+            });
+            let right = scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(1));
+                let stream = |i| {
+                    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    join_as(socket, i, &Guard::Client(client.clone()), &TOKEN).unwrap()
+                };
+                [stream(0), stream(1)]
+            });
+            let joined = accept(&session(), &listener, 2, &Guard::Server(server), &TOKEN);
+            ended.store(true, std::sync::atomic::Ordering::SeqCst);
+            let right = right.join().unwrap();
+            let peers = joined.unwrap().iter().map(|it| it.socket().peer_addr().unwrap()).collect::<Vec<_>>();
+            assert_eq!(peers, right.map(|it| it.socket().local_addr().unwrap()));
+        });
+    }
+
+    /// The tag can be seen on the path and sent again: it takes no place, and does not suffice inside TLS.
+    #[test]
+    fn a_tag_that_was_copied_joins_nothing() {
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), secure::client(identity.fingerprint()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ours = socket.local_addr().unwrap();
+        let (joined, _ours) = std::thread::scope(|scope| {
+            let (guard, listener) = (Guard::Client(client), &listener);
+            let calling = scope.spawn(move || {
+                // Shakes hands, and has no token to show.
+                let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                thief.write_all(&preamble(&TOKEN, 0)).unwrap();
+                let mut thief = guard.wrap(thief).unwrap();
+                thief.write_all(&[0; PREAMBLE]).unwrap();
+                let _ = thief.read(&mut [0]);
+                std::thread::sleep(Duration::from_millis(200));
+                join_as(socket, 0, &guard, &TOKEN).unwrap()
+            });
+            let joined = accept(&session(), listener, 1, &Guard::Server(server), &TOKEN).unwrap();
+            (joined, calling.join().unwrap())
+        });
+        assert_eq!(joined[0].socket().peer_addr().unwrap(), ours);
     }
 }

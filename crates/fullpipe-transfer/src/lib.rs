@@ -17,6 +17,7 @@ pub mod exclude;
 pub mod far;
 pub mod files;
 mod follow;
+pub mod greeting;
 mod huge;
 pub mod item;
 mod join;

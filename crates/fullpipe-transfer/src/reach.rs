@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
 use fullpipe_path::{ExitClass, Host};
@@ -17,6 +17,7 @@ use fullpipe_path::{ExitClass, Host};
 use crate::client::Endpoint;
 use crate::error::{self, TransferError, system};
 use crate::far;
+use crate::greeting;
 use crate::join::JOIN;
 use crate::keys::Token;
 use crate::proto::{self, Message};
@@ -174,7 +175,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferErr
 }
 
 fn answer(
-    socket: TcpStream,
+    mut socket: TcpStream,
     address: SocketAddr,
     peer: String,
     token: Option<&Token>,
@@ -185,7 +186,13 @@ fn answer(
     socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
     let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
     let guard = match token {
-        Some(token) => Guard::Client(secure::client(token.fingerprint)?),
+        Some(token) => {
+            // A server that many strangers call knows its clients by it, before it has any work with them.
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+            let proved = socket.write_all(&greeting::prove(&token.secret, now_s));
+            proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+            Guard::Client(secure::client(token.fingerprint)?)
+        }
         None => Guard::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -115,6 +115,13 @@ impl Session {
     /// Tells what the peer is heard on, for [`Session::is_gone`].
     pub(crate) fn heard_on(&self, line: Option<OwnedFd>) {
         *lock(&self.line) = line;
+    }
+
+    /// The address that the peer is heard from, where the line is a TCP connection.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let line = lock(&self.line);
+        let peer = socket2::SockRef::from(line.as_ref()?).peer_addr().ok()?;
+        peer.as_socket().map(|peer| peer.ip())
     }
 
     /// Whether the peer has closed its connection, without reading what it may have said before.

@@ -16,6 +16,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::files::{Root, Within};
+use fullpipe_transfer::greeting::Greetings;
 use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::place::Realm;
 use fullpipe_transfer::proto::{Summary, Task};
@@ -123,6 +124,11 @@ pub fn run(args: Args) -> Result {
                 errln!("{told}");
             }
             let clients = clients.clone();
+            let (secret, seen) = (far.secret, Mutex::new(Greetings::default()));
+            let server = server.with_check(Arc::new(move |preface| {
+                let now_s = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or(0);
+                seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, secret.iter(), now_s)
+            }));
             server.with_other(Arc::new(move |socket, peer, guest| {
                 let told = Told { json, quiet };
                 let copy = Copy { peer, begin: Instant::now() };

@@ -8,6 +8,7 @@
 mod actuate;
 mod answer;
 mod judge;
+mod replay;
 mod udp;
 mod wire;
 

@@ -9,7 +9,7 @@ use fullpipe_net::sys;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-use super::wire::{Keys, Word};
+use super::wire::{HEAD, Keys, Word};
 
 /// Most bytes that UDP_SEGMENT sends at once (net/ipv4/udp.c: one datagram of IP).
 const SEGMENTED: usize = 65_000;
@@ -34,7 +34,10 @@ pub(super) struct Came {
 /// The socket, and the other end as far as it is known.
 pub(crate) struct Udp {
     socket: UdpSocket,
+    /// Where datagrams go. Once it is known it does not change, wherever others come from.
     peer: Option<SocketAddr>,
+    /// The only host that is heard, as long as `peer` is not known: the one that the TCP streams lead to.
+    host: Option<IpAddr>,
     keys: Keys,
     buffer: Vec<u8>,
 }
@@ -56,9 +59,14 @@ impl Udp {
         Ok(socket)
     }
 
-    /// With a peer where it is known; the other end learns it from what comes.
+    /// With a peer where it is known. Without one nobody is heard until [`Udp::hear_only`] has been called.
     pub(super) fn new(socket: UdpSocket, peer: Option<SocketAddr>, keys: Keys) -> Udp {
-        Udp { socket, peer, keys, buffer: vec![0; 65_536] }
+        Udp { socket, peer, host: None, keys, buffer: vec![0; 65_536] }
+    }
+
+    /// Hears this host only, and sends to it only: to the port from which its first authentic datagram comes.
+    pub(crate) fn hear_only(&mut self, host: IpAddr) {
+        self.host = Some(host.to_canonical());
     }
 
     /// Waits until something has come or the time is over.
@@ -93,12 +101,22 @@ impl Udp {
             });
             let from = got.address.as_ref().and_then(address);
             let len = got.bytes;
-            let (Some(from), Some(word)) = (from, self.keys.open(&self.buffer[..len])) else { continue };
-            self.peer = Some(from);
+            let Some(from) = from.filter(|from| self.may_come(*from)) else { continue };
+            let Some(word) = self.keys.open(&self.buffer[..len]) else { continue };
+            self.peer.get_or_insert(from);
             let stamp_ns = stamp.unwrap_or(now);
             return Some(Came { word, stamp_ns, waited_ns: now.saturating_sub(stamp_ns) });
         }
         None
+    }
+
+    /// Whether a datagram from there is looked at. A far end with several addresses may answer from another one than it
+    /// was called at: where the peer is known from the start, only the hash and the number of a datagram decide.
+    fn may_come(&self, from: SocketAddr) -> bool {
+        match self.host {
+            Some(host) => from.ip().to_canonical() == host,
+            None => self.peer.is_some(),
+        }
     }
 
     /// IP bytes that are not payload.
@@ -119,12 +137,13 @@ impl Udp {
     pub fn spread(&self, id: u32, packets: u16, packet: u32, over_ns: u64) -> (u16, u64) {
         let groups = (over_ns / GROUP_NS).max(FEWEST_GROUPS).min(u64::from(packets.max(1))) as u16;
         let each = packets.div_ceil(groups).max(1);
+        let Some(mut train) = self.make(id, packets, packet) else { return (0, 0) };
         let begin = sys::now_ns();
         let (mut sent, mut last, mut last_group) = (0u16, begin, 0);
         while sent < packets {
             sys::sleep_until(begin + over_ns * u64::from(sent) / u64::from(packets.max(1)));
             last = sys::now_ns();
-            last_group = self.train(id, each.min(packets - sent), packet).0;
+            last_group = self.depart(&mut train, each.min(packets - sent)).0;
             if last_group == 0 {
                 break;
             }
@@ -138,19 +157,37 @@ impl Udp {
 
     /// Sends packets back to back; gives how many went out and how long it took.
     pub fn train(&self, id: u32, packets: u16, packet: u32) -> (u16, u64) {
-        let Some(peer) = self.peer else { return (0, 0) };
-        let one = self.keys.seal(&Word::Packet { id }, (packet as usize).saturating_sub(self.headers()));
-        let at_once = (SEGMENTED / one.len()).clamp(1, SEGMENTS);
+        self.make(id, packets, packet).map_or((0, 0), |mut train| self.depart(&mut train, packets))
+    }
+
+    /// Prepares a train, so that little is left to do between its packets.
+    fn make(&self, id: u32, packets: u16, packet: u32) -> Option<Train> {
+        let peer = self.peer?;
+        let mut one = self.keys.seal(&Word::Packet { id }, (packet as usize).saturating_sub(self.headers()));
+        let heads = (0..packets).map(|_| {
+            self.keys.number(&mut one);
+            let mut head = [0; HEAD];
+            head.copy_from_slice(&one[..HEAD]);
+            head
+        });
+        let heads: Vec<_> = heads.collect();
+        let at_once = (SEGMENTED / one.len()).clamp(1, SEGMENTS).min(usize::from(packets.max(1)));
+        Some(Train { peer, packets: one.repeat(at_once), one: one.len(), heads, sent: 0 })
+    }
+
+    /// Sends so many more packets of a train back to back; gives how many went out and how long it took.
+    fn depart(&self, train: &mut Train, packets: u16) -> (u16, u64) {
         let segment =
             |size: usize| sys::set_int_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, size as i32);
-        let cut = at_once > 1 && segment(one.len()).is_ok();
-        let all = one.repeat(if cut { at_once.min(usize::from(packets)) } else { 1 });
+        let at_once = train.packets.len() / train.one;
+        let cut = at_once > 1 && segment(train.one).is_ok();
         let begin = sys::now_ns();
         let (mut sent, mut rest) = (0, usize::from(packets));
         while rest > 0 {
             let now = if cut { at_once.min(rest) } else { 1 };
             // A full buffer ends the train: what comes later is not back to back.
-            if self.socket.send_to(&all[..now * one.len()], peer).is_err() {
+            let to = train.peer;
+            if self.socket.send_to(train.next(now), to).is_err() {
                 break;
             }
             sent += now as u16;
@@ -161,6 +198,30 @@ impl Udp {
             let _ = segment(0);
         }
         (sent, span)
+    }
+}
+
+/// A packet train: packets of one size that differ in their heads.
+struct Train {
+    peer: SocketAddr,
+    /// As many packets as one call sends.
+    packets: Vec<u8>,
+    /// Bytes of one packet.
+    one: usize,
+    /// The heads of all packets.
+    heads: Vec<[u8; HEAD]>,
+    sent: usize,
+}
+
+impl Train {
+    /// The next packets, no more than one call sends.
+    fn next(&mut self, packets: usize) -> &[u8] {
+        let heads = self.heads.get(self.sent..).unwrap_or_default();
+        for (packet, head) in self.packets.chunks_exact_mut(self.one).zip(heads).take(packets) {
+            packet[..HEAD].copy_from_slice(head);
+        }
+        self.sent += packets;
+        &self.packets[..packets * self.one]
     }
 }
 
@@ -180,7 +241,9 @@ mod tests {
         let far = Udp::bind(here, 0).unwrap();
         let at = far.local_addr().unwrap();
         let client = Udp::new(Udp::bind(here, 0).unwrap(), Some(at), Keys::new(&[1; 32], true));
-        (client, Udp::new(far, None, Keys::new(&[1; 32], false)))
+        let mut far = Udp::new(far, None, Keys::new(&[1; 32], false));
+        far.hear_only(here);
+        (client, far)
     }
 
     #[test]
@@ -221,5 +284,39 @@ mod tests {
         }
         assert_eq!(heard, 1);
         assert!(client.next().is_none());
+    }
+
+    /// Whoever sees a datagram on the path can send it again, from wherever it likes.
+    #[test]
+    fn a_replayer_is_not_heard_and_hears_nothing() {
+        let (client, mut far) = pair();
+        let at = far.socket.local_addr().unwrap();
+        let datagrams: Vec<_> = (0..3).map(|n| client.keys.seal(&Word::Probe { n, sent_ns: 1 }, 72)).collect();
+        let all = |far: &mut Udp| {
+            far.wait(100_000_000);
+            std::iter::from_fn(|| far.next()).map(|came| came.word).collect::<Vec<_>>()
+        };
+        // From another host first, before the client's own.
+        let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
+        elsewhere.send_to(&datagrams[0], at).unwrap();
+        assert!(all(&mut far).is_empty() && far.peer.is_none());
+        for datagram in &datagrams {
+            client.socket.send_to(datagram, at).unwrap();
+        }
+        assert_eq!(all(&mut far).len(), 3);
+        // From the host's other port: the same datagrams, and one that has not come yet.
+        let replayer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for datagram in &datagrams {
+            replayer.send_to(datagram, at).unwrap();
+        }
+        assert!(all(&mut far).is_empty(), "replayed");
+        replayer.send_to(&client.keys.seal(&Word::Probe { n: 3, sent_ns: 1 }, 72), at).unwrap();
+        assert_eq!(all(&mut far).len(), 1);
+        far.send(&Word::Packet { id: 1 }, 100);
+        far.train(2, 3, 100);
+        replayer.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
+        assert!(replayer.recv(&mut [0; 100]).is_err(), "an answer went to the replayer");
+        let mut client = client;
+        assert_eq!(all(&mut client).len(), 4, "answers go where the first datagram came from");
     }
 }

@@ -8,4 +8,6 @@ mod common;
 #[allow(dead_code, reason = "each adversary uses its part")]
 mod host;
 mod local_user;
+mod replayer;
 mod source_owner;
+mod stranger;

@@ -214,7 +214,7 @@ impl Client {
         let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
         let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&[&token[..], &[0, 0]].concat()).unwrap();
+        stream.write_all(&proto::preamble(&token, 0)).unwrap();
         Client { far, to, from, stream, terms }
     }
 
