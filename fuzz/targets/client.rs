@@ -28,6 +28,7 @@ fn run(script: Script) {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

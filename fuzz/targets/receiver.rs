@@ -46,6 +46,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

@@ -40,6 +40,7 @@ fn run(script: Script) {
     let options = Options {
         recursive: bit(0),
         dereference: bit(1),
+        special: false,
         fsync: false,
         xattrs: bit(2),
         encrypt: false,

@@ -289,6 +289,8 @@ pub struct Options {
     pub dereference: bool,
     /// To disk before a file takes its name.
     pub fsync: bool,
+    /// Set the setuid, setgid and sticky bits of the sources too.
+    pub special: bool,
     /// Extended attributes too.
     pub xattrs: bool,
     /// Encrypt the streams.

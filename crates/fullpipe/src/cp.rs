@@ -47,9 +47,9 @@ pub struct Args {
     /// Folders too
     #[arg(long, short, visible_short_alias = 'a')]
     recursive: bool,
-    /// Modes and times: they are kept in any case
-    #[arg(long = "preserve", short = 'p')]
-    _preserve: bool,
+    /// Keep setuid, setgid and sticky bits too; permissions and times are kept without it
+    #[arg(long, short = 'p')]
+    preserve: bool,
     /// Leave out what is called so, or is there below a source, such as '*.tmp' or 'raw/**'; give it for each
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
@@ -142,6 +142,7 @@ impl Args {
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
             (self.fsync, "--fsync"),
+            (self.preserve, "--preserve"),
             (self.update, "--update"),
             (self.no_encrypt, "--no-encrypt"),
             (self.explain, "--explain"),
@@ -206,6 +207,7 @@ fn copy(args: Args) -> Result {
         recursive: args.recursive,
         dereference: args.dereference,
         fsync: args.fsync,
+        special: args.preserve,
         xattrs: args.xattrs,
         encrypt: !args.no_encrypt,
         direct: args.direct,

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use super::{PIECE, Receiver};
 use crate::end::SMALL;
 use crate::error::TransferError;
-use crate::files::{self, Root};
+use crate::files::{self, Root, Special};
 use crate::item::{Extent, FileItem};
 use crate::journal::{Block, Record};
 use crate::proto::Want;
@@ -38,9 +38,10 @@ impl Receiver {
             }
             let same = files::unchanged(&file, item.size, item.meta.mtime)?;
             let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
-            if same && sure && update && now.mode() & 0o7777 != item.meta.mode {
+            let special = Special::of_file(self.options.special);
+            if same && sure && update && now.mode() & 0o7777 != special.mode(&item.meta, now.mode()) {
                 // Where it is another's to set, it stays as it is.
-                let _ = files::dress(&file, &item.meta, false, None);
+                let _ = files::dress(&file, &item.meta, special, false, None);
             }
             if same && done && self.options.fsync && !synced {
                 file.sync_all()?;

@@ -12,7 +12,7 @@ use nix::fcntl::OFlag;
 use super::Receiver;
 use crate::end::SMALL;
 use crate::error::{TransferError, local};
-use crate::files;
+use crate::files::{self, Special};
 use crate::item::{FileItem, Meta, Name};
 use crate::journal::Record;
 use crate::session::lock;
@@ -68,7 +68,8 @@ impl Receiver {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, files::permissions(&file)?)).1,
                     };
-                    files::dress(&file, &item.meta, !folder.gives_group, Some(now))?;
+                    let special = Special::of_file(self.options.special);
+                    files::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }
@@ -97,7 +98,7 @@ impl Receiver {
         name: &Name,
         meta: &Meta,
     ) -> io::Result<()> {
-        files::dress(file, meta, false, None)?;
+        files::dress(file, meta, Special::of_file(self.options.special), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }

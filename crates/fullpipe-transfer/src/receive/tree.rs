@@ -168,7 +168,7 @@ impl Receiver {
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
+                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta, self.options.special)
             });
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),

@@ -39,6 +39,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
         fsync: false,
         xattrs: false,
         encrypt: false,
