@@ -1,5 +1,6 @@
 //! Numbers as a person reads them, and what was left as a program does.
 
+use fullpipe_path::text;
 use fullpipe_transfer::item::printable;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
@@ -73,7 +74,7 @@ fn four(value: f64) -> String {
 
 /// What was left, for programs.
 pub fn left(left: &Leftovers) -> Vec<Value> {
-    let one = |left: &Left| json!({"name": printable(&left.name), "why": left.why, "for_good": left.for_good});
+    let one = |left: &Left| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()
 }
 
