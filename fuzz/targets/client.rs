@@ -29,6 +29,7 @@ fn run(script: Script) {
         recursive: true,
         dereference: false,
         special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

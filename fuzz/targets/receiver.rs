@@ -47,6 +47,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         recursive: true,
         dereference: false,
         special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

@@ -41,6 +41,7 @@ fn run(script: Script) {
         recursive: bit(0),
         dereference: bit(1),
         special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(2),
         encrypt: false,

@@ -62,6 +62,9 @@ pub struct Args {
     /// To disk before a file takes its name
     #[arg(long)]
     fsync: bool,
+    /// Read each file back from storage once it has its name, and compare it with what the sender read
+    #[arg(long)]
+    verify: bool,
     /// Leave alone what is there with the same size and time, and what is newer there
     #[arg(long, short)]
     update: bool,
@@ -143,6 +146,7 @@ impl Args {
             (self.xattrs, "--xattrs"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
+            (self.verify, "--verify"),
             (self.update, "--update"),
             (self.no_encrypt, "--no-encrypt"),
             (self.explain, "--explain"),
@@ -208,6 +212,7 @@ fn copy(args: Args) -> Result {
         dereference: args.dereference,
         fsync: args.fsync,
         special: args.preserve,
+        verify: args.verify,
         xattrs: args.xattrs,
         encrypt: !args.no_encrypt,
         direct: args.direct,
@@ -335,6 +340,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
+                   "verified": args.verify.then(|| words::verified(&summary.verified)),
                    "unfinished_others": summary.unfinished, "left": words::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
@@ -350,8 +356,9 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
         // Of nothing there is no rate.
         let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
+        let verified = if args.verify { words::verified_line(&summary.verified) } else { String::new() };
         errln!(
-            "{}{skipped}, {} in {}{moved}",
+            "{}{skipped}, {} in {}{moved}{verified}",
             words::count(summary.files, "file", "files"),
             words::bytes(bytes as f64),
             words::seconds(seconds),

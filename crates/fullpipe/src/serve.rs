@@ -15,7 +15,7 @@ use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::place::Realm;
-use fullpipe_transfer::proto::{Summary, Task};
+use fullpipe_transfer::proto::{Summary, Task, Verified};
 use fullpipe_transfer::secure::Identity;
 use fullpipe_transfer::{Left, TransferError};
 use serde_json::{Value, json};
@@ -291,7 +291,9 @@ impl Copy<'_> {
     }
 
     fn ends(&self, outcome: &Outcome, told: Told) {
-        let Summary { files, skipped, bytes, .. } = outcome.summary;
+        let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
+        // Nothing was, unless the client has asked for it.
+        let verified = (verified != Verified::default()).then_some(verified);
         let left = outcome.left.clone().with(&outcome.summary.left);
         let seconds = self.begin.elapsed().as_secs_f64();
         if told.json {
@@ -299,7 +301,8 @@ impl Copy<'_> {
                 "{}",
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
                        "bytes": bytes, "left": fitting(left.named.iter().map(shortened)),
-                       "left_total": left.total, "seconds": seconds})
+                       "left_total": left.total, "seconds": seconds,
+                       "verified": verified.as_ref().map(words::verified)})
             );
         } else if !told.quiet {
             let files = words::count(files, "file", "files");
@@ -311,7 +314,8 @@ impl Copy<'_> {
                 say(self.peer, format_args!("left: {one}"));
             }
             let left = if left.total > 0 { format!(", {} not", words::thousands(left.total)) } else { String::new() };
-            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate})"));
+            let verified = verified.as_ref().map(words::verified_line).unwrap_or_default();
+            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }
 }

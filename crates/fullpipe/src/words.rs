@@ -2,6 +2,7 @@
 
 use fullpipe_path::text;
 use fullpipe_transfer::item::printable;
+use fullpipe_transfer::proto::Verified;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
 
@@ -70,6 +71,23 @@ pub fn percent(fraction: f64) -> String {
 fn four(value: f64) -> String {
     let whole = if value < 1.0 { 1 } else { value.log10() as usize + 1 };
     format!("{value:.*}", 4usize.saturating_sub(whole))
+}
+
+/// What was read back from storage, for programs.
+pub fn verified(verified: &Verified) -> Value {
+    json!({"files": verified.files, "bytes": verified.bytes, "seconds": verified.busy_ns as f64 / 1e9,
+           "after_s": verified.after_ns as f64 / 1e9})
+}
+
+/// The same as the end of a line: `; 3 files, 1.200 GB verified in 1.310 s, 212.0 ms of it at the end`.
+pub fn verified_line(verified: &Verified) -> String {
+    format!(
+        "; {}, {} verified in {}, {} of it at the end",
+        count(verified.files, "file", "files"),
+        bytes(verified.bytes as f64),
+        seconds(verified.busy_ns as f64 / 1e9),
+        seconds(verified.after_ns as f64 / 1e9)
+    )
 }
 
 /// What was left, for programs.

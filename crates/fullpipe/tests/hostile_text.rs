@@ -129,6 +129,7 @@ fn ask(address: &str, path: Vec<u8>) {
         recursive: true,
         dereference: false,
         special: false,
+        verify: false,
         fsync: false,
         xattrs: false,
         encrypt: false,

@@ -74,7 +74,7 @@ impl Receiver {
         // Only the name was missing.
         match self.open(item) {
             Ok(large) => match self.name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
-                Ok(()) => self.done(item)?,
+                Ok(()) => self.large_named(&large)?,
                 Err(e) => self.leave(item.name.bytes(), &e)?,
             },
             Err(e) => self.leave(item.name.bytes(), &e)?,
@@ -128,6 +128,9 @@ impl Receiver {
                 }
             }
             self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
+            if self.options.verify {
+                self.verifier.keep(item.key(), (extent, digest));
+            }
             match good.last_mut().filter(|_| extent.offset == behind) {
                 Some(last) => last.len += extent.len,
                 None => good.push(extent),

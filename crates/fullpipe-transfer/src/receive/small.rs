@@ -36,7 +36,7 @@ impl Receiver {
         last: &mut Option<Folder>,
     ) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
-            Ok(()) => self.done(item),
+            Ok(()) => self.small_named(item, content),
             Err(e) => self.leave(item.name.bytes(), &e),
         }
     }

@@ -40,6 +40,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         recursive: true,
         dereference: false,
         special: false,
+        verify: false,
         fsync: false,
         xattrs: false,
         encrypt: false,
