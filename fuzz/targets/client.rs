@@ -28,6 +28,8 @@ fn run(script: Script) {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

@@ -47,6 +47,8 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(0),
         encrypt: false,

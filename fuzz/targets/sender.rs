@@ -41,6 +41,8 @@ fn run(script: Script) {
     let options = Options {
         recursive: bit(0),
         dereference: bit(1),
+        special: false,
+        verify: false,
         fsync: false,
         xattrs: bit(2),
         encrypt: false,

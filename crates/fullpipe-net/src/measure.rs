@@ -129,7 +129,7 @@ fn greet(control: &mut Control) -> Result<(), NetError> {
             if protocol == PROTOCOL {
                 Ok(())
             } else {
-                Err(version_error(&control.peer, program, protocol))
+                Err(version_error(&control.peer, &program, protocol))
             }
         }
         other => Err(control.unexpected(&other)),
@@ -194,8 +194,11 @@ fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
         match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
             Frame::Samples(mut batch) => samples.append(&mut batch),
             Frame::Message(message) => match *message {
-                Message::Report(theirs) => report = Some(theirs),
-                Message::Failed { why } => return Err(NetError::Remote { peer: control.peer.clone(), why }),
+                Message::Report(mut theirs) => {
+                    theirs.end.make_printable();
+                    report = Some(theirs);
+                }
+                Message::Failed { why } => return Err(control.failed(&why)),
                 Message::End => {
                     let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
                     return Ok(Seen { report, samples });

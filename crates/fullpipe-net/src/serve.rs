@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Direction;
 use fullpipe_path::units::Time;
+use fullpipe_path::{Direction, text};
 use rand::RngExt;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
@@ -240,7 +240,7 @@ fn serve(
             control.send(&hello(), "greeting")?;
             if protocol != PROTOCOL {
                 // The client sees the versions in the hello, and says so to its user.
-                return Err(version_error(peer, program, protocol));
+                return Err(version_error(peer, &program, protocol));
             }
         }
         other => return Err(control.unexpected(&other)),
@@ -303,7 +303,8 @@ fn serve(
     control.send(&Message::End, "reporting")
 }
 
-pub(crate) fn version_error(peer: &str, theirs: String, their_protocol: u32) -> NetError {
+pub(crate) fn version_error(peer: &str, theirs: &str, their_protocol: u32) -> NetError {
+    let theirs = text::from_peer(theirs);
     NetError::Version { peer: peer.into(), theirs, their_protocol, ours: PROGRAM, our_protocol: PROTOCOL }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fullpipe_path::Workload;
+use fullpipe_path::{Workload, text};
 
 use crate::error::{NetError, system};
 use crate::sample::{End, Sample, Sampler};
@@ -37,14 +37,21 @@ impl Control {
         wire::send(&mut self.stream, message).map_err(|e| self.lost(doing, e))
     }
 
-    /// The next message; a refusal or failure of the other end is an error in its words.
+    /// The next message. A refusal or failure of the other end becomes an error in its words, made safe to show.
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Message, NetError> {
         match wire::receive_message(&mut self.stream) {
-            Ok(Message::Refused { why }) => Err(NetError::Refused { peer: self.peer.clone(), why }),
-            Ok(Message::Failed { why }) => Err(NetError::Remote { peer: self.peer.clone(), why }),
+            Ok(Message::Refused { why }) => {
+                Err(NetError::Refused { peer: self.peer.clone(), why: text::from_peer(&why) })
+            }
+            Ok(Message::Failed { why }) => Err(self.failed(&why)),
             Ok(message) => Ok(message),
             Err(error) => Err(self.lost(doing, error)),
         }
+    }
+
+    /// The other end's failure in the middle of a run, in its words.
+    pub(crate) fn failed(&self, why: &str) -> NetError {
+        NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why) }
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
@@ -59,13 +66,14 @@ impl Control {
             return NetError::Stranger { peer: self.peer.clone(), why: why.into() };
         }
         match source.kind() {
-            InvalidData => NetError::Stranger { peer: self.peer.clone(), why: source.to_string() },
+            // What did not parse may be quoted in it.
+            InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
     }
 
     pub(crate) fn unexpected(&self, message: &Message) -> NetError {
-        NetError::Stranger { peer: self.peer.clone(), why: format!("out of turn: {message:?}") }
+        NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&format!("out of turn: {message:?}")) }
     }
 }
 

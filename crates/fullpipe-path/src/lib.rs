@@ -7,6 +7,7 @@
 pub mod path;
 pub mod record;
 pub mod run;
+pub mod text;
 pub mod transport;
 pub mod units;
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run::Run;
 use crate::units::Rate;
-use crate::{Classified, ExitClass};
+use crate::{Classified, ExitClass, text};
 
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -68,6 +68,22 @@ pub struct EndInfo {
     pub interface: Option<Interface>,
     /// Kernel settings that bear on throughput, as read.
     pub sysctls: BTreeMap<String, String>,
+}
+
+impl EndInfo {
+    /// Escapes what is unsafe to show in every text that the other end has sent, and cuts texts that are too long.
+    pub fn make_printable(&mut self) {
+        for text in [&mut self.program, &mut self.kernel, &mut self.cc] {
+            *text = text::from_peer(text);
+        }
+        for map in [&mut self.cc_params, &mut self.sysctls] {
+            let safe = std::mem::take(map).into_iter().map(|(k, v)| (text::from_peer(&k), text::from_peer(&v)));
+            *map = safe.collect();
+        }
+        if let Some(interface) = &mut self.interface {
+            interface.name = text::from_peer(&interface.name);
+        }
+    }
 }
 
 /// A network interface as it bears on throughput.

@@ -321,25 +321,55 @@ pub fn first_mode(meta: &Meta) -> u32 {
     if meta.xattrs.is_empty() { mode } else { mode | 0o600 }
 }
 
+/// Where the setuid, setgid and sticky bits of a copied file or folder come from (`chmod(2)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Special {
+    /// From the source: what `--preserve` asks for.
+    Source,
+    /// It has none: a file without `--preserve`, as with scp and rsync.
+    None,
+    /// It keeps those that it has: a folder without `--preserve`, as with rsync. A folder inherits the setgid bit of the
+    /// folder that it is made in, so that a group's files stay the group's.
+    Own,
+}
+
+impl Special {
+    /// For a file.
+    pub fn of_file(preserve: bool) -> Special {
+        if preserve { Special::Source } else { Special::None }
+    }
+
+    /// The mode that something gets that has the mode `now`: permissions from its source, special bits as this says.
+    pub fn mode(self, meta: &Meta, now: u32) -> u32 {
+        let special = match self {
+            Special::Source => meta.mode,
+            Special::None => 0,
+            Special::Own => now,
+        };
+        meta.mode & 0o777 | special & 0o7000
+    }
+}
+
 /// Gives an open file what it had at its source: owner where this user may, permissions, extended
 /// attributes, times. `fresh`: made by this process, in a folder that gives its files no group; `now`: the permissions
 /// that it has, where they are known.
 ///
 /// # Errors
 /// The file system's; an owner that may not be set is none.
-pub fn dress(file: &File, meta: &Meta, fresh: bool, now: Option<u32>) -> io::Result<()> {
-    let mut mode = meta.mode & 0o7777;
+pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Option<u32>) -> io::Result<()> {
     let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
-    if !mine && !owner(file, meta) {
-        // Another owner's rights are not ours to give.
-        mode &= 0o1777;
-    }
+    let mine = mine || owner(file, meta);
     set_xattrs(file, meta)?;
     // An access list among the attributes brings its own.
     let now = match now.filter(|_| meta.xattrs.is_empty()) {
         Some(now) => now,
         None => permissions(file)?,
     };
+    let mut mode = special.mode(meta, now);
+    if special == Special::Source && !mine {
+        // Another owner's rights are not ours to give.
+        mode &= 0o1777;
+    }
     if now != mode {
         nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?;
     }
@@ -390,12 +420,13 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
     }
 }
 
-/// Gives a folder its permissions and times.
+/// Gives a folder its owner, permissions and times; the special bits of its source only with `preserve`.
 ///
 /// # Errors
 /// The file system's.
-pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
-    dress(&File::from(folder), meta, false, None)
+pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool) -> io::Result<()> {
+    let special = if preserve { Special::Source } else { Special::Own };
+    dress(&File::from(folder), meta, special, false, None)
 }
 
 /// Lets the owner of a folder read, write and enter it, if that is this user and not root, who may in any case.

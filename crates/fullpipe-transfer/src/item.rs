@@ -5,6 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+pub use fullpipe_path::text::{one_line, printable};
 use serde::{Deserialize, Serialize};
 
 /// Longest relative name, the kernel's own limit (`PATH_MAX`, the closing zero included).
@@ -162,24 +163,6 @@ impl fmt::Debug for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-/// A name on one line, as shells quote it: a newline in it must not look like two names. One that looks as if it were
-/// quoted is quoted.
-pub fn printable(name: &[u8]) -> String {
-    if name.starts_with(b"$'") { quoted(name) } else { one_line(name) }
-}
-
-/// Any text on one line, with names in it that may be quoted already.
-pub fn one_line(text: &[u8]) -> String {
-    match std::str::from_utf8(text) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => quoted(text),
-    }
-}
-
-fn quoted(bytes: &[u8]) -> String {
-    format!("$'{}'", bytes.escape_ascii())
 }
 
 /// What a file is besides its name and content.

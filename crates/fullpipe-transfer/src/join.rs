@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use fullpipe_net::doorway::Doorway;
 use fullpipe_net::{NetError, sys};
-use fullpipe_path::Transport;
+use fullpipe_path::{Transport, text};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::{TransferError, system};
-use crate::item::one_line;
 use crate::proto::{Connect, Hello, Limits, MAGIC, PREAMBLE, PROTOCOL, numbered, preamble};
 use crate::secure::{Guard, Stream};
 use crate::session::{Session, thread};
@@ -43,7 +42,7 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
         return Err(TransferError::Stranger { peer: peer.into(), why: "its first words are no greeting".into() });
     }
     if hello.protocol != PROTOCOL {
-        let theirs = format!("{} (protocol {})", one_line(hello.program.as_bytes()), hello.protocol);
+        let theirs = format!("{} (protocol {})", text::from_peer(&hello.program), hello.protocol);
         return Err(TransferError::Version { peer: peer.into(), theirs, ours: PROGRAM });
     }
     Ok(hello.limits)

@@ -1,8 +1,9 @@
 //! What of a tree was not transferred.
 
+use fullpipe_path::text;
 use serde::{Deserialize, Serialize};
 
-use crate::item::{one_line, printable};
+use crate::item::printable;
 
 /// Names in a message, at most, and bytes of them with what is said of each: they have to fit a frame.
 const NAMED: usize = 1000;
@@ -34,7 +35,7 @@ impl Left {
 impl std::fmt::Display for Left {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // It may come from another host.
-        write!(f, "{}: {}", printable(&self.name), one_line(self.why.as_bytes()))
+        write!(f, "{}: {}", printable(&self.name), text::from_peer(&self.why))
     }
 }
 

@@ -289,6 +289,10 @@ pub struct Options {
     pub dereference: bool,
     /// To disk before a file takes its name.
     pub fsync: bool,
+    /// Set the setuid, setgid and sticky bits of the sources too.
+    pub special: bool,
+    /// Read each file back from storage once it has its name, and compare it with what the sender read.
+    pub verify: bool,
     /// Extended attributes too.
     pub xattrs: bool,
     /// Encrypt the streams.
@@ -374,6 +378,21 @@ pub struct Summary {
     pub unfinished: u64,
     /// Files under the transfer's own names that are not the receiving user's, and why they did not count.
     pub distrusted: Vec<String>,
+    /// What was read back from storage, where that was asked for.
+    pub verified: Verified,
+}
+
+/// Files that were read back from storage and are what the sender read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Verified {
+    /// How many.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Time in which files were being read back, nanoseconds.
+    pub busy_ns: u64,
+    /// Of it, the time after all else was done: how much longer the transfer took, nanoseconds.
+    pub after_ns: u64,
 }
 
 /// What comes next on a stream. Data follows as announced, then a [`Trailer`].

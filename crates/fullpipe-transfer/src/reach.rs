@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
-use fullpipe_path::{ExitClass, Host};
+use fullpipe_path::{ExitClass, Host, text};
 
 use crate::client::Endpoint;
 use crate::error::{self, TransferError, system};
@@ -199,7 +199,10 @@ fn answer(
         // What is no TLS at all is no certificate either.
         let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
         if matches!(told, Some(e) if !matches!(e, rustls::Error::InvalidMessage(_))) {
-            let why = format!("its certificate is not the token's ({e}); is the token of this server?");
+            let why = format!(
+                "its certificate is not the token's ({}); is the token of this server?",
+                text::from_peer(&e.to_string())
+            );
             return TransferError::Trust { peer: peer.clone(), why };
         }
         let why = error::why(&e);
@@ -277,7 +280,8 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
             if said.len() == MOST_LINES {
                 said.pop_front();
             }
-            said.push_back(String::from_utf8_lossy(&line).trim_end().to_owned());
+            // Whoever answers at the other end can make ssh print anything (ssh_config(5), Banner).
+            said.push_back(text::from_peer(String::from_utf8_lossy(&line).trim_end()));
             line.clear();
         }
     })?;

@@ -8,6 +8,7 @@ mod past;
 mod small;
 mod streams;
 mod tree;
+mod verify;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -40,6 +41,7 @@ use crate::session::{Handler, Session, lock, thread};
 use crate::trace::{Told, Trace};
 pub use destination::Destination;
 use large::Slot;
+use verify::Verifier;
 
 /// Bytes that pass through the processor's cache at a time: received, hashed, written.
 const PIECE: usize = 256 << 10;
@@ -84,6 +86,8 @@ pub struct Receiver {
     outlived: AtomicBool,
     /// The file system makes files without a name, as far as is known.
     nameless: AtomicBool,
+    /// Files that are to be read back, with `--verify`.
+    verifier: Verifier,
     trace: Option<Arc<Trace>>,
     told: Mutex<Told>,
     losses: Mutex<Option<Losses>>,
@@ -130,12 +134,14 @@ impl Receiver {
         };
         let (offers, offered) = mpsc::sync_channel(MOST_OFFERS);
         let n = streams.len();
+        let readers = if options.verify { verify::READERS } else { 0 };
         let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
+            verifier: Verifier::default(),
             trace,
             told: Mutex::default(),
             losses: Mutex::default(),
@@ -157,7 +163,7 @@ impl Receiver {
             summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
-            running: AtomicUsize::new(n + 1),
+            running: AtomicUsize::new(n + 1 + readers),
             counters,
         });
         let most = block_size(&options, n).max(SMALL);
@@ -166,6 +172,13 @@ impl Receiver {
             thread("stream", move || {
                 let result = receiver.stream(i, stream, most).and_then(|()| receiver.part_over(true));
                 receiver.check(result);
+                receiver.running.fetch_sub(1, Ordering::SeqCst);
+            })?;
+        }
+        for _ in 0..readers {
+            let receiver = receiver.clone();
+            thread("verify", move || {
+                receiver.verify_all();
                 receiver.running.fetch_sub(1, Ordering::SeqCst);
             })?;
         }

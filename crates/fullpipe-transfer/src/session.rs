@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::Classified;
+use fullpipe_path::{Classified, text};
 
 use crate::error::{self, TransferError, system};
-use crate::item::one_line;
 use crate::proto::{self, Message};
 
 /// A guard even if another thread failed while it held the lock: what is behind these locks is counters
@@ -193,7 +192,7 @@ impl Session {
                 let source = io::Error::new(io::ErrorKind::TimedOut, error::LATE);
                 TransferError::Lost { peer, doing, source }
             }
-            io::ErrorKind::InvalidData => TransferError::Damaged { peer, what: source.to_string() },
+            io::ErrorKind::InvalidData => TransferError::Damaged { peer, what: text::from_peer(&source.to_string()) },
             _ => TransferError::Lost { peer, doing, source },
         }
     }
@@ -205,7 +204,7 @@ impl Session {
     pub(crate) fn heard(&self, message: Message) -> Result<Message, TransferError> {
         let peer = || self.peer.clone();
         // It goes to a terminal, or into a log.
-        let line = |why: String| one_line(why.as_bytes());
+        let line = |why: String| text::from_peer(&why);
         match message {
             Message::Refused { why, again, class } => {
                 Err(TransferError::Refused { peer: peer(), why: line(why), again, class: error::class(class) })

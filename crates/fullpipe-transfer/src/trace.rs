@@ -161,7 +161,8 @@ pub(crate) struct Told {
 impl Told {
     /// Takes one message of it; what is damaged or too much is left out.
     pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
-        if let Ok(report) = serde_json::from_str(end) {
+        if let Ok(mut report) = serde_json::from_str::<Report>(end) {
+            report.end.make_printable();
             self.report = Some(report);
         }
         let mut rest = samples;

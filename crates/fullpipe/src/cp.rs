@@ -48,9 +48,9 @@ pub struct Args {
     /// Folders too
     #[arg(long, short, visible_short_alias = 'a')]
     recursive: bool,
-    /// Modes and times: they are kept in any case
-    #[arg(long = "preserve", short = 'p')]
-    _preserve: bool,
+    /// Keep setuid, setgid and sticky bits too; permissions and times are kept without it
+    #[arg(long, short = 'p')]
+    preserve: bool,
     /// Leave out what is called so, or is there below a source, such as '*.tmp' or 'raw/**'; give it for each
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
@@ -63,6 +63,9 @@ pub struct Args {
     /// To disk before a file takes its name
     #[arg(long)]
     fsync: bool,
+    /// Read each file back from storage once it has its name, and compare it with what the sender read
+    #[arg(long)]
+    verify: bool,
     /// Leave alone what is there with the same size and time, and what is newer there
     #[arg(long, short)]
     update: bool,
@@ -143,6 +146,8 @@ impl Args {
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
             (self.fsync, "--fsync"),
+            (self.preserve, "--preserve"),
+            (self.verify, "--verify"),
             (self.update, "--update"),
             (self.no_encrypt, "--no-encrypt"),
             (self.explain, "--explain"),
@@ -207,6 +212,8 @@ fn copy(args: Args) -> Result {
         recursive: args.recursive,
         dereference: args.dereference,
         fsync: args.fsync,
+        special: args.preserve,
+        verify: args.verify,
         xattrs: args.xattrs,
         encrypt: !args.no_encrypt,
         direct: args.direct,
@@ -334,7 +341,9 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
-                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted), "left": words::left(&left), "left_total": left.total})
+                   "verified": args.verify.then(|| words::verified(&summary.verified)),
+                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
+                   "left": words::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
@@ -349,8 +358,9 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
         // Of nothing there is no rate.
         let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
+        let verified = if args.verify { words::verified_line(&summary.verified) } else { String::new() };
         errln!(
-            "{}{skipped}, {} in {}{moved}",
+            "{}{skipped}, {} in {}{moved}{verified}",
             words::count(summary.files, "file", "files"),
             words::bytes(bytes as f64),
             words::seconds(seconds),

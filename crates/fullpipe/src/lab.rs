@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result {
         Verb::Kernel { recipe: true, .. } => {
             let mut text = Vec::new();
             kernel::print_recipe(&mut text).map_err(|e| Failure::new(ExitClass::Record, e))?;
-            output::out(format_args!("{}", String::from_utf8_lossy(&text)));
+            output::unchanged(&text, &[]);
             Ok(())
         }
         Verb::Kernel { version, source, json, quiet, .. } => {
@@ -186,8 +186,7 @@ fn print(result: &ProgramResult) {
         result.report.start_s,
         result.report.end_s
     );
-    output::out(format_args!("{}", result.stdout));
-    output::err(format_args!("{}", result.stderr));
+    output::unchanged(result.stdout.as_bytes(), result.stderr.as_bytes());
 }
 
 /// A program that failed by itself makes the scenario fail.

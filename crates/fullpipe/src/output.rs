@@ -5,6 +5,8 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
 
+use fullpipe_path::text;
+
 /// The first write to standard output that failed, if not for want of a reader.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
@@ -28,14 +30,22 @@ impl Write for Stdout {
     }
 }
 
-/// Writes to standard output.
-pub fn out(text: Arguments<'_>) {
-    let _ = Stdout.write_all(text.to_string().as_bytes());
+/// Writes to standard output. Characters that are unsafe to show ([`text::is_unsafe`]) are written as `\uXXXX`, which
+/// in JSON means the same; newlines and tabs stay.
+pub fn out(what: Arguments<'_>) {
+    let _ = Stdout.write_all(text::json(&what.to_string()).as_bytes());
 }
 
-/// Writes to standard error. There is no place left to tell of a failure.
-pub fn err(text: Arguments<'_>) {
-    let _ = io::stderr().lock().write_fmt(text);
+/// Writes to standard error, with an escape for each character that is unsafe to show; newlines and tabs stay. There
+/// is no place left to tell of a failure.
+pub fn err(what: Arguments<'_>) {
+    let _ = io::stderr().lock().write_all(text::lines(&what.to_string()).as_bytes());
+}
+
+/// Writes to standard output and to standard error as it is: what a program of the user's own has written there.
+pub fn unchanged(out: &[u8], err: &[u8]) {
+    let _ = Stdout.write_all(out);
+    let _ = io::stderr().lock().write_all(err);
 }
 
 /// Why standard output is not complete, if a full disk or the like is the reason.

@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use clap::builder::RangedU64ValueParser;
 use fullpipe_net::serve::{Event, Kind};
 use fullpipe_net::{NetError, ServeOptions, Server};
-use fullpipe_path::{ExitClass, Time, path};
-use fullpipe_transfer::TransferError;
+use fullpipe_path::{ExitClass, Time, path, text};
 use fullpipe_transfer::end::Outcome;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::files::{Root, Within};
 use fullpipe_transfer::greeting::Greetings;
 use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::place::Realm;
-use fullpipe_transfer::proto::{Summary, Task};
+use fullpipe_transfer::proto::{Summary, Task, Verified};
 use fullpipe_transfer::secure::Identity;
-use serde_json::json;
+use fullpipe_transfer::{Left, TransferError};
+use serde_json::{Value, json};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
@@ -35,6 +35,10 @@ use crate::words;
 
 /// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
+/// Room in a line of the log for the fields that are not a list of the client's, bytes.
+const OTHER_FIELDS: usize = 512;
+/// Longest name in the log, bytes; as JSON it may take twice as many.
+const MAX_NAME: usize = 1024;
 
 /// Command line.
 #[derive(clap::Args)]
@@ -274,7 +278,9 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     fn begins(&self, task: &Task, told: Told) {
-        let shown = |paths: &[Vec<u8>]| paths.iter().map(|path| printable(path)).collect::<Vec<_>>();
+        let shown = |paths: &[Vec<u8>]| -> Vec<String> {
+            paths.iter().map(|path| text::cut(printable(path), MAX_NAME)).collect()
+        };
         let (field, does, places) = match task {
             Task::Push(target) => ("to", "copies to", shown(std::slice::from_ref(&target.path))),
             Task::Pull(sources) => ("from", "copies from", shown(&sources.paths)),
@@ -282,7 +288,9 @@ impl Copy<'_> {
             Task::Look(sources) => ("look", "asks what would be copied from", shown(&sources.paths)),
         };
         if told.json {
-            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, field: places}));
+            let total = places.len();
+            let places = fitting(places.into_iter().map(Value::from));
+            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, field: places, "total": total}));
         } else if !told.quiet {
             let more = match places.len().saturating_sub(SHOWN) {
                 0 => String::new(),
@@ -295,15 +303,18 @@ impl Copy<'_> {
     }
 
     fn ends(&self, outcome: &Outcome, told: Told) {
-        let Summary { files, skipped, bytes, .. } = outcome.summary;
+        let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
+        // Nothing was, unless the client has asked for it.
+        let verified = (verified != Verified::default()).then_some(verified);
         let left = outcome.left.clone().with(&outcome.summary.left);
         let seconds = self.begin.elapsed().as_secs_f64();
         if told.json {
             outln!(
                 "{}",
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
-                       "bytes": bytes, "left": words::left(&left),
-                       "left_total": left.total, "seconds": seconds})
+                       "bytes": bytes, "left": fitting(left.named.iter().map(shortened)),
+                       "left_total": left.total, "seconds": seconds,
+                       "verified": verified.as_ref().map(words::verified)})
             );
         } else if !told.quiet {
             let files = words::count(files, "file", "files");
@@ -315,7 +326,8 @@ impl Copy<'_> {
                 say(self.peer, format_args!("left: {one}"));
             }
             let left = if left.total > 0 { format!(", {} not", words::thousands(left.total)) } else { String::new() };
-            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate})"));
+            let verified = verified.as_ref().map(words::verified_line).unwrap_or_default();
+            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }
 }
@@ -326,9 +338,30 @@ fn now() -> String {
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
-/// A line of the log, and no more than one: clients have their words in it.
+/// Writes one line to the log, of at most [`text::MAX_LOG_LINE`] bytes: clients have their words in it.
 fn say(peer: &str, what: impl std::fmt::Display) {
-    errln!("{} {peer}: {}", now(), one_line(what.to_string().as_bytes()));
+    let line = format!("{} {peer}: {}", now(), one_line(what.to_string().as_bytes()));
+    errln!("{}", text::cut(line, text::MAX_LOG_LINE));
+}
+
+/// The first of these values, as many as fit into a line of the log beside its other fields. A field of that line says
+/// how many there are in all.
+fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
+    let mut room = text::MAX_LOG_LINE - OTHER_FIELDS;
+    let fits = |value: &Value| {
+        let len = text::json(&value.to_string()).len() + 1;
+        let fits = len <= room;
+        room = room.saturating_sub(len);
+        fits
+    };
+    values.take_while(fits).collect()
+}
+
+/// Something that was not copied, short enough to fit into a line of the log.
+fn shortened(left: &Left) -> Value {
+    let name = text::cut(printable(&left.name), MAX_NAME);
+    let why = text::cut(text::from_peer(&left.why), MAX_NAME / 2);
+    json!({"name": name, "why": why, "for_good": left.for_good})
 }
 
 fn log(event: &Event<'_>, Told { json, quiet }: Told) {
@@ -340,7 +373,7 @@ fn log(event: &Event<'_>, Told { json, quiet }: Told) {
             say(peer, format_args!("{}, {}", request.transport, request.workload))
         }
         Event::End { peer, result, .. } if json => {
-            let error = result.as_ref().err().map(ToString::to_string);
+            let error = result.as_ref().err().map(|error| text::from_peer(&error.to_string()));
             outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "error": error}));
         }
         Event::End { peer, result: Err(error), .. } => say(peer, error),

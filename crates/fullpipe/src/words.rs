@@ -1,6 +1,8 @@
 //! Numbers as a person reads them, and what was left as a program does.
 
+use fullpipe_path::text;
 use fullpipe_transfer::item::printable;
+use fullpipe_transfer::proto::Verified;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
 
@@ -71,9 +73,26 @@ fn four(value: f64) -> String {
     format!("{value:.*}", 4usize.saturating_sub(whole))
 }
 
+/// What was read back from storage, for programs.
+pub fn verified(verified: &Verified) -> Value {
+    json!({"files": verified.files, "bytes": verified.bytes, "seconds": verified.busy_ns as f64 / 1e9,
+           "after_s": verified.after_ns as f64 / 1e9})
+}
+
+/// The same as the end of a line: `; 3 files, 1.200 GB verified in 1.310 s, 212.0 ms of it at the end`.
+pub fn verified_line(verified: &Verified) -> String {
+    format!(
+        "; {}, {} verified in {}, {} of it at the end",
+        count(verified.files, "file", "files"),
+        bytes(verified.bytes as f64),
+        seconds(verified.busy_ns as f64 / 1e9),
+        seconds(verified.after_ns as f64 / 1e9)
+    )
+}
+
 /// What was left, for programs.
 pub fn left(left: &Leftovers) -> Vec<Value> {
-    let one = |left: &Left| json!({"name": printable(&left.name), "why": left.why, "for_good": left.for_good});
+    let one = |left: &Left| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()
 }
 

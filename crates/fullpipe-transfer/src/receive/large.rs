@@ -19,7 +19,7 @@ use crate::error::{TransferError, local};
 use crate::files;
 use crate::huge;
 use crate::item::{self, Extent, FileItem, Name};
-use crate::journal::Record;
+use crate::journal::{Block, Record};
 use crate::ownership;
 use crate::proto::{Message, Reading};
 use crate::session::lock;
@@ -47,6 +47,8 @@ pub(super) struct LargeState {
     pub(super) claims: Claims,
     /// Bytes written and verified, holes included.
     pub(super) covered: u64,
+    /// All good blocks, with `--verify` alone.
+    pub(super) blocks: Vec<Block>,
     /// Bytes that this attempt has brought, whether they are good or not.
     come: u64,
     /// The sender's last word on it.
@@ -160,7 +162,8 @@ impl Receiver {
         }
         let have = kept.as_deref().unwrap_or_default();
         let covered = have.iter().map(|extent| extent.len).sum();
-        let state = Mutex::new(LargeState { claims: Claims::of(have), covered, ..LargeState::default() });
+        let blocks = self.verifier.kept(key);
+        let state = Mutex::new(LargeState { claims: Claims::of(have), covered, blocks, ..LargeState::default() });
         let kept = kept.is_some();
         let past_cache = direct::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct::again(&file, true) } else { None };
@@ -208,6 +211,9 @@ impl Receiver {
                 return Ok(());
             }
             lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+            if self.options.verify {
+                state.blocks.push((extent, digest));
+            }
             state.covered += extent.len;
             state.come += extent.len;
         }
@@ -262,7 +268,7 @@ impl Receiver {
             }
         });
         match result {
-            Ok(()) if reading == Reading::Whole => self.done(&large.item)?,
+            Ok(()) if reading == Reading::Whole => self.large_named(large)?,
             Ok(()) => {}
             Err(e) => self.leave(large.item.name.bytes(), &e)?,
         }

@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use super::{PIECE, Receiver};
 use crate::end::SMALL;
 use crate::error::TransferError;
-use crate::files;
+use crate::files::{self, Special};
 use crate::item::{Extent, FileItem};
 use crate::journal::{Block, Record};
 use crate::ownership::{self, Left};
@@ -41,9 +41,11 @@ impl Receiver {
             let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
             // One with other names may be a file of this user's that somebody else has linked here.
             let is_its_own = now.nlink() == 1 && [nix::unistd::geteuid().as_raw(), item.meta.uid].contains(&now.uid());
-            if same && sure && update && is_its_own && now.mode() & 0o7777 != item.meta.mode {
+            let special = Special::of_file(self.options.special);
+            let mode = special.mode(&item.meta, now.mode());
+            if same && sure && update && is_its_own && now.mode() & 0o7777 != mode {
                 // Where it is another's to set, it stays as it is.
-                let _ = files::dress(&file, &item.meta, false, None);
+                let _ = files::dress(&file, &item.meta, special, false, None);
             }
             if same && done && self.options.fsync && !synced {
                 file.sync_all()?;
@@ -76,7 +78,7 @@ impl Receiver {
         // Only the name was missing.
         match self.open(item) {
             Ok(large) => match self.name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
-                Ok(()) => self.done(item)?,
+                Ok(()) => self.large_named(&large)?,
                 Err(e) => self.leave(item.name.bytes(), &e)?,
             },
             Err(e) => self.leave(item.name.bytes(), &e)?,
@@ -131,6 +133,9 @@ impl Receiver {
                 }
             }
             self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
+            if self.options.verify {
+                self.verifier.keep(item.key(), (extent, digest));
+            }
             match good.last_mut().filter(|_| extent.offset == behind) {
                 Some(last) => last.len += extent.len,
                 None => good.push(extent),

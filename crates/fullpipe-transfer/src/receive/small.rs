@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::Receiver;
 use crate::end::SMALL;
 use crate::error::{TransferError, local};
-use crate::files;
+use crate::files::{self, Special};
 use crate::item::{FileItem, Meta, Name};
 use crate::journal::Record;
 use crate::ownership;
@@ -35,7 +35,7 @@ impl Receiver {
         last: &mut Option<Folder>,
     ) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
-            Ok(()) => self.done(item),
+            Ok(()) => self.small_named(item, content),
             Err(e) => self.leave(item.name.bytes(), &e),
         }
     }
@@ -67,7 +67,8 @@ impl Receiver {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, files::permissions(&file)?)).1,
                     };
-                    files::dress(&file, &item.meta, !folder.gives_group, Some(now))?;
+                    let special = Special::of_file(self.options.special);
+                    files::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }
@@ -115,7 +116,7 @@ impl Receiver {
             // Before it gets other permissions, with which another attempt could not go on in it.
             file.sync_all()?;
         }
-        files::dress(file, meta, false, None)?;
+        files::dress(file, meta, Special::of_file(self.options.special), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }

@@ -76,7 +76,7 @@ impl Receiver {
         }
         {
             let large = lock(&self.large);
-            if large.values().any(Option::is_some) {
+            if large.values().any(Option::is_some) || !self.verifier.is_idle() {
                 return Ok(());
             }
             let mut end = lock(&self.end);
@@ -93,7 +93,12 @@ impl Receiver {
             self.remove_orphans()?;
         }
         self.dress_folders()?;
-        let summary = lock(&self.summary).clone();
+        let verified = self.verifier.close();
+        let summary = {
+            let mut summary = lock(&self.summary);
+            summary.verified = verified;
+            summary.clone()
+        };
         lock(&self.journal).flush().map_err(local("writing the journal"))?;
         // What is left may go better the next time, and then what is done need not be sent again.
         self.outlived.store(nothing || self.is_complete(), Ordering::SeqCst);
@@ -175,7 +180,7 @@ impl Receiver {
                     // Whoever has put it there does not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
-                files::dress_folder(folder, &meta)
+                files::dress_folder(folder, &meta, self.options.special)
             });
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),

@@ -5,6 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 
 use crate::host::Host;
+use crate::large::both_ways;
 use crate::tree::{bytes, date, leftovers, only, same, same_content, same_inside, write};
 
 const MIB: usize = 1 << 20;
@@ -108,12 +109,12 @@ fn what_files_are_besides_their_content() {
     for folder in ["closed/deeper", "closed", "empty", ""] {
         date(tree.join(folder), 800_000_000, 999_999_999);
     }
-    host.cp().arg("-r").arg(&tree).arg(host.far("push")).ok();
+    host.cp().arg("-rp").arg(&tree).arg(host.far("push")).ok();
     same(&tree, &host.file("push"));
-    host.cp().arg("-r").arg(host.far("tree")).arg(host.file("pull")).ok();
+    host.cp().arg("-rp").arg(host.far("tree")).arg(host.file("pull")).ok();
     same(&tree, &host.file("pull"));
     // Over what is there.
-    host.cp().arg("-r").arg(tree.join(".")).arg(host.far("push")).ok();
+    host.cp().arg("-rp").arg(tree.join(".")).arg(host.far("push")).ok();
     date(host.file("push"), 800_000_000, 999_999_999);
     same(&tree, &host.file("push"));
     for dir in ["tree", "push", "pull"] {
@@ -263,8 +264,50 @@ fn another_owners_rights_are_not_given() {
     mode(host.file("tool"), 0o6755);
     fs::create_dir(host.file("to")).unwrap();
     mode(host.file("to"), 0o777);
-    host.cp().far_program(&host.unprivileged()).arg(host.file("tool")).arg(host.far("to/")).ok();
+    host.cp().far_program(&host.unprivileged()).arg("-p").arg(host.file("tool")).arg(host.far("to/")).ok();
     assert_eq!(fs::metadata(host.file("to/tool")).unwrap().mode() & 0o7777, 0o755);
+}
+
+/// As scp and rsync: setuid, setgid and sticky bits come along with -p alone; without it a folder keeps its own.
+#[test]
+fn special_bits_are_kept_only_on_request() {
+    both_ways(|push| {
+        let host = Host::start();
+        let modes = |top: &str| {
+            let mode = |name: &str| fs::metadata(host.file(top).join(name)).unwrap().mode() & 0o7777;
+            ["small", "large", "sticky", "group", "group/new"].map(mode)
+        };
+        for (name, len) in [("small", 10), ("large", 3 * MIB)] {
+            write(host.file("tree").join(name), bytes(len, 1));
+            mode(host.file("tree").join(name), 0o6755);
+        }
+        for (name, bits) in [("sticky", 0o1777), ("group", 0o755), ("group/new", 0o755)] {
+            fs::create_dir(host.file("tree").join(name)).unwrap();
+            mode(host.file("tree").join(name), bits);
+        }
+        // Of the group whose folder it is copied into; new folders in it inherit that.
+        fs::create_dir_all(host.file("to/tree/group")).unwrap();
+        mode(host.file("to/tree/group"), 0o2775);
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how);
+            if push {
+                cp.arg(host.file("tree")).arg(host.far(to));
+            } else {
+                cp.arg(host.far("tree")).arg(host.file(to));
+            }
+            cp.ok();
+        };
+        copy("-r", "to/");
+        assert_eq!(modes("to/tree"), [0o755, 0o755, 0o777, 0o2755, 0o2755], "without -p, push: {push}");
+        copy("-r -p", "kept");
+        assert_eq!(modes("kept"), [0o6755, 0o6755, 0o1777, 0o755, 0o755], "with -p, push: {push}");
+        // What is there already keeps its permissions in step, and takes no special bits without -p.
+        copy("-r --update", "to/");
+        assert_eq!(modes("to/tree"), [0o755, 0o755, 0o777, 0o2755, 0o2755]);
+        copy("-r --update --preserve", "to/");
+        assert_eq!(modes("to/tree"), [0o6755, 0o6755, 0o1777, 0o755, 0o755]);
+    });
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::large::{MIB, both_ways, repeat};
 use crate::tree::{bytes, leftovers, only, same, write};
 
 /// A small file system.
-struct Small(PathBuf);
+pub struct Small(PathBuf);
 
 impl Small {
     /// In memory.
@@ -19,7 +19,7 @@ impl Small {
     }
 
     /// On a disk of so many bytes, which is a file.
-    fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
+    pub fn disk(at: PathBuf, image: &Path, size: usize) -> Option<Small> {
         File::create(image).unwrap().set_len(size as u64).unwrap();
         let made = Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0", "-O", "^has_journal"]).arg(image).status();
         if !made.is_ok_and(|made| made.success()) {

@@ -39,6 +39,8 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let options = Options {
         recursive: true,
         dereference: false,
+        special: false,
+        verify: false,
         fsync: false,
         xattrs: false,
         encrypt: false,

@@ -13,3 +13,4 @@ mod large;
 mod names;
 mod sobas;
 mod tree;
+mod verify;

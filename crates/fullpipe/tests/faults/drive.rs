@@ -267,7 +267,7 @@ impl Stage {
         let far = |path: &str| format!("fullpipe://{host}:{}{}", PORTS.start, path.strip_prefix("/space").unwrap());
         let plan = &self.plan;
         let mut command = Command::new(&self.program);
-        command.args(["cp", "-r", "-n", &plan.streams.to_string(), "--block", &format!("{}KiB", plan.block_kib)]);
+        command.args(["cp", "-rp", "-n", &plan.streams.to_string(), "--block", &format!("{}KiB", plan.block_kib)]);
         command.args(["--stall", &format!("{}ms", plan.stall.as_millis())]).args(&plan.flags);
         if plan.tls {
             command.args(["--token-file", "/tmp/token"]);
@@ -276,6 +276,9 @@ impl Stage {
         }
         if plan.plain {
             command.arg("--no-encrypt");
+        }
+        if plan.seed.is_multiple_of(3) {
+            command.arg("--verify");
         }
         if plan.push {
             command.args([SOURCE, &far(TARGET)]);
