@@ -33,10 +33,10 @@ fn run(script: Script) {
 /// One run of the command; gives what has been sent.
 fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let far = FarOptions {
-        realm: Realm::Below(world.root()),
+        realm: Realm::Below(world.root().into()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        secret: None,
+        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

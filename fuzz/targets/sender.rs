@@ -27,10 +27,10 @@ fn run(script: Script) {
     std::fs::write(root.join("in/small"), b"some").expect("a file");
     std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
     let far = FarOptions {
-        realm: Realm::Below(root.clone()),
+        realm: Realm::Below(root.clone().into()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        secret: None,
+        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

@@ -9,6 +9,7 @@
 mod bottleneck;
 pub mod ends;
 mod error;
+mod limits;
 mod lobby;
 pub mod measure;
 mod plan;
@@ -22,6 +23,7 @@ pub mod tcp_info;
 pub mod wire;
 
 pub use error::NetError;
+pub use limits::Limits;
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
 pub use session::Seen;

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
@@ -25,7 +26,41 @@ pub enum Realm {
     /// Wherever its user may; relative names start at this folder.
     User(PathBuf),
     /// Below this folder.
-    Below(PathBuf),
+    Below(Base),
+}
+
+/// The folder that a client of a server is kept in: the server's, or one below it.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The server's folder, absolute and without links.
+    root: PathBuf,
+    /// A folder below it, relative to it; empty for the server's own.
+    folder: PathBuf,
+}
+
+impl From<PathBuf> for Base {
+    fn from(root: PathBuf) -> Base {
+        Base { root, folder: PathBuf::new() }
+    }
+}
+
+impl Base {
+    /// The part of it below another folder, absolute and without links; none where that is not below the server's.
+    pub fn within(&self, folder: &Path) -> Option<Base> {
+        let folder = folder.strip_prefix(&self.root).ok()?.to_owned();
+        Some(Base { root: self.root.clone(), folder })
+    }
+
+    /// Opens it. The way from the server's folder to the one below it goes through no link, whoever has put one there
+    /// meanwhile: it could lead to another's folder.
+    fn open(&self) -> std::io::Result<Root> {
+        let mut at = Root::open(&self.root, true)?;
+        for part in self.folder.components() {
+            let how = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+            at = Root::from_fd(at.open_at(part.as_ref(), how, 0)?).below(Path::new("."))?;
+        }
+        Ok(at)
+    }
 }
 
 /// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
@@ -140,11 +175,15 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
 struct Folders(Option<(PathBuf, Arc<Root>)>);
 
 impl Folders {
-    fn open(&mut self, folder: PathBuf, confined: bool) -> std::io::Result<Arc<Root>> {
+    fn open(
+        &mut self,
+        folder: PathBuf,
+        open: impl FnOnce(&Path) -> std::io::Result<Root>,
+    ) -> std::io::Result<Arc<Root>> {
         if let Some((_, root)) = self.0.as_ref().filter(|(known, _)| *known == folder) {
             return Ok(root.clone());
         }
-        let root = Arc::new(Root::open(&folder, confined)?);
+        let root = Arc::new(open(&folder)?);
         self.0 = Some((folder, root.clone()));
         Ok(root)
     }
@@ -157,7 +196,7 @@ fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
         Realm::User(base) => Root::open(&resolve(folder, base), false),
         Realm::Below(base) => {
             let name = below(folder).map_err(std::io::Error::other)?;
-            Root::open(base, true)?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
+            base.open()?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
         }
     }
 }
@@ -183,11 +222,11 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
                 ),
                 None => (whole, PathBuf::new()),
             };
-            (folders.open(folder, false).map_err(failed)?, rest)
+            (folders.open(folder, |folder| Root::open(folder, false)).map_err(failed)?, rest)
         }
         Realm::Below(base) => {
             let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
-            (folders.open(base.clone(), true).map_err(failed)?, rest)
+            (folders.open(base.root.join(&base.folder), |_| base.open()).map_err(failed)?, rest)
         }
     };
     Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
@@ -244,7 +283,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
             }
         }
         Realm::Below(base) => {
-            let root = Root::open(base, true).map_err(local(format!("cannot open {shown}")))?;
+            let root = base.open().map_err(local(format!("cannot open {shown}")))?;
             let name = below(&target.path)?;
             let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
             let rename = name.as_ref().map(|name| name.last().to_vec());
