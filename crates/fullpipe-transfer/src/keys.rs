@@ -152,8 +152,8 @@ fn check_own(file: &Path, meta: &fs::Metadata) -> Result<(), TransferError> {
     let (shown, me) = (file.display(), nix::unistd::geteuid().as_raw());
     if meta.uid() != me && meta.uid() != 0 {
         return Err(TransferError::Usage(format!(
-            "{shown} belongs to user {}, who may have put anything into it, and this process runs as user {me}: use a \
-             file of this user's own, with mode 600",
+            "{shown} belongs to user {}, who may have put anything into it, and this process runs as user {me}: run it \
+             as that user, or use a file of this user's own, with mode 600",
             meta.uid()
         )));
     }

@@ -460,8 +460,8 @@ fn strangers_have_limits_that_flags_raise() {
 fn holders_of_a_token_have_no_such_limits() {
     let stage = Stage::new("--max-duration 1s --max-clients 2 --max-clients-per-address 1");
     let token = fs::read_to_string(stage.at("token")).unwrap();
+    let words = ["measure", &stage.server.address, "--duration", "2s", "--pacing", "10mbit"];
     std::thread::scope(|scope| {
-        let words = ["measure", &stage.server.address, "--duration", "2s", "--pacing", "10mbit"];
         let runs: Vec<_> = (0..2).map(|_| scope.spawn(|| stage.run(&words, token.trim()))).collect();
         runs.into_iter().for_each(|run| fine(run.join().unwrap()));
     });
