@@ -151,6 +151,9 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
     if first.is_none() && stored.is_none() {
         return Ok(None);
     }
+    let token = first.as_ref().map(|first| String::from_utf8_lossy(&first.content).parse::<Token>()).transpose();
+    let token = token
+        .map_err(|e| TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())))?;
     let Some((identity, exposed)) = keys::read_identity(file)? else {
         return Err(TransferError::Usage(format!(
             "{} is missing, without which the tokens in {} open nothing; put it back, or remove them to have new ones made",
@@ -167,10 +170,7 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
         let why = "do not belong together; remove both to have new ones made";
         Err(TransferError::Usage(format!("{file} and {key} {why}")))
     };
-    if let Some(first) = first {
-        let token: Token = String::from_utf8_lossy(&first.content)
-            .parse()
-            .map_err(|e| TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())))?;
+    if let Some((first, token)) = first.zip(token) {
         check(file, token.fingerprint)?;
         let grant = Grant { name: FIRST.to_owned(), rights: Rights::ReadWrite, folder: None, expires_unix_s: None };
         state.entries.push(Entry { grant, verifier: keys::verifier(&token.secret) });
