@@ -9,8 +9,7 @@ use std::time::Duration;
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutate};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::files::{Root, Within};
-use fullpipe_transfer::place::Realm;
+use fullpipe_transfer::place::{Base, Realm};
 use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Target, Task};
 use fullpipe_transfer::sobas::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
@@ -34,10 +33,10 @@ fn run(script: Script) {
 /// One run of the command; gives what has been sent.
 fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let far = FarOptions {
-        realm: Realm::Below(std::sync::Arc::new(Root::open(&world.root(), Within::Beneath).unwrap())),
+        realm: Realm::Below(Base::open(&world.root()).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        secret: None,
+        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

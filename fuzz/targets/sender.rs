@@ -10,8 +10,7 @@ use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutate}
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::digest::Key;
 use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::files::{Root, Within};
-use fullpipe_transfer::place::Realm;
+use fullpipe_transfer::place::{Base, Realm};
 use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
 use fullpipe_transfer::sobas::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
@@ -28,10 +27,10 @@ fn run(script: Script) {
     std::fs::write(root.join("in/small"), b"some").expect("a file");
     std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
     let far = FarOptions {
-        realm: Realm::Below(std::sync::Arc::new(Root::open(&root, Within::Beneath).unwrap())),
+        realm: Realm::Below(Base::open(&root).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        secret: None,
+        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

@@ -94,6 +94,12 @@ pub enum NetError {
         /// How long.
         seconds: f64,
     },
+    /// A run took longer than a client without a token may have.
+    #[error("cut off after {seconds:.0} s, this server's limit for a run (its --max-duration)")]
+    TooLong {
+        /// The limit.
+        seconds: f64,
+    },
     /// This kernel lacks the congestion control.
     #[error("this kernel has no congestion control '{name}'; it has: {available}{}", advice(.name))]
     NoSuchCc {
@@ -142,7 +148,7 @@ impl Classified for NetError {
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }
             | NetError::System { .. } => ExitClass::Missing,
-            NetError::Stalled { .. } => ExitClass::Failed,
+            NetError::Stalled { .. } | NetError::TooLong { .. } => ExitClass::Failed,
             NetError::Connect { .. }
             | NetError::Stranger { .. }
             | NetError::Version { .. }
@@ -154,12 +160,14 @@ impl Classified for NetError {
     }
 }
 
-/// Only what Linux knows can be loaded.
+/// What to do about a congestion control that this kernel has not: only Linux's own are loaded by their names
+/// ([`crate::socket::check_known`]).
 fn advice(name: &str) -> String {
     if LAB_CONGESTION_CONTROLS.contains(&name) {
         format!(". As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")
     } else {
-        format!("; nor does Linux, which knows {}", LAB_CONGESTION_CONTROLS.join(", "))
+        let known = LAB_CONGESTION_CONTROLS.join(", ");
+        format!("; nor has Linux, which has {known}. A module of another origin has to be loaded first")
     }
 }
 

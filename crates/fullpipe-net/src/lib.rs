@@ -11,6 +11,7 @@ pub mod callers;
 pub mod doorway;
 pub mod ends;
 mod error;
+mod limits;
 mod lobby;
 pub mod measure;
 mod plan;
@@ -25,6 +26,7 @@ pub mod tcp_info;
 pub mod wire;
 
 pub use error::NetError;
+pub use limits::Limits;
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
 pub use session::Seen;

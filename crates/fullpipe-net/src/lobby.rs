@@ -29,7 +29,7 @@ const MOST_LINES: u32 = 20;
 /// What a client comes for: those of one kind leave the places of the other free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// To measure, which anyone may.
+    /// To measure: anyone, or on a server with tokens those who hold one.
     Measurement,
     /// Something else.
     Other,

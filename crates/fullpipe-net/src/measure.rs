@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
@@ -11,10 +12,11 @@ use std::io::Write;
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
 use crate::sample::{End, Sample};
-use crate::serve::{hello, version_error};
+use crate::serve::{WANTS_TOKEN, hello, version_error};
 use crate::session::{self, Control, Role, Seen};
 use crate::stream::Streams;
-use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, Report, Request};
+use crate::tcp_info::TcpInfo;
+use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 
 /// What to expect of the path, and of the machine.
@@ -28,6 +30,8 @@ pub struct MeasureOptions {
     pub capacity: Option<f64>,
     /// Refuse buffers larger than this machine's memory.
     pub check_memory: bool,
+    /// Proves to hold the server's token, if it asks; none where there is no token.
+    pub proof_key: Option<ProofKey>,
 }
 
 /// A finished run.
@@ -63,7 +67,12 @@ pub fn measure(
     socket::check_cc(&request.transport)?;
     let started = sys::now_ns();
     let mut control = connect(host, options.connect)?;
-    greet(&mut control)?;
+    if let Some(nonce) = greet(&mut control)? {
+        let key = options.proof_key;
+        let wants_token = || NetError::Refused { peer: control.peer.clone(), why: WANTS_TOKEN.to_owned() };
+        let mac = *wire::proof(&key.ok_or_else(wants_token)?, &nonce).as_bytes();
+        control.send(&Message::Proof { mac }, "proving to hold the token")?;
+    }
     control.send(&Message::Request(request.clone()), "asking")?;
     let (port, token) = match control.receive("asking")? {
         Message::Ready { port, token } => (port, token),
@@ -88,7 +97,7 @@ pub fn measure(
         Direction::Receive => (End::Receiver, 0),
     };
     let streams = Streams::new(sockets, request.workload, skip).map_err(system("opening an eventfd"))?;
-    let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64 };
+    let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
     let ours = session::run(&role, &streams, &mut control, progress)?;
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
@@ -96,13 +105,18 @@ pub fn measure(
     Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
-/// Round-trip time to a server, seconds, from its control connection.
+/// Round-trip time to a server, seconds, from its control connection. It needs no token: a server that wants one is asked
+/// nothing but a greeting, and the kernel has timed that.
 ///
 /// # Errors
 /// It cannot be reached, or is no server of this version.
 pub fn round_trip(host: &Host, timeout: Duration) -> Result<f64, NetError> {
     let mut control = connect(host, timeout)?;
-    greet(&mut control)?;
+    if greet(&mut control)?.is_some() {
+        let info = TcpInfo::read(control.stream.as_fd()).map_err(system("reading TCP_INFO"))?;
+        let rtt_us = info.get("min_rtt").or_else(|| info.get("rtt")).unwrap_or(0);
+        return Ok(rtt_us.max(1) as f64 / 1e6);
+    }
     compare_clocks(&mut control).map(|(_, rtt_ns)| rtt_ns as f64 / 1e9)
 }
 
@@ -122,12 +136,13 @@ fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
     Err(NetError::Connect { host: name, source: last })
 }
 
-fn greet(control: &mut Control) -> Result<(), NetError> {
-    control.send(&hello(), "greeting")?;
+/// Greets a server; gives the nonce of one that wants its token proven.
+fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
+    control.send(&hello(None), "greeting")?;
     match control.receive("greeting")? {
-        Message::Hello { magic, protocol, program } if magic == MAGIC => {
+        Message::Hello { magic, protocol, program, nonce } if magic == MAGIC => {
             if protocol == PROTOCOL {
-                Ok(())
+                Ok(nonce)
             } else {
                 Err(version_error(&control.peer, &program, protocol))
             }

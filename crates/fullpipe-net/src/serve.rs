@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::units::Time;
-use fullpipe_path::{Direction, text};
+use fullpipe_path::{Direction, Workload, text};
 use rand::RngExt;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::doorway::{BACKLOG, Doorway};
 use crate::ends::PROGRAM;
 use crate::error::{NetError, system};
+use crate::limits::{Admitted, Limits};
 pub use crate::lobby::{Guest, Kind};
 use crate::lobby::{Lobby, LogLimit, Places};
 use crate::preface::{self, Preface};
@@ -42,6 +43,24 @@ pub struct ServeOptions {
     pub once: bool,
     /// Refuse buffers larger than this machine's memory.
     pub check_memory: bool,
+    /// What clients may use of it where no token is asked for; none for all.
+    pub limits: Option<Limits>,
+    /// Who may be measured; none for anyone.
+    pub gate: Option<Gate>,
+}
+
+/// Decides by a client's address, the nonce that it was given and its proof ([`wire::proof`]) whether it may be measured;
+/// else why not.
+pub type Judge = dyn Fn(&str, &[u8; 32], &[u8; 32]) -> Result<(), String> + Send + Sync;
+
+/// Lets clients be measured that prove to hold a token.
+#[derive(Clone)]
+pub struct Gate(pub Arc<Judge>);
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Gate")
+    }
 }
 
 /// Takes a connection that does not begin as a measurement does. Whoever is in it has shown nothing yet: once that is
@@ -118,6 +137,13 @@ impl Server {
     #[must_use]
     pub fn with_check(mut self, check: preface::Check) -> Server {
         self.hands.check = Some(check);
+        self
+    }
+
+    /// Measures only for clients that the gate lets pass.
+    #[must_use]
+    pub fn with_gate(mut self, gate: Gate) -> Server {
+        self.options.gate = Some(gate);
         self
     }
 
@@ -222,8 +248,27 @@ fn first_byte(stream: &mut TcpStream, hands: &Hands, guest: &Guest) -> io::Resul
     peek(stream)
 }
 
-pub(crate) fn hello() -> Message {
-    Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into() }
+pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
+    Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into(), nonce }
+}
+
+/// What a client is told that has to prove to hold a token, and does not.
+pub(crate) const WANTS_TOKEN: &str =
+    "it measures for holders of its token only: give it with --token-file FILE, or in FULLPIPE_TOKEN";
+
+/// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.
+fn passes(control: &mut Control, gate: &Gate, nonce: &[u8; 32]) -> Result<bool, NetError> {
+    let judged = match control.receive("waiting for a proof of its token") {
+        Ok(Message::Proof { mac }) => (gate.0)(&control.peer, nonce, &mac),
+        Ok(_) => Err(WANTS_TOKEN.to_owned()),
+        // Whoever has no token may have come for the round-trip time, which the greeting tells.
+        Err(NetError::Lost { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    judged.map(|()| true).map_err(|why| {
+        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
+        NetError::Refused { peer: "this server".into(), why }
+    })
 }
 
 fn serve(
@@ -235,9 +280,10 @@ fn serve(
 ) -> Result<(), NetError> {
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
+    let nonce: Option<[u8; 32]> = options.gate.is_some().then(|| rand::rng().random());
     match control.receive("greeting")? {
-        Message::Hello { magic, protocol, program } if magic == MAGIC => {
-            control.send(&hello(), "greeting")?;
+        Message::Hello { magic, protocol, program, .. } if magic == MAGIC => {
+            control.send(&hello(nonce), "greeting")?;
             if protocol != PROTOCOL {
                 // The client sees the versions in the hello, and says so to its user.
                 return Err(version_error(peer, &program, protocol));
@@ -245,11 +291,19 @@ fn serve(
         }
         other => return Err(control.unexpected(&other)),
     }
+    if let Some((gate, nonce)) = options.gate.as_ref().zip(nonce)
+        && !passes(&mut control, gate, &nonce)?
+    {
+        return Ok(());
+    }
     if let Err(most) = guest.let_in(Kind::Measurement) {
         let why = format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients");
         let _ = control.send(&Message::Refused { why }, "refusing");
         return Err(NetError::Other(format!("refused: {most} clients already, its most (--max-clients)")));
     }
+    // Whoever has proven to hold a token has no limits.
+    let limits = options.limits.as_ref().filter(|_| options.gate.is_none());
+    let _admitted = limits.map(|limits| admit(&mut control, limits)).transpose()?;
     let mut asked_the_time = false;
     let request = loop {
         match control.receive("waiting for a request") {
@@ -264,7 +318,7 @@ fn serve(
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options)
+    let joined = validate(&request, options, limits)
         .map_err(|why| NetError::Refused { peer: "this server".into(), why })
         .and_then(|()| join(&mut control, local, &request, options));
     let streams = match joined {
@@ -296,7 +350,8 @@ fn serve(
         Direction::Receive => End::Sender,
     };
     let stall_ns = options.stall.as_nanos() as u64;
-    let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns };
+    let limit_ns = limits.map(|limits| limit_ns(limits, &request));
+    let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
     let seen = session::run(&role, &streams, &mut control, None)?;
     control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
@@ -308,12 +363,38 @@ pub(crate) fn version_error(peer: &str, theirs: &str, their_protocol: u32) -> Ne
     NetError::Version { peer: peer.into(), theirs, their_protocol, ours: PROGRAM, our_protocol: PROTOCOL }
 }
 
-fn validate(request: &Request, options: &ServeOptions) -> Result<(), String> {
+/// Lets a client without a token in, or refuses it.
+fn admit(control: &mut Control, limits: &Limits) -> Result<Admitted, NetError> {
+    let from = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
+    let admitted = limits.admit(from.ip(), &control.stream);
+    admitted.inspect_err(|why| {
+        let _ = control.send(&Message::Refused { why: why.to_string() }, "refusing");
+    })
+}
+
+/// Longest that a run may take from its start, ns. One whose time is within the limit is not cut off: it is counted from the
+/// first byte's arrival, which may be late.
+fn limit_ns(limits: &Limits, request: &Request) -> u64 {
+    let more = match request.workload {
+        Workload::Size(_) => Duration::ZERO,
+        Workload::Duration(_) => ANSWER,
+    };
+    u64::try_from(limits.run.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn validate(request: &Request, options: &ServeOptions, limits: Option<&Limits>) -> Result<(), String> {
     let transport = &request.transport;
     transport.validate().map_err(|e| e.to_string())?;
     request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err("the sampling interval is outside 10 ms to 1 h".into());
+    }
+    socket::check_known(&transport.cc).map_err(|e| e.to_string())?;
+    if let (Some(limits), Workload::Duration(time)) = (limits, request.workload)
+        && time.duration() > limits.run
+    {
+        let most = limits.run.as_secs_f64();
+        return Err(format!("{time} are asked for, and a run may take {most} s here; raise its --max-duration"));
     }
     if options.check_memory {
         socket::check_memory(transport).map_err(|e| e.to_string())?;

@@ -86,6 +86,8 @@ pub(crate) struct Role<'a> {
     pub(crate) rtt_ns: u64,
     /// With no progress for so long the run has failed.
     pub(crate) stall_ns: u64,
+    /// A run that takes longer than this from its zero is cut off; none for no limit.
+    pub(crate) limit_ns: Option<u64>,
 }
 
 /// What one end has seen.
@@ -144,6 +146,9 @@ pub(crate) fn run(
             streams.stop();
             return watched.and(told);
         }
+        if let Err(error @ NetError::TooLong { .. }) = &watched {
+            let _ = control.send(&Message::Failed { why: error.to_string() }, "ending the run");
+        }
         streams.stop();
         watched
     });
@@ -192,6 +197,13 @@ fn watch(
                 let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
                 wait = wait.min(left);
             }
+        }
+        if let Some(limit) = role.limit_ns {
+            let end = role.zero_ns.saturating_add(limit);
+            if now >= end {
+                return Err(NetError::TooLong { seconds: limit as f64 / 1e9 });
+            }
+            wait = wait.min(end - now);
         }
         let total = sampler.total.load(Ordering::Relaxed);
         if total != moved.0 {

@@ -22,8 +22,11 @@ pub const UNSENT: u32 = 32 << 20;
 /// congestion control are in force from the handshake on, which fixes the window scale (RFC 7323).
 ///
 /// # Errors
-/// The kernel lacks the congestion control, or refuses a setting.
+/// The congestion control is unknown ([`check_known`]), the kernel lacks it, or refuses a setting.
 pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), NetError> {
+    if sends {
+        check_known(&transport.cc)?;
+    }
     let set = if sends { socket.set_tcp_congestion(transport.cc.as_bytes()) } else { Ok(()) };
     set.map_err(|source| {
         let name = transport.cc.clone();
@@ -84,6 +87,23 @@ pub fn path_mtu(to: SocketAddr) -> Option<u32> {
 pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
+}
+
+/// Refuses a congestion control that is neither one of Linux's own nor loaded in this kernel. The name may come from the
+/// network, and for a process with `CAP_NET_ADMIN` the kernel runs modprobe for any name that it does not know
+/// (net/ipv4/tcp_cong.c, `tcp_ca_find_autoload`).
+///
+/// # Errors
+/// It is unknown.
+pub fn check_known(name: &str) -> Result<(), NetError> {
+    if LAB_CONGESTION_CONTROLS.contains(&name) {
+        return Ok(());
+    }
+    let available = available();
+    if available.split(", ").any(|loaded| loaded == name) {
+        return Ok(());
+    }
+    Err(NetError::NoSuchCc { name: name.to_owned(), available })
 }
 
 fn available() -> String {
@@ -216,6 +236,16 @@ pub fn tuned() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_known_congestion_controls_are_set() {
+        for cc in ["cubic", "htcp", "reno"] {
+            assert!(check_known(cc).is_ok(), "{cc}");
+        }
+        for cc in ["nosuchcc", "", "cubic, reno", "reno,", "(unreadable)"] {
+            assert!(matches!(check_known(cc), Err(NetError::NoSuchCc { .. })), "{cc}");
+        }
+    }
 
     #[test]
     fn the_largest_packet_of_a_route_is_known() {

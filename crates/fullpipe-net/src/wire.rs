@@ -21,6 +21,27 @@ const FRAME_MAX: u32 = 1 << 20;
 /// What a data connection says first: the session's token, and which stream it is.
 pub const PREAMBLE: usize = 20;
 
+/// Key from which a client proves that it holds a token. Both ends compute it from the token's secret.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ProofKey(pub [u8; 32]);
+
+impl std::fmt::Debug for ProofKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ProofKey")
+    }
+}
+
+/// Proof that a client holds a token: BLAKE3's keyed hash of the server's nonce. This connection is not encrypted, so the
+/// secret itself is not sent; the proof is good for this nonce only.
+pub fn proof(key: &ProofKey, nonce: &[u8; 32]) -> blake3::Hash {
+    blake3::keyed_hash(&key.0, nonce)
+}
+
+/// Whether a client's proof was made with this key for this nonce. Takes the same time wherever they differ.
+pub fn is_proof(key: &ProofKey, nonce: &[u8; 32], mac: &[u8; 32]) -> bool {
+    proof(key, nonce) == *mac
+}
+
 /// One message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -33,6 +54,14 @@ pub enum Message {
         protocol: u32,
         /// Version of fullpipe.
         program: String,
+        /// Server, if it measures for holders of its token only: 32 random bytes for this connection's [`proof`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        nonce: Option<[u8; 32]>,
+    },
+    /// Client, behind its greeting, if the server's had a nonce.
+    Proof {
+        /// [`proof`] of the nonce.
+        mac: [u8; 32],
     },
     /// Server: no, and why. The connection ends.
     Refused {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use fullpipe_path::Classified;
 use rand::RngExt;
@@ -17,6 +17,7 @@ use crate::proto::{self, Connect, Message, Options, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, Aside, Udp};
+use crate::tokens::{Grant, Tokens};
 use crate::walk::{self, Count, Place};
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
@@ -35,8 +36,8 @@ pub struct FarOptions {
     pub listen: SocketAddr,
     /// First and last port for data streams; 0 and 0 let the kernel choose.
     pub ports: (u16, u16),
-    /// What a client must know; none where ssh has let it in.
-    pub secret: Option<[u8; 32]>,
+    /// Tokens of which a client must know one; none where ssh has let it in, or anyone may come in.
+    pub tokens: Option<Arc<Tokens>>,
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
     /// Most streams of one client.
@@ -44,6 +45,18 @@ pub struct FarOptions {
     /// Longest time in which nothing moves, whatever a client asks for.
     pub stall: Duration,
 }
+
+/// What a far end tells about a client before it does anything for it.
+#[derive(Debug, Clone, Copy)]
+pub enum Admission<'a> {
+    /// The client holds a token that grants this.
+    Token(&'a Grant),
+    /// The client may do this, and wants it now.
+    Task(&'a Task),
+}
+
+/// Hears of a client's admission; an error refuses the client.
+pub type Admit<'a> = dyn Fn(Admission<'_>) -> Result<(), TransferError> + 'a;
 
 /// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
 /// for one that has only looked.
@@ -62,16 +75,15 @@ pub fn serve(
     serve_session(&session, input, options, &|| Ok(()), &|_| Ok(()))
 }
 
-/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches. `asked` hears what
-/// a client wants that may have it, and whether it may just now.
+/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
+    admit: &Admit<'_>,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, &mut *input, options, asked).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, &mut *input, options, admit).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => end::run(session, input, met, Arc::default(), &mut || {}).map(Some),
@@ -85,7 +97,7 @@ fn serve_session(
 }
 
 /// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
-/// one that has only looked. `asked` hears what a client wants that may have it, and whether it may just now.
+/// one that has only looked.
 ///
 /// # Errors
 /// The transfer's; the client has been told, if it could be.
@@ -94,7 +106,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
+    admit: &Admit<'_>,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -119,7 +131,7 @@ pub fn serve_socket(
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
     session.heard_on(again.try_clone().ok().map(OwnedFd::from));
-    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), asked)
+    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), admit)
 }
 
 /// What a client is that does not get through TLS, as far as that tells.
@@ -148,7 +160,7 @@ fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &FarOptions,
-    asked: &dyn Fn(&Task) -> Result<(), TransferError>,
+    admit: &Admit<'_>,
 ) -> Result<Option<Met>, TransferError> {
     match hear_stranger(session, input)? {
         Message::Hello(hello) => {
@@ -157,30 +169,38 @@ fn prepare(
         }
         other => return Err(session.unexpected(&other)),
     }
-    match hear_stranger(session, input)? {
+    let grant = match hear_stranger(session, input)? {
         Message::Secret(shown) => let_in(&shown, options).inspect_err(|_| {
             // A connection that is closed before all has been read takes the refusal with it.
             let _ = proto::skip(input);
         })?,
         other => return Err(session.unexpected(&other)),
+    };
+    if let Some(grant) = &grant {
+        admit(Admission::Token(grant))?;
     }
     let mut setup = match hear(session, input)? {
         Message::Setup(setup) => *setup,
         other => return Err(session.unexpected(&other)),
     };
     check(&setup, options)?;
-    asked(&setup.task)?;
+    let realm = match &grant {
+        Some(grant) => {
+            check_rights(grant, &setup.task)?;
+            kept_in(&options.realm, grant)?
+        }
+        None => options.realm.clone(),
+    };
+    admit(Admission::Task(&setup.task))?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
-        Task::Push(target) => {
-            Role::Receive(Box::new(place::destination(&options.realm, target, &|| session.is_gone())?))
-        }
+        Task::Push(target) => Role::Receive(Box::new(place::destination(&realm, target, &|| session.is_gone())?)),
         Task::Look(paths) => {
-            let sources = place::places(&options.realm, paths)?;
+            let sources = place::places(&realm, paths)?;
             return looked_at(session, input, &sources, setup.options).map(|()| None);
         }
-        Task::Pull(paths) => Role::Send(place::places(&options.realm, paths)?),
+        Task::Pull(paths) => Role::Send(place::places(&realm, paths)?),
     };
     let door = match setup.probably.take() {
         Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
@@ -238,14 +258,38 @@ fn looked_at(
     }
 }
 
-fn let_in(shown: &[u8], options: &FarOptions) -> Result<(), TransferError> {
-    let Some(secret) = options.secret else { return Ok(()) };
-    let shown = <[u8; 32]>::try_from(shown).unwrap_or_default();
-    // blake3's comparison takes the same time whatever differs.
-    if blake3::Hash::from_bytes(shown) == blake3::Hash::from_bytes(secret) {
+/// What a client's secret grants; none where no token is asked for.
+fn let_in(shown: &[u8], options: &FarOptions) -> Result<Option<Grant>, TransferError> {
+    let Some(tokens) = &options.tokens else { return Ok(None) };
+    tokens.check(shown, SystemTime::now()).map(Some).map_err(|refusal| TransferError::Denied(refusal.to_string()))
+}
+
+/// Refuses what a client wants and its token does not grant.
+fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
+    let (granted, may) = match task {
+        Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
+        // Asked before a copy to this server; it tells nothing of what is here.
+        Task::Look(sources) if sources.paths.is_empty() => {
+            (grant.rights.may_write(), "may copy from this server, not to it")
+        }
+        Task::Pull(_) | Task::Look(_) => {
+            (grant.rights.may_read(), "may copy to this server, neither from it nor look at what is there")
+        }
+    };
+    if granted {
         return Ok(());
     }
-    Err(TransferError::Denied("the token is not this server's".into()))
+    Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights)))
+}
+
+/// The realm that a token's holder is kept in.
+fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
+    let (Realm::Below(root), Some(folder)) = (realm, &grant.folder) else { return Ok(realm.clone()) };
+    let within = root.within(folder).ok_or_else(|| {
+        let why = "is for a folder that this server does not serve; whoever runs it knows which";
+        TransferError::Denied(format!("the token '{}' {why}", grant.name))
+    })?;
+    Ok(Realm::Below(within))
 }
 
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
@@ -279,6 +323,9 @@ impl Door {
     ) -> Result<Door, TransferError> {
         let transport = &connect.transport;
         transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+        if role.sends() {
+            fullpipe_net::socket::check_known(&transport.cc)?;
+        }
         if transport.streams > options.most_streams {
             let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
             return Err(TransferError::Usage(why));

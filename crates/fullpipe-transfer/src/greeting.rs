@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use fullpipe_net::preface::{LEN, Preface};
+use fullpipe_net::wire::ProofKey;
 use rand::RngExt;
 
 /// Largest difference between the two clocks, seconds.
@@ -15,30 +16,30 @@ const MOST_AGE_S: u64 = 15 * 60;
 /// the oldest are past their age.
 const MOST_REMEMBERED: usize = 1 << 16;
 
-fn key(secret: &[u8; 32]) -> [u8; 32] {
-    blake3::derive_key("fullpipe 2026 greeting of a client", secret)
+fn key(of: &ProofKey) -> [u8; 32] {
+    blake3::derive_key("fullpipe 2026 greeting of a client", &of.0)
 }
 
-fn token_id(secret: &[u8; 32]) -> [u8; 8] {
-    let whole = blake3::derive_key("fullpipe 2026 name of a token", secret);
+fn token_id(of: &ProofKey) -> [u8; 8] {
+    let whole = blake3::derive_key("fullpipe 2026 name of a token", &of.0);
     std::array::from_fn(|i| whole[i])
 }
 
 /// A new proof. `now_s` is Unix time.
 #[must_use]
-pub fn prove(secret: &[u8; 32], now_s: u64) -> [u8; LEN] {
+pub fn prove(token: &ProofKey, now_s: u64) -> [u8; LEN] {
     let nonce = rand::rng().random();
-    let mut preface = Preface { token: token_id(secret), time_s: now_s, nonce, mac: [0; 32] };
-    preface.mac = *blake3::keyed_hash(&key(secret), &preface.hashed()).as_bytes();
+    let mut preface = Preface { token: token_id(token), time_s: now_s, nonce, mac: [0; 32] };
+    preface.mac = *blake3::keyed_hash(&key(token), &preface.hashed()).as_bytes();
     preface.to_bytes()
 }
 
-/// Whether a preface proves that its sender knows this secret. The age and the nonce are not looked at.
+/// Whether a preface proves that its sender has the token of this key. The age and the nonce are not looked at.
 #[must_use]
-pub fn proves(preface: &Preface, secret: &[u8; 32]) -> bool {
+pub fn proves(preface: &Preface, token: &ProofKey) -> bool {
     // blake3's comparison takes the same time whatever differs.
-    preface.token == token_id(secret)
-        && blake3::keyed_hash(&key(secret), &preface.hashed()) == blake3::Hash::from_bytes(preface.mac)
+    preface.token == token_id(token)
+        && blake3::keyed_hash(&key(token), &preface.hashed()) == blake3::Hash::from_bytes(preface.mac)
 }
 
 /// The proofs that a server has seen, as long as they are good.
@@ -49,15 +50,10 @@ pub struct Greetings {
 }
 
 impl Greetings {
-    /// Whether a preface proves that its sender knows one of the secrets, and now, and for the first time. `now_s` is
-    /// Unix time.
-    pub fn accept<'a>(
-        &mut self,
-        preface: &Preface,
-        mut secrets: impl Iterator<Item = &'a [u8; 32]>,
-        now_s: u64,
-    ) -> bool {
-        if preface.time_s.abs_diff(now_s) > MOST_AGE_S || !secrets.any(|secret| proves(preface, secret)) {
+    /// Whether a preface is a proof ([`proves`], which `is_proof` asks of the server's tokens), made now, and seen for the
+    /// first time. `now_s` is Unix time.
+    pub fn accept(&mut self, preface: &Preface, is_proof: impl FnOnce() -> bool, now_s: u64) -> bool {
+        if preface.time_s.abs_diff(now_s) > MOST_AGE_S || !is_proof() {
             return false;
         }
         // The oldest are first, whatever order they came in.
@@ -73,30 +69,36 @@ mod tests {
 
     const NOW_S: u64 = 1_800_000_000;
 
-    fn proof(secret: &[u8; 32], at_s: u64) -> Preface {
-        Preface::from_bytes(&prove(secret, at_s))
+    const OURS: ProofKey = ProofKey([1; 32]);
+
+    fn proof(at_s: u64) -> Preface {
+        Preface::from_bytes(&prove(&OURS, at_s))
+    }
+
+    fn accept(greetings: &mut Greetings, preface: &Preface, now_s: u64) -> bool {
+        greetings.accept(preface, || proves(preface, &OURS), now_s)
     }
 
     #[test]
     fn a_proof_is_good_once_and_for_its_token() {
         let mut greetings = Greetings::default();
-        let (ours, other) = ([1; 32], [2; 32]);
-        let first = proof(&ours, NOW_S);
-        assert!(!greetings.accept(&first, [other].iter(), NOW_S), "another token");
-        assert!(greetings.accept(&first, [other, ours].iter(), NOW_S));
-        assert!(!greetings.accept(&first, [ours].iter(), NOW_S + 1), "replayed");
-        assert!(greetings.accept(&proof(&ours, NOW_S), [ours].iter(), NOW_S + 1), "a new one");
-        assert!(!greetings.accept(&first, [ours].iter(), NOW_S + MOST_AGE_S), "replayed late");
-        assert!(!greetings.accept(&first, [ours].iter(), NOW_S + MOST_AGE_S + 1), "replayed too late");
+        let other = ProofKey([2; 32]);
+        let first = proof(NOW_S);
+        assert!(!greetings.accept(&first, || proves(&first, &other), NOW_S), "another token");
+        assert!(accept(&mut greetings, &first, NOW_S));
+        assert!(!accept(&mut greetings, &first, NOW_S + 1), "replayed");
+        assert!(accept(&mut greetings, &proof(NOW_S), NOW_S + 1), "a new one");
+        assert!(!accept(&mut greetings, &first, NOW_S + MOST_AGE_S), "replayed late");
+        assert!(!accept(&mut greetings, &first, NOW_S + MOST_AGE_S + 1), "replayed too late");
     }
 
     #[test]
     fn each_bit_counts() {
-        let good = prove(&[1; 32], NOW_S);
+        let good = prove(&OURS, NOW_S);
         for bit in 8..good.len() * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(!Greetings::default().accept(&Preface::from_bytes(&bad), [[1; 32]].iter(), NOW_S), "bit {bit}");
+            assert!(!accept(&mut Greetings::default(), &Preface::from_bytes(&bad), NOW_S), "bit {bit}");
         }
     }
 
@@ -110,7 +112,7 @@ mod tests {
             (0, false),
             (u64::MAX, false),
         ] {
-            let accepted = Greetings::default().accept(&proof(&[1; 32], at_s), [[1; 32]].iter(), NOW_S);
+            let accepted = accept(&mut Greetings::default(), &proof(at_s), NOW_S);
             assert_eq!(accepted, good, "{at_s}");
         }
     }
@@ -121,9 +123,9 @@ mod tests {
         for n in 0..MOST_REMEMBERED as u128 {
             greetings.seen.insert((NOW_S, n.to_le_bytes()));
         }
-        assert!(!greetings.accept(&proof(&[1; 32], NOW_S), [[1; 32]].iter(), NOW_S), "full");
+        assert!(!accept(&mut greetings, &proof(NOW_S), NOW_S), "full");
         let later = NOW_S + MOST_AGE_S + 1;
-        assert!(greetings.accept(&proof(&[1; 32], later), [[1; 32]].iter(), later));
+        assert!(accept(&mut greetings, &proof(later), later));
         assert_eq!(greetings.seen.len(), 1);
     }
 }

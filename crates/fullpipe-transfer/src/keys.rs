@@ -1,14 +1,22 @@
-//! The token and the key of a standing server, in two files that only their owner may read.
+//! A server's key and its first token, and how files that hold secrets are read and written.
+//!
+//! A server's state is named after its token file FILE: `FILE` holds the token that `fullpipe serve` makes at its first
+//! start, `FILE.key` the private key and certificate, `FILE.store` the tokens that `fullpipe token new` makes
+//! ([`crate::tokens`]), `FILE.lock` is locked by whoever changes one of them.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{Flock, FlockArg};
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
 use crate::secure::{Fingerprint, Identity};
+
+/// Longest token file, key or store that is read, bytes.
+const FILE_MAX: u64 = 4 << 20;
 
 /// What opens a standing server: its secret, and the fingerprint of its certificate.
 #[derive(Clone, PartialEq, Eq)]
@@ -19,13 +27,35 @@ pub struct Token {
     pub fingerprint: Fingerprint,
 }
 
+impl Token {
+    /// Draws a new secret for the server with this certificate.
+    pub fn new(fingerprint: Fingerprint) -> Token {
+        Token { secret: rand::rng().random(), fingerprint }
+    }
+
+    /// Key for the proof that a client may measure ([`fullpipe_net::wire::proof`]).
+    pub fn proof_key(&self) -> fullpipe_net::wire::ProofKey {
+        proof_key(&verifier(&self.secret))
+    }
+}
+
 impl std::fmt::Debug for Token {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Token")
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// What a server keeps of a token's secret (32 bytes, drawn at random, so that a plain hash suffices).
+pub(crate) fn verifier(secret: &[u8]) -> [u8; 32] {
+    blake3::derive_key("fullpipe 2026-11 verifier of a token", secret)
+}
+
+/// Key for the proof that a client may measure, from the verifier that both ends can compute.
+pub(crate) fn proof_key(verifier: &[u8; 32]) -> fullpipe_net::wire::ProofKey {
+    fullpipe_net::wire::ProofKey(blake3::derive_key("fullpipe 2026-11 proof that a client may measure", verifier))
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
@@ -55,73 +85,176 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// The private key, and the certificate.
-fn key_file(token: &Path) -> PathBuf {
+/// FILE with something behind its name.
+fn beside(token: &Path, suffix: &str) -> PathBuf {
     let mut name = token.as_os_str().to_owned();
-    name.push(".key");
+    name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Reads a server's token and key, or makes both; whether it has made them.
+/// The private key and the certificate of the server with this token file.
+pub(crate) fn key_file(token: &Path) -> PathBuf {
+    beside(token, ".key")
+}
+
+/// The token store of the server with this token file.
+pub fn store_file(token: &Path) -> PathBuf {
+    beside(token, ".store")
+}
+
+/// A secret file that more people may read than its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exposed {
+    /// The file.
+    pub file: PathBuf,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+impl std::fmt::Display for Exposed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let who = if self.mode & 0o004 != 0 { "ANYONE on this host" } else { "its group" };
+        let file = self.file.display();
+        write!(f, "{file} can be read by {who} (mode {:04o}): chmod 600 {file}", self.mode)
+    }
+}
+
+/// A secret file's content, and whether others may read it.
+#[derive(Debug)]
+pub(crate) struct Secret {
+    pub(crate) content: Vec<u8>,
+    pub(crate) exposed: Option<Exposed>,
+}
+
+/// Reads a file that holds secrets, none if it does not exist. The checks are made on the open file, so that it cannot be
+/// exchanged between check and use.
 ///
 /// # Errors
-/// A file cannot be read or made, or does not hold what it should.
-pub fn load_or_make(file: &Path) -> Result<(Token, Identity, bool), TransferError> {
-    let key = key_file(file);
-    let what = |what: &str, file: &Path| local(format!("{what} {}", file.display()));
-    let token = fs::read_to_string(file);
-    if let Ok(text) = &token
-        && let Err(e) = text.parse::<Token>()
-    {
-        return Err(TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())));
+/// Another user owns it, others may write it, or it cannot be read.
+pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> {
+    let failed = |e| local(format!("cannot read {}", file.display()))(e);
+    let open = match File::open(file) {
+        Ok(open) => open,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(e)),
+    };
+    let meta = open.metadata().map_err(failed)?;
+    check_own(file, &meta)?;
+    let mode = meta.mode() & 0o7777;
+    let mut content = Vec::new();
+    open.take(FILE_MAX).read_to_end(&mut content).map_err(failed)?;
+    let exposed = (meta.is_file() && mode & 0o044 != 0).then(|| Exposed { file: file.to_owned(), mode });
+    Ok(Some(Secret { content, exposed }))
+}
+
+/// Refuses a file that another user may have written. Root's are fine: root may do anything in any case.
+fn check_own(file: &Path, meta: &fs::Metadata) -> Result<(), TransferError> {
+    let (shown, me) = (file.display(), nix::unistd::geteuid().as_raw());
+    if meta.uid() != me && meta.uid() != 0 {
+        return Err(TransferError::Usage(format!(
+            "{shown} belongs to user {}, who may have put anything into it, and this process runs as user {me}: run it \
+             as that user, or use a file of this user's own, with mode 600",
+            meta.uid()
+        )));
     }
-    match (token, fs::read(&key)) {
-        (Ok(text), Ok(bytes)) => {
-            let token: Token = text.parse()?;
-            let (key_der, certificate): (Vec<u8>, Vec<u8>) = postcard::from_bytes(&bytes).map_err(|_| damaged(&key))?;
-            let identity = Identity { certificate, key: key_der };
-            if identity.fingerprint() != token.fingerprint {
-                return Err(TransferError::Usage(format!(
-                    "{} and {} do not belong together; remove both to have new ones made",
-                    file.display(),
-                    key.display()
-                )));
-            }
-            Ok((token, identity, false))
-        }
-        (Err(e), _) if e.kind() == io::ErrorKind::NotFound => {
-            let identity = Identity::new()?;
-            let token = Token { secret: rand::rng().random(), fingerprint: identity.fingerprint() };
-            let bytes = postcard::to_allocvec(&(&identity.key, &identity.certificate)).unwrap_or_default();
-            write(&key, &bytes).map_err(what("cannot write", &key))?;
-            write(file, format!("{token}\n").as_bytes()).map_err(what("cannot write", file))?;
-            Ok((token, identity, true))
-        }
-        (Err(e), _) => Err(what("cannot read", file)(e)),
-        (_, Err(e)) => Err(what("cannot read", &key)(e)),
+    // A pipe, as of a shell's <(...), has no other writers.
+    if meta.is_file() && meta.mode() & 0o022 != 0 {
+        let who = if meta.mode() & 0o002 != 0 { "anyone on this host" } else { "its group" };
+        return Err(TransferError::Usage(format!(
+            "{shown} can be written by {who} (mode {:04o}), so it may hold anything: look at it, then chmod 600 {shown}",
+            meta.mode() & 0o7777
+        )));
     }
+    Ok(())
 }
 
-/// Which of a server's two files others on this host may read, if any: whoever can has the server's rights.
-#[must_use]
-pub fn exposed(token: &Path) -> Option<PathBuf> {
-    let others = |file: &PathBuf| fs::metadata(file).is_ok_and(|meta| meta.mode() & 0o004 != 0);
-    [token.to_owned(), key_file(token)].into_iter().find(others)
+/// Writes a file that holds secrets, for its owner alone. It replaces what has its name in one step; after a crash the
+/// old or the new one is there whole.
+///
+/// # Errors
+/// The file system's.
+pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferError> {
+    let fresh = beside(file, ".new");
+    let write = || -> io::Result<()> {
+        // Left by a process that was killed; the lock keeps others from writing one now.
+        match fs::remove_file(&fresh) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+        to.write_all(content)?;
+        to.sync_all()?;
+        fs::rename(&fresh, file)?;
+        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(folder)?.sync_all()
+    };
+    write().map_err(local(format!("cannot write {}", file.display())))
 }
 
-fn damaged(file: &Path) -> TransferError {
-    TransferError::Usage(format!("{} is damaged; remove it and its token to have new ones made", file.display()))
+/// Locks a server's state against others who would change it, until dropped. Who only reads it needs no lock: each file is
+/// replaced in one step.
+///
+/// # Errors
+/// The lock file cannot be made, or is another user's.
+pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
+    let file = beside(token, ".lock");
+    let failed = |e: io::Error| local(format!("cannot lock {}", file.display()))(e);
+    let how = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&file);
+    let open = how.map_err(failed)?;
+    check_own(&file, &open.metadata().map_err(failed)?)?;
+    Flock::lock(open, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
 }
 
-fn write(file: &Path, content: &[u8]) -> io::Result<()> {
-    let mut to = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(file)?;
-    // One that was there may have another.
-    to.set_permissions(Permissions::from_mode(0o600))?;
-    to.write_all(content)
+/// Reads a client's token from a file, and whether others may read it too.
+///
+/// # Errors
+/// It cannot be read, may be somebody else's, or holds no token.
+pub fn read_token(file: &Path) -> Result<(Token, Option<Exposed>), TransferError> {
+    let missing = || local(format!("cannot read {}", file.display()))(io::Error::from_raw_os_error(libc::ENOENT));
+    let Secret { content, exposed } = read_secret(file)?.ok_or_else(missing)?;
+    let token = String::from_utf8_lossy(&content).parse();
+    token.map(|token| (token, exposed)).map_err(|e| TransferError::Usage(format!("{}: {e}", file.display())))
+}
+
+/// A server's certificate and key from its key file; none if there is none.
+///
+/// # Errors
+/// The file cannot be read, may be somebody else's, or is damaged.
+pub(crate) fn read_identity(token: &Path) -> Result<Option<(Identity, Option<Exposed>)>, TransferError> {
+    let file = key_file(token);
+    let Some(Secret { content, exposed }) = read_secret(&file)? else { return Ok(None) };
+    let damaged = |_| {
+        let why = "is damaged; remove it, its token file and its store to have new ones made";
+        TransferError::Usage(format!("{} {why}", file.display()))
+    };
+    let (key, certificate): (Vec<u8>, Vec<u8>) = postcard::from_bytes(&content).map_err(damaged)?;
+    Ok(Some((Identity { certificate, key }, exposed)))
+}
+
+/// A server's certificate and key, made where there are none. The caller holds the lock.
+///
+/// # Errors
+/// As with [`read_identity`], or it cannot be written.
+pub(crate) fn identity_or_new(token: &Path) -> Result<Identity, TransferError> {
+    if let Some((identity, _)) = read_identity(token)? {
+        return Ok(identity);
+    }
+    let identity = Identity::new()?;
+    let bytes = postcard::to_allocvec(&(&identity.key, &identity.certificate)).unwrap_or_default();
+    write_secret(&key_file(token), &bytes)?;
+    Ok(identity)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -134,21 +267,29 @@ mod tests {
     }
 
     #[test]
-    fn made_once() {
+    fn a_secret_file_is_its_owners() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(load_or_make(&dir.path().join("state/token")).is_err());
-        let file = dir.path().join("token");
-        let (token, identity, made) = load_or_make(&file).unwrap();
-        let (again, same, anew) = load_or_make(&file).unwrap();
-        assert_eq!((token, made, anew), (again, true, false));
-        assert_eq!(identity.certificate, same.certificate);
-        let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).unwrap().permissions());
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(exposed(&file), None);
-        let key = key_file(&file);
-        fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-        assert_eq!(exposed(&file), Some(key));
-        fs::write(&file, "fp1-x").unwrap();
-        assert!(load_or_make(&file).is_err());
+        let file = dir.path().join("secret");
+        assert!(read_secret(&file).unwrap().is_none());
+        write_secret(&file, b"x").unwrap();
+        let mode = |mode| fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        for (bits, exposed) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o610, false)] {
+            mode(bits);
+            let read = read_secret(&file).unwrap().unwrap();
+            assert_eq!((read.content.as_slice(), read.exposed.is_some()), (&b"x"[..], exposed), "{bits:o}");
+        }
+        for bits in [0o620, 0o602, 0o666] {
+            mode(bits);
+            assert!(read_secret(&file).is_err(), "{bits:o}");
+        }
+        // What replaces it is its owner's alone, whatever it was.
+        write_secret(&file, b"y").unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(12345), None).unwrap();
+            let why = read_secret(&file).unwrap_err().to_string();
+            assert!(why.contains("belongs to user 12345"), "{why}");
+        }
     }
 }

@@ -37,6 +37,7 @@ pub mod secure;
 pub mod send;
 pub mod session;
 pub mod sobas;
+pub mod tokens;
 mod trace;
 pub mod walk;
 

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
@@ -24,8 +25,52 @@ const MOST_PATTERNS: usize = 256;
 pub enum Realm {
     /// Wherever its user may; relative names start at this folder.
     User(PathBuf),
-    /// Below this folder, which stays the same one whatever its path leads to later.
-    Below(Arc<Root>),
+    /// Below a folder of a server's.
+    Below(Base),
+}
+
+/// The folder that a client of a server is kept in: the server's, or one below it.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The server's folder, held open: it stays the same one whatever its path leads to later.
+    root: Arc<Root>,
+    /// Its path, absolute and without links, as it was then.
+    path: PathBuf,
+    /// A folder below it, relative to it; empty for the server's own.
+    folder: PathBuf,
+}
+
+impl Base {
+    /// Opens a server's folder.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(path: &Path) -> std::io::Result<Base> {
+        let root = Arc::new(Root::open(path, Within::Beneath)?);
+        Ok(Base { root, path: std::fs::canonicalize(path)?, folder: PathBuf::new() })
+    }
+
+    /// The path of the server's folder, absolute and without links, as it was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The part of it below another folder, absolute and without links; none where that is not below the server's.
+    pub fn within(&self, folder: &Path) -> Option<Base> {
+        let folder = folder.strip_prefix(&self.path).ok()?.to_owned();
+        Some(Base { folder, ..self.clone() })
+    }
+
+    /// The folder that the client is kept in. The way from the server's folder to the one below it goes through no link,
+    /// whoever has put one there meanwhile: it could lead to another's folder.
+    fn root(&self) -> std::io::Result<Root> {
+        let mut at = self.root.again(Within::Beneath)?;
+        for part in self.folder.components() {
+            let how = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+            at = Root::from_fd(at.open_at(part.as_ref(), how, 0)?, Within::Beneath);
+        }
+        Ok(at)
+    }
 }
 
 /// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
@@ -140,11 +185,15 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
 struct Folders(Option<(PathBuf, Arc<Root>)>);
 
 impl Folders {
-    fn open(&mut self, folder: PathBuf) -> std::io::Result<Arc<Root>> {
+    fn open(
+        &mut self,
+        folder: PathBuf,
+        open: impl FnOnce(&Path) -> std::io::Result<Root>,
+    ) -> std::io::Result<Arc<Root>> {
         if let Some((_, root)) = self.0.as_ref().filter(|(known, _)| *known == folder) {
             return Ok(root.clone());
         }
-        let root = Arc::new(Root::open(&folder, Within::Anywhere)?);
+        let root = Arc::new(open(&folder)?);
         self.0 = Some((folder, root.clone()));
         Ok(root)
     }
@@ -157,7 +206,7 @@ fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
         Realm::User(base) => Root::open(&resolve(folder, base), Within::Anywhere),
         Realm::Below(base) => {
             let name = below(folder).map_err(std::io::Error::other)?;
-            base.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
+            base.root()?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
         }
     }
 }
@@ -183,11 +232,11 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
                 ),
                 None => (whole, PathBuf::new()),
             };
-            (folders.open(folder).map_err(failed)?, rest)
+            (folders.open(folder, |folder| Root::open(folder, Within::Anywhere)).map_err(failed)?, rest)
         }
         Realm::Below(base) => {
             let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
-            (base.clone(), rest)
+            (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
     Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
@@ -243,8 +292,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                 (Root::open(parent, Within::Anywhere), Some(name.as_bytes().to_vec()))
             }
         }
-        Realm::Below(root) => {
-            let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
+        Realm::Below(base) => {
+            let root = base.root().and_then(|root| root.again(Within::BeneathOwnLinks));
+            let root = root.map_err(local(format!("cannot open {shown}")))?;
             let name = below(&target.path)?;
             let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
             let rename = name.as_ref().map(|name| name.last().to_vec());

@@ -189,7 +189,7 @@ fn answer(
         Some(token) => {
             // A server that many strangers call knows its clients by it, before it has any work with them.
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-            let proved = socket.write_all(&greeting::prove(&token.secret, now_s));
+            let proved = socket.write_all(&greeting::prove(&token.proof_key(), now_s));
             proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
             Guard::Client(secure::client(token.fingerprint)?)
         }

@@ -16,6 +16,7 @@ mod pages;
 mod progress;
 mod select;
 mod serve;
+mod token;
 mod words;
 
 use std::ffi::OsString;
@@ -63,6 +64,8 @@ enum Verb {
     Far(far::Args),
     /// Be the far end of measurements, and with --root of copies, on a real host
     Serve(serve::Args),
+    /// Tokens of a server: make, list and revoke them
+    Token(token::Args),
     /// The testbed: build its kernel, run any programs over an emulated path
     Lab(lab::Args),
     /// Choose a transport for a path from a profile
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Verb::Cp(args) => cp::run(*args),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),
+        Verb::Token(args) => token::run(args),
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),

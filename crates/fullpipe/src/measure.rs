@@ -60,6 +60,9 @@ pub struct Args {
     /// Give up when nothing moved for so long
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
+    /// File with the token of a server that wants one; or it is in the environment as FULLPIPE_TOKEN
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Testbed: give up after so much real time
     #[arg(long, default_value = "1h", value_name = "TIME")]
     limit: Time,
@@ -155,6 +158,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
         capacity,
         check_memory: args.guest.is_none(),
+        proof_key: crate::token::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
     };
     let quiet = args.quiet || args.json;
     let total = match run.workload {
@@ -275,6 +279,10 @@ pub(crate) fn render(
 
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
+    if args.token_file.is_some() {
+        let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed wants no token";
+        return Err(Failure::new(ExitClass::Usage, why));
+    }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
     let measured = lab.measure(run, path, args.limit.duration(), args.stall, &|fraction, words| {

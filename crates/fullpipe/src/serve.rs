@@ -1,28 +1,31 @@
 //! `fullpipe serve`.
 
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::builder::RangedU64ValueParser;
-use fullpipe_net::serve::{Event, Kind};
-use fullpipe_net::{NetError, ServeOptions, Server};
+use fullpipe_net::serve::{Event, Gate, Kind};
+use fullpipe_net::wire::is_proof;
+use fullpipe_net::{Limits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
 use fullpipe_transfer::end::Outcome;
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::files::{Root, Within};
-use fullpipe_transfer::greeting::Greetings;
+use fullpipe_transfer::far::{self, Admission, FarOptions};
+use fullpipe_transfer::greeting::{self, Greetings};
 use fullpipe_transfer::item::{one_line, printable};
-use fullpipe_transfer::place::Realm;
+use fullpipe_transfer::keys;
+use fullpipe_transfer::place::{Base, Realm};
 use fullpipe_transfer::proto::{Summary, Task, Verified};
 use fullpipe_transfer::secure::Identity;
+use fullpipe_transfer::tokens::Tokens;
 use fullpipe_transfer::{Left, TransferError};
 use serde_json::{Value, json};
-use signal_hook::consts::SIGTERM;
+use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use time::OffsetDateTime;
@@ -43,10 +46,11 @@ const MAX_NAME: usize = 1024;
 /// Command line.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Let clients with the token copy files to and from this folder too
+    /// Let clients with a token copy files to and from this folder too
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Holds the token of --root, made where it is missing, and beside it the key (FILE.key)
+    /// Holds the first token of --root, made where there is none; beside it the key (FILE.key) and the tokens that
+    /// 'fullpipe token' makes (FILE.store)
     #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "insecure")]
     token_file: Option<PathBuf>,
     /// Anyone may copy, without token and without encryption of what is said
@@ -67,6 +71,12 @@ pub struct Args {
     /// Clients served at once; more are refused
     #[arg(long, default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     max_clients: usize,
+    /// Without tokens: clients measured at once for one IPv4 address or IPv6 /64; half of --max-clients by default
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    max_clients_per_address: Option<usize>,
+    /// Without tokens: longest measurement
+    #[arg(long, default_value = "10min", value_name = "TIME")]
+    max_duration: Time,
     /// Give a run up when nothing moved for so long
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
@@ -102,6 +112,8 @@ pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
 pub fn run(args: Args) -> Result {
     crate::far::more_files();
     let data_ports = data_ports(args.data_ports.as_deref())?;
+    let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
+    let limits = Limits::new(args.max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         data_ports,
@@ -109,6 +121,8 @@ pub fn run(args: Args) -> Result {
         stall: Duration::from_nanos(args.stall.0),
         once: args.once,
         check_memory: !args.guest,
+        limits: (!args.guest).then(|| limits.clone()),
+        gate: None,
     };
     let server = match args.bind {
         Some(address) => Server::bind(options(address))?,
@@ -117,150 +131,274 @@ pub fn run(args: Args) -> Result {
             .or_else(|_| Server::bind(options(IpAddr::from([0, 0, 0, 0]))))?,
     };
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
-    let (json, quiet) = (args.json, args.quiet);
+    let told = Told { json: args.json, quiet: args.quiet };
     let clients = Clients::default();
-    clients.tell_of_end(Told { json, quiet })?;
-    let server = match &args.root {
-        None => server,
+    let measuring = match args.guest {
+        true => "anyone may measure".to_owned(),
+        false => format!(
+            "ANYONE may measure: runs of at most {} (--max-duration), {per_address} at once from one address \
+             (--max-clients-per-address)",
+            args.max_duration
+        ),
+    };
+    let (server, tokens) = match &args.root {
+        None => {
+            told.operator(format_args!("{measuring}; nobody may copy files (no --root)"));
+            (server, None)
+        }
         Some(root) => {
-            let (far, identity, told) = files(&args, root, address, data_ports)?;
-            if !quiet && !json {
-                errln!("{told}");
-            }
-            let clients = clients.clone();
-            let (secret, seen) = (far.secret, Mutex::new(Greetings::default()));
-            let server = server.with_check(Arc::new(move |preface| {
-                let now_s = u64::try_from(OffsetDateTime::now_utc().unix_timestamp()).unwrap_or(0);
-                seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, secret.iter(), now_s)
-            }));
-            server.with_other(Arc::new(move |socket, peer, guest| {
-                let told = Told { json, quiet };
-                let copy = Copy { peer, begin: Instant::now() };
-                let begins = |task: &Task| {
-                    guest.let_in(Kind::Other).map_err(TransferError::Busied)?;
-                    clients.add(peer);
-                    copy.begins(task, told);
+            let base = base(root)?;
+            let (far, identity) = files(&args, base.clone(), address, data_ports, &measuring, told)?;
+            let root = base.path().to_owned();
+            let tokens = far.tokens.as_ref().map(|tokens| Door { root, tokens: tokens.clone(), told });
+            let server = match &tokens {
+                Some(door) => server.with_gate(gate(door.clone(), clients.clone())).with_check(door.clone().check()),
+                None => server,
+            };
+            let (clients, door) = (clients.clone(), tokens.clone());
+            let server = server.with_other(Arc::new(move |socket, peer, guest| {
+                if let Some(door) = &door {
+                    door.refresh();
+                }
+                let copy = Copy { peer, token: OnceCell::new(), begin: Instant::now() };
+                let admit = |admission: Admission<'_>| {
+                    match admission {
+                        Admission::Token(grant) => {
+                            clients.holds(peer, &grant.name);
+                            let _ = copy.token.set(grant.name.clone());
+                        }
+                        Admission::Task(task) => {
+                            guest.let_in(Kind::Other).map_err(TransferError::Busied)?;
+                            clients.served(peer);
+                            copy.begins(task, told);
+                        }
+                    }
                     Ok(())
                 };
-                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &begins);
+                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &admit);
                 done.map(|done| done.map_or((), |done| copy.ends(&done, told)))
                     .map_err(|error| NetError::Other(error.to_string()))
-            }))
+            }));
+            (server, tokens)
         }
     };
-    if json {
+    on_signals(clients.clone(), tokens, told)?;
+    if told.json {
         outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
-    } else if !quiet {
+    } else if !told.quiet {
         errln!("listening on {address}");
     }
     server.run(move |event| {
-        match event {
-            Event::Begin { peer, .. } => clients.add(peer),
+        let token = match event {
+            Event::Begin { peer, .. } => clients.served(peer),
             Event::End { peer, .. } => clients.remove(peer),
-        }
-        log(event, Told { json, quiet });
+        };
+        log(event, token.as_deref(), told);
     })?;
     Ok(())
 }
 
-/// Who is served just now.
-#[derive(Clone, Default)]
-struct Clients(Arc<Mutex<BTreeSet<String>>>);
+/// The tokens of this server and what they open.
+#[derive(Clone)]
+struct Door {
+    root: PathBuf,
+    tokens: Arc<Tokens>,
+    told: Told,
+}
 
-impl Clients {
-    fn add(&self, peer: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(peer.to_owned());
+impl Door {
+    /// Reads the tokens again if their files have changed.
+    fn refresh(&self) {
+        if let Some(read) = self.tokens.refresh() {
+            self.tell(read);
+        }
     }
 
-    fn remove(&self, peer: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(peer);
+    /// Reads the tokens again, as SIGHUP asks for.
+    fn reload(&self) {
+        self.tell(self.tokens.reload());
     }
 
-    /// When SIGTERM ends the server, the log says of whom that was the end too.
-    fn tell_of_end(&self, told: Told) -> Result {
-        let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for SIGTERM: {e}"));
-        // A second one ends it even where nobody takes what the log says.
-        let ending = Arc::<AtomicBool>::default();
-        signal_hook::flag::register_conditional_default(SIGTERM, ending.clone()).map_err(failed)?;
-        let mut signals = Signals::new([SIGTERM]).map_err(failed)?;
-        let clients = self.clone();
-        let tell = move || {
-            let Some(signal) = signals.forever().next() else { return };
-            ending.store(true, Ordering::SeqCst);
-            // Held to the end: whoever is served says nothing more.
-            let clients = clients.0.lock().unwrap_or_else(PoisonError::into_inner);
-            for peer in clients.iter() {
-                let why = NetError::Other("cut off: SIGTERM has ended this server".to_owned());
-                log(&Event::End { peer, result: Err(why), measured: false }, told);
+    fn tell(&self, read: Result<usize, TransferError>) {
+        let error = read.as_ref().err().map(ToString::to_string);
+        match (read, &error) {
+            _ if self.told.json => {
+                let n = self.tokens.grants().len();
+                outln!("{}", json!({"kind": "tokens", "time": now(), "tokens": n, "error": error}));
             }
-            // What it does where nobody waits for it.
-            let _ = low_level::emulate_default_handler(signal);
-        };
-        std::thread::Builder::new().stack_size(256 << 10).spawn(tell).map_err(failed)?;
-        Ok(())
+            (_, Some(error)) => say("tokens", None, format_args!("{error}; those read before stay in force")),
+            (Ok(n), _) if !self.told.quiet => {
+                say("tokens", None, format_args!("read again, {}", words::count(n as u64, "token", "tokens")));
+            }
+            _ => {}
+        }
+        self.warn();
+    }
+
+    /// Tells which callers have proven to hold a token, with their first bytes.
+    fn check(self) -> fullpipe_net::preface::Check {
+        let seen = Mutex::new(Greetings::default());
+        Arc::new(move |preface| {
+            self.refresh();
+            let now = SystemTime::now();
+            let now_s = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let is_proof = || self.tokens.prove(now, |key| greeting::proves(preface, key)).is_ok();
+            seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, is_proof, now_s)
+        })
+    }
+
+    /// Tells the operator of files that others may read, and of tokens that open nothing here.
+    fn warn(&self) {
+        for exposed in self.tokens.exposed() {
+            self.told.operator(format_args!("warning: {exposed}"));
+        }
+        for grant in self.tokens.grants() {
+            if let Some(folder) = grant.folder.filter(|folder| !folder.starts_with(&self.root)) {
+                let (name, folder, root) = (grant.name, folder.display(), self.root.display());
+                self.told.operator(format_args!("warning: token {name} is for {folder}, which is not below {root}"));
+            }
+        }
     }
 }
 
-/// How files are served: where, to whom, and what to tell the operator.
-fn files(
-    args: &Args,
-    root: &Path,
-    listen: SocketAddr,
-    ports: (u16, u16),
-) -> Result<(FarOptions, Option<Identity>, String)> {
-    // Held from here to the end: whoever may rename it, or a folder above it, cannot exchange it for another.
-    let opened = Root::open(root, Within::Beneath).and_then(|folder| Ok((folder, std::fs::canonicalize(root)?)));
-    let (folder, whole) = opened.map_err(|e| {
+/// Lets clients be measured that prove to hold one of this server's tokens.
+fn gate(door: Door, clients: Clients) -> Gate {
+    Gate(Arc::new(move |peer, nonce, mac| {
+        door.refresh();
+        let grant = door.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac));
+        let grant = grant.map_err(|refusal| refusal.to_string())?;
+        clients.holds(peer, &grant.name);
+        Ok(())
+    }))
+}
+
+/// Clients that have shown a token or are served, by their addresses. Guards nothing but the map.
+#[derive(Clone, Default)]
+struct Clients(Arc<Mutex<BTreeMap<String, Client>>>);
+
+#[derive(Default)]
+struct Client {
+    /// Name of its token.
+    token: Option<String>,
+    /// Whether it has begun what it came for.
+    served: bool,
+}
+
+impl Clients {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Client>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whose token a client holds.
+    fn holds(&self, peer: &str, token: &str) {
+        self.lock().entry(peer.to_owned()).or_default().token = Some(token.to_owned());
+    }
+
+    /// Notes that a client is served; gives its token's name.
+    fn served(&self, peer: &str) -> Option<String> {
+        let mut clients = self.lock();
+        let client = clients.entry(peer.to_owned()).or_default();
+        client.served = true;
+        client.token.clone()
+    }
+
+    /// Forgets a client; gives its token's name.
+    fn remove(&self, peer: &str) -> Option<String> {
+        self.lock().remove(peer).and_then(|client| client.token)
+    }
+}
+
+/// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.
+fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
+    let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
+    // A second one ends it even where nobody takes what the log says.
+    let ending = Arc::<AtomicBool>::default();
+    signal_hook::flag::register_conditional_default(SIGTERM, ending.clone()).map_err(failed)?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP]).map_err(failed)?;
+    let wait = move || {
+        for signal in signals.forever() {
+            if signal == SIGHUP {
+                match &door {
+                    Some(door) => door.reload(),
+                    None => told.operator(format_args!("SIGHUP: this server has no tokens to read again")),
+                }
+                continue;
+            }
+            ending.store(true, Ordering::SeqCst);
+            // Held to the end: whoever is served says nothing more.
+            let clients = clients.lock();
+            for (peer, client) in clients.iter().filter(|(_, client)| client.served) {
+                let why = NetError::Other("cut off: SIGTERM has ended this server".to_owned());
+                log(&Event::End { peer, result: Err(why), measured: false }, client.token.as_deref(), told);
+            }
+            // What it does where nobody waits for it.
+            let _ = low_level::emulate_default_handler(signal);
+        }
+    };
+    std::thread::Builder::new().stack_size(256 << 10).spawn(wait).map_err(failed)?;
+    Ok(())
+}
+
+/// Opens the folder of --root, and holds it from here to the end: whoever may rename it, or a folder above it, cannot
+/// exchange it for another.
+fn base(root: &Path) -> Result<Base> {
+    Base::open(root).map_err(|e| {
         let is = match e.kind() {
             ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
             ErrorKind::NotADirectory => "it is not a folder; make it first".to_owned(),
             _ => format!("cannot be opened: {e}"),
         };
         Failure::new(ExitClass::Usage, format!("--root {}: {is}", root.display()))
-    })?;
+    })
+}
+
+/// How files are served: where, and to whom. Tells the operator who may do what.
+fn files(
+    args: &Args,
+    base: Base,
+    listen: SocketAddr,
+    ports: (u16, u16),
+    measuring: &str,
+    told: Told,
+) -> Result<(FarOptions, Option<Identity>)> {
+    let root = base.path().to_owned();
     let mut far = FarOptions {
-        realm: Realm::Below(Arc::new(folder)),
+        realm: Realm::Below(base),
         listen,
         ports,
-        secret: None,
+        tokens: None,
         plain_streams: args.allow_plain || args.insecure,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: Duration::from_nanos(args.stall.0),
     };
+    let shown = root.display();
     if args.insecure {
-        let told = format!(
-            "ANYONE may copy files to and from {}: no token, and what is said is not encrypted (--insecure)",
-            whole.display()
-        );
-        return Ok((far, None, told));
+        told.operator(format_args!(
+            "ANYONE may copy files to and from {shown}: no token, and what is said is not encrypted (--insecure)"
+        ));
+        told.operator(format_args!("{measuring}"));
+        return Ok((far, None));
     }
-    let file = match &args.token_file {
-        Some(file) => file.clone(),
-        None => default_token_file()?,
-    };
-    let (token, identity, made) = fullpipe_transfer::keys::load_or_make(&file)?;
-    far.secret = Some(token.secret);
+    let file = crate::token::server_file(args.token_file.as_deref())?;
+    let (tokens, identity, made) = Tokens::load_or_make(&file)?;
+    let n = tokens.grants().len() as u64;
+    let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
+    let (n, place) = (words::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
-    let mut told = format!("files below {}, for clients with the token in {}{made}", whole.display(), file.display());
-    if let Some(open) = fullpipe_transfer::keys::exposed(&file) {
-        let open = open.display();
-        told += &format!("\nANYONE on this host may read {open}, and so may copy: chmod o= {open}");
-    }
-    if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&whole)) {
+    told.operator(format_args!(
+        "files below {shown}, for clients with the token in {place}{made} ({n} in all); they may measure too, nobody \
+         else may do either"
+    ));
+    let door = Door { root: root.clone(), tokens: Arc::new(tokens), told };
+    door.warn();
+    if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&root)) {
         let file = file.display();
-        told += &format!("\nCLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root");
+        told.operator(format_args!(
+            "CLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root"
+        ));
     }
-    Ok((far, Some(identity), told))
-}
-
-fn default_token_file() -> Result<PathBuf> {
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
-    let why = "where to keep the token? HOME is not set; give --token-file FILE";
-    let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    std::fs::create_dir_all(&folder)
-        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot make folder {}: {e}", folder.display())))?;
-    Ok(folder.join("token"))
+    far.tokens = Some(door.tokens);
+    Ok((far, Some(identity)))
 }
 
 /// Who reads the log.
@@ -270,13 +408,28 @@ struct Told {
     quiet: bool,
 }
 
+impl Told {
+    /// Tells whoever runs the server, on standard error.
+    fn operator(self, what: std::fmt::Arguments<'_>) {
+        if !self.quiet {
+            errln!("{}", one_line(what.to_string().as_bytes()));
+        }
+    }
+}
+
 /// A client's copy.
 struct Copy<'a> {
     peer: &'a str,
+    /// Name of the client's token, once it has shown one.
+    token: OnceCell<String>,
     begin: Instant,
 }
 
 impl Copy<'_> {
+    fn say(&self, what: std::fmt::Arguments<'_>) {
+        say(self.peer, self.token.get().map(String::as_str), what);
+    }
+
     fn begins(&self, task: &Task, told: Told) {
         let shown = |paths: &[Vec<u8>]| -> Vec<String> {
             paths.iter().map(|path| text::cut(printable(path), MAX_NAME)).collect()
@@ -290,7 +443,11 @@ impl Copy<'_> {
         if told.json {
             let total = places.len();
             let places = fitting(places.into_iter().map(Value::from));
-            outln!("{}", json!({"kind": "begin", "time": now(), "peer": self.peer, field: places, "total": total}));
+            outln!(
+                "{}",
+                json!({"kind": "begin", "time": now(), "peer": self.peer, "token": self.token.get(), field: places,
+                       "total": total})
+            );
         } else if !told.quiet {
             let more = match places.len().saturating_sub(SHOWN) {
                 0 => String::new(),
@@ -298,7 +455,7 @@ impl Copy<'_> {
             };
             let places = places[..places.len().min(SHOWN)].join(", ");
             let space = if places.is_empty() { "" } else { " " };
-            say(self.peer, format_args!("{does}{space}{places}{more}"));
+            self.say(format_args!("{does}{space}{places}{more}"));
         }
     }
 
@@ -311,10 +468,10 @@ impl Copy<'_> {
         if told.json {
             outln!(
                 "{}",
-                json!({"kind": "copied", "time": now(), "peer": self.peer, "files": files, "skipped": skipped,
-                       "bytes": bytes, "left": fitting(left.named.iter().map(shortened)),
-                       "left_total": left.total, "seconds": seconds,
-                       "verified": verified.as_ref().map(words::verified)})
+                json!({"kind": "copied", "time": now(), "peer": self.peer, "token": self.token.get(),
+                       "files": files, "skipped": skipped, "bytes": bytes,
+                       "left": fitting(left.named.iter().map(shortened)), "left_total": left.total,
+                       "seconds": seconds, "verified": verified.as_ref().map(words::verified)})
             );
         } else if !told.quiet {
             let files = words::count(files, "file", "files");
@@ -323,11 +480,11 @@ impl Copy<'_> {
             let skipped =
                 if skipped > 0 { format!(" ({} there already)", words::thousands(skipped)) } else { String::new() };
             for one in left.named.iter().take(SHOWN) {
-                say(self.peer, format_args!("left: {one}"));
+                self.say(format_args!("left: {one}"));
             }
             let left = if left.total > 0 { format!(", {} not", words::thousands(left.total)) } else { String::new() };
             let verified = verified.as_ref().map(words::verified_line).unwrap_or_default();
-            say(self.peer, format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
+            self.say(format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }
 }
@@ -339,8 +496,9 @@ fn now() -> String {
 }
 
 /// Writes one line to the log, of at most [`text::MAX_LOG_LINE`] bytes: clients have their words in it.
-fn say(peer: &str, what: impl std::fmt::Display) {
-    let line = format!("{} {peer}: {}", now(), one_line(what.to_string().as_bytes()));
+fn say(peer: &str, token: Option<&str>, what: impl std::fmt::Display) {
+    let token = token.map_or_else(String::new, |token| format!(", token {token}"));
+    let line = format!("{} {peer}{token}: {}", now(), one_line(what.to_string().as_bytes()));
     errln!("{}", text::cut(line, text::MAX_LOG_LINE));
 }
 
@@ -364,20 +522,20 @@ fn shortened(left: &Left) -> Value {
     json!({"name": name, "why": why, "for_good": left.for_good})
 }
 
-fn log(event: &Event<'_>, Told { json, quiet }: Told) {
+fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
     match event {
         Event::Begin { peer, request } if json => {
-            outln!("{}", json!({"kind": "begin", "time": now(), "peer": peer, "request": request}));
+            outln!("{}", json!({"kind": "begin", "time": now(), "peer": peer, "token": token, "request": request}));
         }
         Event::Begin { peer, request } if !quiet => {
-            say(peer, format_args!("{}, {}", request.transport, request.workload))
+            say(peer, token, format_args!("{}, {}", request.transport, request.workload))
         }
         Event::End { peer, result, .. } if json => {
             let error = result.as_ref().err().map(|error| text::from_peer(&error.to_string()));
-            outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "error": error}));
+            outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "token": token, "error": error}));
         }
-        Event::End { peer, result: Err(error), .. } => say(peer, error),
-        Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, "done"),
+        Event::End { peer, result: Err(error), .. } => say(peer, token, error),
+        Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, token, "done"),
         _ => {}
     }
 }

@@ -70,7 +70,9 @@ fn there_and_back_with_a_token() {
     assert_eq!(code, 0, "{text}");
     assert_eq!(fs::read(stage.at("back")).unwrap(), fs::read(stage.at("file")).unwrap());
     // It still measures.
-    let measured = common::fullpipe(&format!("measure {} --size 1MB", stage.server.address));
+    let file = stage.at("token");
+    let measured = format!("measure {} --size 1MB --token-file {}", stage.server.address, file.display());
+    let measured = common::fullpipe(&measured);
     assert!(measured.status.success(), "{measured:?}");
 }
 
@@ -315,7 +317,9 @@ fn a_client_waits_for_a_place() {
     std::thread::scope(|scope| {
         let first = scope.spawn(|| stage.cp(&["--pacing", "16mbit", "large", &stage.url("/other")], Some(&token)));
         std::thread::sleep(Duration::from_millis(500));
-        let measured = common::fullpipe(&format!("measure {} --size 1MB", stage.server.address));
+        let file = stage.at("token");
+        let measured = format!("measure {} --size 1MB --token-file {}", stage.server.address, file.display());
+        let measured = common::fullpipe(&measured);
         assert!(measured.status.success(), "{measured:?}");
         assert!(first.join().unwrap().status.success());
     });

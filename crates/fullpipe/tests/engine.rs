@@ -65,7 +65,7 @@ fn pacing_holds() {
 
 #[test]
 fn many_clients_at_once_each_with_its_own_result() {
-    let server = Server::start("--max-clients 4");
+    let server = Server::start("--max-clients 4 --max-clients-per-address 4");
     std::thread::scope(|scope| {
         let runs: Vec<_> = (1..=4)
             .map(|i| {

@@ -30,7 +30,7 @@ fn every_verb_has_a_page() {
     assert_eq!(error(&fullpipe_args(&["man", at])), (0, String::new()));
     let text = |page: &str| fs::read_to_string(pages.join(page)).unwrap();
     assert!(text("fullpipe.1").contains("Exit codes"));
-    for verb in ["measure", "cp", "serve", "lab-run", "select", "doctor"] {
+    for verb in ["measure", "cp", "serve", "token-new", "lab-run", "select", "doctor"] {
         let flags = String::from_utf8(fullpipe(&format!("{} --help", verb.replace('-', " "))).stdout).unwrap();
         let page = text(&format!("fullpipe-{verb}.1"));
         let told = flags.lines().filter(|line| line.trim_start().starts_with('-'));

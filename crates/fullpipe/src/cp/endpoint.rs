@@ -209,24 +209,15 @@ fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)>
 }
 
 fn token(args: &super::Args) -> Result<Option<Token>> {
-    let (text, from) = match &args.token_file {
-        Some(file) => {
-            let from = format!("--token-file {}", file.display());
-            let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {from}: {e}")))?;
-            (text, from)
-        }
-        None if args.insecure => return Ok(None),
-        None => match std::env::var("FULLPIPE_TOKEN") {
-            Ok(text) => (text, "FULLPIPE_TOKEN".to_owned()),
-            Err(_) => {
-                return Err(usage(
-                    "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment \
-                     ('fullpipe serve --root' names the file that holds it); --insecure does without, if the server does",
-                ));
-            }
-        },
-    };
-    text.parse().map(Some).map_err(|e| usage(format!("{from}: {e}")))
+    if args.insecure {
+        return Ok(None);
+    }
+    crate::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
+        usage(
+            "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment \
+             ('fullpipe serve --root' names the file that holds it); --insecure does without, if the server does",
+        )
+    })
 }
 
 #[cfg(test)]

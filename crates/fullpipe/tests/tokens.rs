@@ -1,0 +1,569 @@
+//! `fullpipe token`, `serve` with several tokens, and what a server lets those do that have none.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::{Server, error, fullpipe, fullpipe_args};
+use fullpipe_path::{Buffer, Direction, Size, Time, Transport, Workload};
+use fullpipe_transfer::proto;
+use serde_json::json;
+
+/// A server whose root holds the folders `a` and `b`, each with a file of its name, and a client's folder beside it.
+struct Stage {
+    dir: tempfile::TempDir,
+    server: Server,
+}
+
+impl Stage {
+    fn new(flags: &str) -> Stage {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            fs::create_dir_all(dir.path().join("root").join(name)).unwrap();
+            fs::write(dir.path().join("root").join(name).join(name), name).unwrap();
+        }
+        fs::write(dir.path().join("file"), "content").unwrap();
+        let (root, token) = (dir.path().join("root"), dir.path().join("token"));
+        let server = Server::start(&format!("--root {} --token-file {} {flags}", root.display(), token.display()));
+        Stage { dir, server }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn token(&self, words: &[&str]) -> Output {
+        let file = self.at("token");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.arg("token").args(words).arg("--token-file").arg(file).current_dir(self.dir.path());
+        command.output().unwrap()
+    }
+
+    /// Makes a token.
+    fn new_token(&self, words: &[&str]) -> String {
+        let made = self.token(&[&["new"], words].concat());
+        let (code, text) = error(&made);
+        assert_eq!(code, 0, "{text}");
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    }
+
+    fn run(&self, words: &[&str], token: &str) -> (i32, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(words).current_dir(self.dir.path()).stdin(Stdio::null()).env("FULLPIPE_TOKEN", token);
+        error(&command.output().unwrap())
+    }
+
+    fn push(&self, token: &str) -> (i32, String) {
+        self.run(&["cp", "file", &self.url("/")], token)
+    }
+
+    fn pull(&self, path: &str, token: &str) -> (i32, String) {
+        let _ = fs::remove_file(self.at("got"));
+        self.run(&["cp", &self.url(path), "got"], token)
+    }
+
+    fn measure(&self, token: &str) -> (i32, String) {
+        self.run(&["measure", &self.server.address, "--size", "1MB"], token)
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("fullpipe://{}{path}", self.server.address)
+    }
+
+    fn signal(&self, signal: nix::sys::signal::Signal) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.server.id() as i32), signal).unwrap();
+    }
+}
+
+fn refused((code, text): (i32, String), part: &str) {
+    assert!(code == 4 && text.contains(part), "{code}: {text}");
+    assert_eq!(text.trim().lines().count(), 1, "{text}");
+}
+
+fn fine((code, text): (i32, String)) {
+    assert_eq!(code, 0, "{text}");
+}
+
+#[test]
+fn tokens_come_go_and_are_named_in_the_log_without_a_restart() {
+    let mut stage = Stage::new("");
+    let alice = stage.new_token(&["--name", "alice"]);
+    fine(stage.push(&alice));
+    fine(stage.measure(&alice));
+    let log = stage.server.log(2);
+    for kind in ["begin", "copied", "end"] {
+        let lines: Vec<_> = log.iter().filter(|line| line["kind"] == kind).collect();
+        assert!(!lines.is_empty() && lines.iter().all(|line| line["token"] == "alice"), "{kind}: {log:?}");
+    }
+    let listed = common::json_lines(&stage.token(&["list", "--json"]));
+    let names: Vec<_> = listed.iter().map(|line| line["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["default", "alice"]);
+    let text = stage.token(&["list"]);
+    assert!(!String::from_utf8_lossy(&text.stdout).contains(&alice[4..20]), "no secrets: {text:?}");
+    fine(error(&stage.token(&["revoke", "alice"])));
+    refused(stage.push(&alice), "the token is not this server's");
+    refused(stage.measure(&alice), "the token is not this server's");
+    let first = fs::read_to_string(stage.at("token")).unwrap();
+    fine(stage.push(first.trim()));
+    // One that is revoked again is not known, nor is another.
+    let (code, text) = error(&stage.token(&["revoke", "alice"]));
+    assert!(code == 2 && text.contains("there are: default"), "{code}: {text}");
+    fine(error(&stage.token(&["revoke", "default"])));
+    refused(stage.push(first.trim()), "the token is not this server's");
+    assert!(stage.server.alive());
+}
+
+#[test]
+fn a_hangup_signal_reads_the_tokens_again() {
+    let mut stage = Stage::new("");
+    for _ in 0..3 {
+        stage.signal(nix::sys::signal::Signal::SIGHUP);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let alice = stage.new_token(&["--name", "alice"]);
+    stage.signal(nix::sys::signal::Signal::SIGHUP);
+    let began = Instant::now();
+    // Nobody has called yet, so it is the signal that has had it read.
+    while !stage.server.log(0).iter().any(|line| line["kind"] == "tokens" && line["tokens"] == 2) {
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", stage.server.log(0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    fine(stage.push(&alice));
+    assert!(stage.server.alive());
+    // One without tokens has nothing to read, and goes on.
+    let mut other = Server::start("");
+    let id = nix::unistd::Pid::from_raw(other.id() as i32);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGHUP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(other.alive());
+    fine(error(&fullpipe(&format!("measure {} --size 1MB", other.address))));
+}
+
+#[test]
+fn rights_are_kept() {
+    let stage = Stage::new("");
+    let (reads, writes) = (stage.new_token(&["--read-only"]), stage.new_token(&["--write-only"]));
+    fine(stage.pull("/a/a", &reads));
+    fine(stage.run(&["cp", "--dry-run", &stage.url("/a/a"), "got"], &reads));
+    refused(stage.push(&reads), "is read-only");
+    refused(stage.run(&["cp", "--dry-run", "file", &stage.url("/")], &reads), "is read-only");
+    assert!(!stage.at("root/file").exists());
+    fine(stage.push(&writes));
+    fine(stage.run(&["cp", "--dry-run", "file", &stage.url("/")], &writes));
+    refused(stage.pull("/a/a", &writes), "is write-only");
+    refused(stage.run(&["cp", "--dry-run", &stage.url("/a/a"), "got"], &writes), "is write-only");
+    assert!(!stage.at("got").exists());
+    fine(stage.measure(&reads));
+    fine(stage.measure(&writes));
+    let (code, text) = error(&stage.token(&["new", "--read-only", "--write-only"]));
+    assert_eq!(code, 2, "{text}");
+}
+
+#[test]
+fn an_expired_token_is_told_so_and_a_stranger_is_not() {
+    let stage = Stage::new("");
+    let token = stage.new_token(&["--name", "short", "--expires", "2s"]);
+    fine(stage.push(&token));
+    std::thread::sleep(Duration::from_millis(2_100));
+    refused(stage.push(&token), "the token 'short' has expired");
+    refused(stage.measure(&token), "the token 'short' has expired");
+    let digit = if &token[4..5] == "0" { "1" } else { "0" };
+    refused(stage.push(&format!("fp1-{digit}{}", &token[5..])), "the token is not this server's");
+    let listed = common::json_lines(&stage.token(&["list", "--json"]));
+    assert!(listed[1]["expired"] == true && listed[0]["expired"] == false, "{listed:?}");
+}
+
+#[test]
+fn a_token_is_kept_in_its_folder() {
+    let stage = Stage::new("");
+    let a = stage.new_token(&["--root", "root/a"]);
+    fs::create_dir(stage.at("away")).unwrap();
+    let away = stage.new_token(&["--root", "away"]);
+    fine(stage.push(&a));
+    assert_eq!(fs::read(stage.at("root/a/file")).unwrap(), b"content");
+    fine(stage.pull("/a", &a));
+    // Links may not lead to another's folder, though it is below the server's root.
+    std::os::unix::fs::symlink("../b", stage.at("root/a/link")).unwrap();
+    for path in ["/../b/b", "/link/b", "/b/b", "/a/a"] {
+        let (code, text) = stage.pull(path, &a);
+        assert!(code != 0 && !stage.at("got").exists(), "{path}: {code}: {text}");
+    }
+    for path in ["/../b/", "/link/"] {
+        let (code, text) = stage.run(&["cp", "file", &stage.url(path)], &a);
+        assert!(code != 0 && !stage.at("root/b/file").exists(), "{path}: {code}: {text}");
+    }
+    refused(stage.push(&away), "is for a folder that this server does not serve");
+    // Nor may the folder itself become a link.
+    fs::rename(stage.at("root/a"), stage.at("root/was")).unwrap();
+    std::os::unix::fs::symlink("b", stage.at("root/a")).unwrap();
+    let (code, text) = stage.pull("/b", &a);
+    assert!(code != 0 && !stage.at("got").exists(), "{code}: {text}");
+    let (code, text) = stage.push(&a);
+    assert!(code != 0 && !stage.at("root/b/file").exists(), "{code}: {text}");
+}
+
+#[test]
+fn a_token_can_be_written_to_a_new_file() {
+    let stage = Stage::new("");
+    let (code, text) = error(&stage.token(&["new", "--out", "mine"]));
+    assert!(code == 0 && text.contains("it is in mine"), "{code}: {text}");
+    assert_eq!(fs::metadata(stage.at("mine")).unwrap().permissions().mode() & 0o777, 0o600);
+    fine(stage.push(fs::read_to_string(stage.at("mine")).unwrap().trim()));
+    let (code, text) = error(&stage.token(&["new", "--out", "mine", "--name", "other"]));
+    assert!(code == 5 && text.contains("must not exist"), "{code}: {text}");
+    assert_eq!(common::json_lines(&stage.token(&["list", "--json"])).len(), 2, "none for which there was no file");
+}
+
+#[test]
+fn many_tokens_made_at_once_are_all_kept() {
+    let stage = Stage::new("");
+    let made: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| stage.new_token(&[]))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(common::json_lines(&stage.token(&["list", "--json"])).len(), 17);
+    fine(stage.push(&made[0]));
+    fine(stage.push(&made[15]));
+}
+
+#[test]
+fn tokens_may_come_before_the_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, root) = (dir.path().join("token"), dir.path().join("root"));
+    fs::create_dir(&root).unwrap();
+    let (file, root) = (file.to_str().unwrap(), root.to_str().unwrap());
+    let made = fullpipe_args(&["token", "new", "--read-only", "--root", root, "--token-file", file]);
+    assert_eq!(error(&made).0, 0, "{made:?}");
+    let _server = Server::start(&format!("--root {root} --token-file {file}"));
+    let listed = common::json_lines(&fullpipe_args(&["token", "list", "--json", "--token-file", file]));
+    assert!(listed.len() == 1 && listed[0]["rights"] == "read-only", "no first token that may do all: {listed:?}");
+}
+
+/// What a server says on standard error before it listens, and how it ends where it does not.
+fn said_at_start(words: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["serve", "--bind", "127.0.0.1", "--port", "0"]).args(words).stderr(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let said: Vec<String> = lines.take_while(|line| !line.starts_with("listening")).collect();
+    std::thread::sleep(Duration::from_millis(50));
+    let code = server.try_wait().unwrap().and_then(|status| status.code());
+    let _ = server.kill();
+    server.wait().unwrap();
+    (code, said.join("\n"))
+}
+
+#[test]
+fn a_server_says_who_may_do_what() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("root");
+    fs::create_dir(&root).unwrap();
+    let (token, root) = (dir.path().join("token"), root.to_str().unwrap());
+    let (_, text) = said_at_start(&[]);
+    assert!(text.contains("ANYONE may measure: runs of at most 600s") && text.contains("nobody may copy"), "{text}");
+    let (_, text) = said_at_start(&["--root", root, "--insecure", "--max-duration", "5s"]);
+    assert!(text.contains("ANYONE may copy") && text.contains("ANYONE may measure: runs of at most 5s"), "{text}");
+    let (_, text) = said_at_start(&["--root", root, "--token-file", token.to_str().unwrap()]);
+    assert!(text.contains("nobody else may") && text.contains("token, made just now (1 token"), "{text}");
+    assert!(!text.contains("ANYONE"), "{text}");
+}
+
+#[test]
+fn state_that_others_may_have_written_is_refused_and_what_they_may_read_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, file) = (dir.path().join("root"), dir.path().join("token"));
+    fs::create_dir(&root).unwrap();
+    let words = ["--root", root.to_str().unwrap(), "--token-file", file.to_str().unwrap()];
+    assert_eq!(error(&fullpipe_args(&["token", "new", "--token-file", words[3]])).0, 0);
+    fs::remove_file(dir.path().join("token.lock")).unwrap();
+    // With a first token too.
+    let made = fullpipe_args(&["token", "new", "--token-file", words[3], "--out", words[3]]);
+    assert_eq!(error(&made).0, 0, "{made:?}");
+    for name in ["token", "token.key", "token.store"] {
+        let file = dir.path().join(name);
+        let mode = |bits| fs::set_permissions(&file, Permissions::from_mode(bits)).unwrap();
+        for (bits, reader) in [(0o640, "its group"), (0o644, "ANYONE on this host")] {
+            mode(bits);
+            let (code, text) = said_at_start(&words);
+            let told = format!("{} can be read by {reader}", file.display());
+            assert!(code.is_none() && text.contains(&told), "{name}: {code:?}: {text}");
+        }
+        for (bits, writer) in [(0o620, "its group"), (0o602, "anyone on this host")] {
+            mode(bits);
+            let (code, text) = said_at_start(&words);
+            let told = format!("{} can be written by {writer}", file.display());
+            assert!(code == Some(2) && text.contains(&told), "{name}: {code:?}: {text}");
+        }
+        mode(0o600);
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&file, Some(12345), None).unwrap();
+            let (code, text) = said_at_start(&words);
+            assert!(code == Some(2) && text.contains("belongs to user 12345"), "{name}: {code:?}: {text}");
+            std::os::unix::fs::chown(&file, Some(0), None).unwrap();
+        }
+        let (code, text) = said_at_start(&words);
+        assert!(code.is_none() && !text.contains("can be"), "{name}: {code:?}: {text}");
+    }
+}
+
+#[test]
+fn a_clients_token_file_is_looked_at_too() {
+    let stage = Stage::new("");
+    fs::copy(stage.at("token"), stage.at("mine")).unwrap();
+    let mode = |bits| fs::set_permissions(stage.at("mine"), Permissions::from_mode(bits)).unwrap();
+    let words = ["--token-file", "mine"];
+    let url = stage.url("/");
+    let cp = [&["cp", "file", &url], &words[..]].concat();
+    let measure = [&["measure", &stage.server.address, "--size", "1MB"], &words[..]].concat();
+    for command in [cp, measure] {
+        mode(0o640);
+        let (code, text) = stage.run(&command, "");
+        assert!(code == 0 && text.contains("mine can be read by its group (mode 0640)"), "{code}: {text}");
+        mode(0o660);
+        let (code, text) = stage.run(&command, "");
+        assert!(code == 2 && text.contains("mine can be written by its group"), "{code}: {text}");
+        mode(0o600);
+        let (code, text) = stage.run(&command, "");
+        assert!(code == 0 && !text.contains("can be"), "{code}: {text}");
+    }
+}
+
+/// A frame of the measuring protocol that holds a message.
+fn frame(message: &serde_json::Value) -> Vec<u8> {
+    let json = serde_json::to_vec(message).unwrap();
+    [&[0][..], &(json.len() as u32).to_le_bytes(), &json].concat()
+}
+
+fn next(from: &mut impl Read) -> serde_json::Value {
+    let mut head = [0; 5];
+    from.read_exact(&mut head).unwrap();
+    let mut json = vec![0; u32::from_le_bytes(head[1..].try_into().unwrap()) as usize];
+    from.read_exact(&mut json).unwrap();
+    serde_json::from_slice(&json).unwrap()
+}
+
+/// A connection to a server that measures, and its answer to the greeting.
+fn greeted(address: &str) -> (TcpStream, serde_json::Value) {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.write_all(&frame(&json!({"kind": "hello", "magic": "fullpipe", "protocol": 1, "program": "x"}))).unwrap();
+    let hello = next(&mut socket);
+    (socket, hello)
+}
+
+fn request(cc: &str, direction: Direction) -> serde_json::Value {
+    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+    let workload = Workload::Size(Size(1000));
+    let request = fullpipe_net::wire::Request { transport, workload, direction, seed: 1, sample: Time(100_000_000) };
+    serde_json::to_value(fullpipe_net::wire::Message::Request(request)).unwrap()
+}
+
+#[test]
+fn measuring_needs_the_token_where_there_is_one() {
+    let stage = Stage::new("");
+    let without = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        error(&command.args(words).env_remove("FULLPIPE_TOKEN").output().unwrap())
+    };
+    let address = &stage.server.address;
+    refused(without(&["measure", address, "--size", "1MB"]), "measures for holders of its token only");
+    let token = fs::read_to_string(stage.at("token")).unwrap();
+    let token = token.trim();
+    fine(stage.measure(token));
+    let digit = if &token[4..5] == "0" { "1" } else { "0" };
+    refused(stage.measure(&format!("fp1-{digit}{}", &token[5..])), "the token is not this server's");
+    // The round-trip time is no secret, and needs none.
+    fine(without(&["select", address]));
+    // Whoever asks without a proof, as an older program does, is told why not.
+    let (mut socket, _) = greeted(address);
+    socket.write_all(&frame(&request("cubic", Direction::Send))).unwrap();
+    let answer = next(&mut socket);
+    assert_eq!(answer["kind"], "refused", "{answer}");
+    assert!(answer["why"].as_str().unwrap().contains("--token-file"), "{answer}");
+    // Nor is anyone told the time.
+    let (mut socket, _) = greeted(address);
+    socket.write_all(&frame(&json!({"kind": "clock", "ns": 0}))).unwrap();
+    assert_eq!(next(&mut socket)["kind"], "refused");
+}
+
+#[test]
+fn a_proof_does_not_tell_the_secret_and_is_good_once() {
+    let stage = Stage::new("");
+    let token = fs::read_to_string(stage.at("token")).unwrap();
+    // Somebody in between hears all.
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let heard: Arc<Mutex<Vec<u8>>> = Arc::default();
+    let (address, server, kept) = (between.local_addr().unwrap(), stage.server.address.clone(), heard.clone());
+    std::thread::spawn(move || {
+        let (mut near, _) = between.accept().unwrap();
+        let mut far = TcpStream::connect(server).unwrap();
+        let (mut back, mut to) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut to));
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = near.read(&mut bytes) {
+            kept.lock().unwrap().extend_from_slice(&bytes[..n]);
+            if far.write_all(&bytes[..n]).is_err() {
+                break;
+            }
+        }
+    });
+    // The data port is the server's own: only what is said on the control connection passes here.
+    let (code, text) = stage.run(&["measure", &address.to_string(), "--size", "1MB"], token.trim());
+    assert_eq!(code, 0, "{text}");
+    let heard = heard.lock().unwrap().clone();
+    let secret: Vec<u8> = (0..32).map(|i| u8::from_str_radix(&token[4 + 2 * i..6 + 2 * i], 16).unwrap()).collect();
+    let has = |part: &[u8]| heard.windows(part.len()).any(|window| window == part);
+    assert!(has(b"\"proof\"") && !has(&secret) && !has(&token.as_bytes()[4..68]));
+    assert!(!has(serde_json::to_string(&secret).unwrap().as_bytes()));
+    // Said again, it opens nothing.
+    let mut rest = heard.as_slice();
+    let (hello, proof) = (next(&mut rest), next(&mut rest));
+    assert_eq!((&hello["kind"], &proof["kind"]), (&json!("hello"), &json!("proof")));
+    let (mut socket, _) = greeted(&stage.server.address);
+    socket.write_all(&frame(&proof)).unwrap();
+    let answer = next(&mut socket);
+    assert!(answer["kind"] == "refused" && answer["why"] == "the token is not this server's", "{answer}");
+}
+
+#[test]
+fn strangers_have_limits_that_flags_raise() {
+    let server = Server::start("--max-duration 2s --max-clients 4");
+    let measure = |flags: &str| error(&fullpipe(&format!("measure {} {flags}", server.address)));
+    refused(measure("--duration 5s"), "--max-duration");
+    fine(measure("--duration 2s"));
+    for direction in ["", "--reverse"] {
+        let began = Instant::now();
+        let (code, text) = measure(&format!("--size 100MB --pacing 64kbit {direction}"));
+        assert!(code == 4 && text.contains("cut off after 2 s"), "{code}: {text}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+    // Half of the places are one address's.
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (0..2).map(|_| scope.spawn(|| measure("--duration 2s --pacing 10mbit"))).collect();
+        std::thread::sleep(Duration::from_millis(700));
+        refused(measure("--size 1MB"), "--max-clients-per-address");
+        others.into_iter().for_each(|other| fine(other.join().unwrap()));
+    });
+    fine(measure("--size 1MB"));
+}
+
+#[test]
+fn holders_of_a_token_have_no_such_limits() {
+    let stage = Stage::new("--max-duration 1s --max-clients 2 --max-clients-per-address 1");
+    let token = fs::read_to_string(stage.at("token")).unwrap();
+    let words = ["measure", &stage.server.address, "--duration", "2s", "--pacing", "10mbit"];
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..2).map(|_| scope.spawn(|| stage.run(&words, token.trim()))).collect();
+        runs.into_iter().for_each(|run| fine(run.join().unwrap()));
+    });
+}
+
+/// Asks a server by both protocols to send with a congestion control, and tells what it answered.
+fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
+    let (mut socket, _) = greeted(address);
+    socket.write_all(&frame(&request(cc, Direction::Receive))).unwrap();
+    let measured = next(&mut socket).to_string();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    socket.write_all(&[fullpipe_transfer::far::PLAIN]).unwrap();
+    let limits = proto::Limits::default();
+    let (magic, protocol) = (proto::MAGIC, proto::PROTOCOL);
+    let hello = proto::Hello { magic, protocol, program: "x".into(), limits };
+    let options = proto::Options {
+        recursive: true,
+        dereference: false,
+        fsync: false,
+        xattrs: false,
+        encrypt: false,
+        direct: proto::Direct::Off,
+        block: 1 << 20,
+        special: false,
+        verify: false,
+        update: false,
+        sample_ns: 0,
+        stall_ns: 1_000_000_000,
+        sobas: None,
+    };
+    let paths = vec![b"/".to_vec()];
+    let task = proto::Task::Pull(proto::Sources { paths, exclude: Vec::new(), patterns: false });
+    let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+    let terms = Some(proto::Terms {
+        offer: false,
+        key: fullpipe_transfer::digest::Key([3; fullpipe_transfer::digest::Key::LEN]),
+    });
+    let connect = proto::Connect { transport, rtt_ns: 1_000_000, terms, port: 0 };
+    let setup = proto::Setup { task, options, probably: None };
+    for message in [
+        proto::Message::Hello(hello),
+        proto::Message::Secret(Vec::new()),
+        proto::Message::Setup(Box::new(setup)),
+        proto::Message::Connect(Box::new(connect)),
+    ] {
+        proto::send(&mut socket, &message).unwrap();
+    }
+    loop {
+        match proto::receive(&mut socket).unwrap() {
+            proto::Message::Hello(_) => {}
+            // It waits for the stream before it prepares it.
+            proto::Message::Ready { port, token, .. } => {
+                let mut stream = TcpStream::connect((socket.peer_addr().unwrap().ip(), port)).unwrap();
+                stream.write_all(&[&token[..], &[0, 0]].concat()).unwrap();
+            }
+            other => return [measured, format!("{other:?}")],
+        }
+    }
+}
+
+#[test]
+fn a_congestion_control_from_the_network_that_linux_has_not_never_reaches_the_kernel() {
+    if Command::new("strace").arg("-V").output().is_err() {
+        eprintln!("there is no strace here to watch system calls with");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let mut server = Command::new("strace");
+    server.args(["-f", "-qq", "-e", "trace=setsockopt", "-o", trace.to_str().unwrap()]);
+    server.args([
+        env!("CARGO_BIN_EXE_fullpipe"),
+        "serve",
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--json",
+        "--insecure",
+    ]);
+    server.args(["--root", dir.path().to_str().unwrap()]).stdout(Stdio::piped());
+    let mut server = server.spawn().unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let first: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let address = first["address"].as_str().unwrap();
+    let answers = ask_to_send_with(address, "zz_evil");
+    for answer in &answers {
+        assert!(answer.contains("has no congestion control 'zz_evil'"), "{answer}");
+    }
+    // One that Linux has gets there, so the watch sees what it should.
+    ask_to_send_with(address, "cubic");
+    // strace passes the signal on to what it has started only if it ends itself.
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.id())).unwrap();
+    for child in children.split_whitespace() {
+        let child = nix::unistd::Pid::from_raw(child.parse().unwrap());
+        nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
+    }
+    server.wait().unwrap();
+    let trace = fs::read_to_string(&trace).unwrap();
+    assert_eq!(trace.lines().filter(|line| line.contains("zz_evil")).count(), 0, "{trace}");
+    assert!(trace.lines().any(|line| line.contains("TCP_CONGESTION") && line.contains("cubic")), "{trace}");
+}
