@@ -36,7 +36,6 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         realm: Realm::Below(Base::open(&world.root()).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

@@ -30,7 +30,6 @@ fn run(script: Script) {
         realm: Realm::Below(Base::open(&root).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
-        tokens: None,
         plain_streams: true,
         most_streams: 8,
         stall: Duration::from_secs(2),

@@ -130,6 +130,14 @@ pub enum NetError {
     /// What was handed to somebody else failed there.
     #[error("{0}")]
     Other(String),
+    /// A client could not be served by the process that it was handed to.
+    #[error("{why}")]
+    Served {
+        /// In that process's words.
+        why: String,
+        /// Its kind.
+        class: ExitClass,
+    },
     /// A socket option or thread that the machine refuses.
     #[error("{what}: {source}")]
     System {
@@ -143,6 +151,7 @@ pub enum NetError {
 impl Classified for NetError {
     fn class(&self) -> ExitClass {
         match self {
+            NetError::Served { class, .. } => *class,
             NetError::Resolve { .. } | NetError::Memory { .. } => ExitClass::Usage,
             NetError::Listen { .. }
             | NetError::NoSuchCc { .. }

@@ -26,7 +26,7 @@ pub mod tcp_info;
 pub mod wire;
 
 pub use error::NetError;
-pub use limits::Limits;
+pub use limits::{Admitted, Limits};
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
 pub use session::Seen;

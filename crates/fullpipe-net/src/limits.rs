@@ -33,7 +33,10 @@ impl Limits {
     }
 
     /// Takes a place for a client, and ends its connection after the longest time that it may be here.
-    pub(crate) fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
+    ///
+    /// # Errors
+    /// The reason for refusing the client: too many from its network, or no thread.
+    pub fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
         let Some(place) = self.places.take(from) else {
             let most = self.places.most;
             return Err(NetError::Other(format!(
@@ -57,7 +60,8 @@ impl Limits {
 }
 
 /// A client that has been let in within the limits, until dropped.
-pub(crate) struct Admitted {
+#[must_use]
+pub struct Admitted {
     _place: NetworkPlace,
     _here: mpsc::Sender<()>,
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use fullpipe_path::units::Time;
 use fullpipe_path::{Direction, Workload, text};
 use rand::RngExt;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::doorway::{BACKLOG, Doorway};
 use crate::ends::PROGRAM;
 use crate::error::{NetError, system};
-use crate::limits::{Admitted, Limits};
 pub use crate::lobby::{Guest, Kind};
 use crate::lobby::{Lobby, LogLimit, Places};
 use crate::preface::{self, Preface};
@@ -28,62 +28,71 @@ use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 /// Between looks at callers whose time is over.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How to serve.
+/// How to listen.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
-    /// Where to listen for control connections.
+    /// Address and port of control connections.
     pub bind: SocketAddr,
+    /// Most clients of each [`Kind`] that are served at once; more are refused.
+    pub max_clients: usize,
+    /// Whether to end after one client.
+    pub once: bool,
+}
+
+/// How a client is measured.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MeasureOptions {
     /// First and last port for the streams; 0 and 0 let the kernel choose.
     pub data_ports: (u16, u16),
-    /// Clients measured at once; more are refused.
-    pub max_clients: usize,
-    /// With no progress for so long a run has failed.
+    /// A run in which nothing moves for so long has failed.
     pub stall: Duration,
-    /// End after one client.
-    pub once: bool,
-    /// Refuse buffers larger than this machine's memory.
+    /// Whether buffers larger than this machine's memory are refused.
     pub check_memory: bool,
-    /// What clients may use of it where no token is asked for; none for all.
-    pub limits: Option<Limits>,
-    /// Who may be measured; none for anyone.
-    pub gate: Option<Gate>,
+    /// Longest run; none for any.
+    pub max_run: Option<Duration>,
+    /// Whether the client has to prove to hold a token.
+    pub wants_proof: bool,
 }
 
-/// Decides by a client's address, the nonce that it was given and its proof ([`wire::proof`]) whether it may be measured;
-/// else why not.
-pub type Judge = dyn Fn(&str, &[u8; 32], &[u8; 32]) -> Result<(), String> + Send + Sync;
+/// What the serving of one client asks of the server that it belongs to, which may be another process.
+pub trait Desk {
+    /// Decides whether a proof of a token ([`wire::proof`]) for a nonce is one.
+    ///
+    /// # Errors
+    /// The reason for refusing the client, for a person.
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), String>;
 
-/// Lets clients be measured that prove to hold a token.
-#[derive(Clone)]
-pub struct Gate(pub Arc<Judge>);
+    /// Takes a place for a client that is to be measured.
+    ///
+    /// # Errors
+    /// The reason for refusing the client, for a person.
+    fn let_in(&self) -> Result<(), String>;
 
-impl std::fmt::Debug for Gate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Gate")
-    }
+    /// Hears that a run begins.
+    fn begins(&self, request: &Request);
 }
 
-/// Takes a connection that does not begin as a measurement does. Whoever is in it has shown nothing yet: once that is
-/// known to be a client, it is to be let in ([`Guest::let_in`]).
-pub type Other = Arc<dyn Fn(TcpStream, &str, &Guest) -> Result<(), NetError> + Send + Sync>;
+/// Serves one connection of a client; the flag says whether the client begins as one that wants to be measured. The preface
+/// has been taken from the connection.
+pub type Serve = Arc<dyn Fn(TcpStream, &str, &Guest, bool) -> Result<(), NetError> + Send + Sync>;
 
 /// What happens at a server, for a log.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A client's run begins.
     Begin {
-        /// Who.
+        /// The client's address.
         peer: &'a str,
         /// What it wants.
         request: &'a Request,
     },
-    /// A client's run is over.
+    /// A connection is over.
     End {
-        /// Who.
+        /// The client's address.
         peer: &'a str,
-        /// How.
+        /// Its result.
         result: Result<(), NetError>,
-        /// Whether it was to be measured; else somebody else has served it.
+        /// Whether the client was to be measured.
         measured: bool,
     },
 }
@@ -94,13 +103,6 @@ pub struct Server {
     options: ServeOptions,
     places: Places,
     lobby: Lobby,
-    hands: Hands,
-}
-
-/// What becomes of connections, and who decides.
-#[derive(Clone, Default)]
-struct Hands {
-    other: Option<Other>,
     check: Option<preface::Check>,
 }
 
@@ -123,27 +125,13 @@ impl Server {
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
         let (places, lobby) = (Places::new(options.max_clients), Lobby::default());
-        Ok(Server { listener, options, places, lobby, hands: Hands::default() })
-    }
-
-    /// Hands connections that do not begin as measurements do to somebody else.
-    #[must_use]
-    pub fn with_other(mut self, other: Other) -> Server {
-        self.hands.other = Some(other);
-        self
+        Ok(Server { listener, options, places, lobby, check: None })
     }
 
     /// Gives clients a place that strangers cannot take, if this says so of their preface.
     #[must_use]
     pub fn with_check(mut self, check: preface::Check) -> Server {
-        self.hands.check = Some(check);
-        self
-    }
-
-    /// Measures only for clients that the gate lets pass.
-    #[must_use]
-    pub fn with_gate(mut self, gate: Gate) -> Server {
-        self.options.gate = Some(gate);
+        self.check = Some(check);
         self
     }
 
@@ -160,7 +148,7 @@ impl Server {
     ///
     /// # Errors
     /// With `once`, that session's.
-    pub fn run(&self, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
+    pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
         let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&Guest>, event: &Event<'_>| {
             // A client's end is told in any case.
@@ -193,7 +181,7 @@ impl Server {
                 }
             };
             if self.options.once {
-                let (measured, result) = either(stream, &peer, &self.options, &self.hands, &guest, &log);
+                let (measured, result) = hand_over(stream, &peer, self.check.as_ref(), &guest, serve);
                 // Whoever has not shown that it is a client is none, and must not keep the one that is from being served.
                 if guest.is_in() {
                     return result;
@@ -202,10 +190,10 @@ impl Server {
                 end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
                 continue;
             }
-            let (options, hands, log, end) = (self.options.clone(), self.hands.clone(), log.clone(), end.clone());
+            let (check, serve, log, end) = (self.check.clone(), serve.clone(), log.clone(), end.clone());
             // Without a thread the connection closes, which is all that can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
-                let (measured, result) = either(stream, &peer, &options, &hands, &guest, &log);
+                let (measured, result) = hand_over(stream, &peer, check.as_ref(), &guest, &serve);
                 let result = guest.explain(result);
                 end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
             });
@@ -213,27 +201,25 @@ impl Server {
     }
 }
 
-/// A measurement begins with a message, whose kind is zero ([`wire`]); nothing else does. A preface may come before
-/// either. Says whether it was a measurement.
-fn either(
+/// Serves a connection; says whether its client wanted to be measured. A measurement begins with a message, whose kind is
+/// zero ([`wire`]); nothing else does. A preface may come before either.
+fn hand_over(
     mut stream: TcpStream,
     peer: &str,
-    options: &ServeOptions,
-    hands: &Hands,
+    check: Option<&preface::Check>,
     guest: &Guest,
-    log: &dyn Fn(&Event<'_>),
+    serve: &Serve,
 ) -> (bool, Result<(), NetError>) {
-    let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, hands, guest));
-    match (first, &hands.other) {
-        (Ok(Some(0)), _) | (Ok(_), None) => (true, serve(stream, peer, options, guest, log)),
-        (Ok(Some(_)), Some(other)) => (false, other(stream, peer, guest)),
-        (Ok(None), Some(_)) => (false, Ok(())),
-        (Err(source), other) => (other.is_none(), Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
+    let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, check, guest));
+    match first {
+        Ok(Some(first)) => (first == 0, serve(stream, peer, guest, first == 0)),
+        Ok(None) => (false, Ok(())),
+        Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
     }
 }
 
 /// The first byte behind the preface, if there is one; none if the connection has ended. The byte is not taken.
-fn first_byte(stream: &mut TcpStream, hands: &Hands, guest: &Guest) -> io::Result<Option<u8>> {
+fn first_byte(stream: &mut TcpStream, check: Option<&preface::Check>, guest: &Guest) -> io::Result<Option<u8>> {
     let mut first = [0];
     let mut peek = |stream: &TcpStream| stream.peek(&mut first).map(|n| (n > 0).then_some(first[0]));
     match peek(stream)? {
@@ -242,7 +228,7 @@ fn first_byte(stream: &mut TcpStream, hands: &Hands, guest: &Guest) -> io::Resul
     }
     let mut preface = [0; preface::LEN];
     stream.read_exact(&mut preface)?;
-    if hands.check.as_ref().is_some_and(|check| check(&Preface::from_bytes(&preface))) {
+    if check.is_some_and(|check| check(&Preface::from_bytes(&preface))) {
         guest.prove();
     }
     peek(stream)
@@ -257,9 +243,9 @@ pub(crate) const WANTS_TOKEN: &str =
     "it measures for holders of its token only: give it with --token-file FILE, or in FULLPIPE_TOKEN";
 
 /// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.
-fn passes(control: &mut Control, gate: &Gate, nonce: &[u8; 32]) -> Result<bool, NetError> {
+fn passes(control: &mut Control, desk: &dyn Desk, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
-        Ok(Message::Proof { mac }) => (gate.0)(&control.peer, nonce, &mac),
+        Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
         Ok(_) => Err(WANTS_TOKEN.to_owned()),
         // Whoever has no token may have come for the round-trip time, which the greeting tells.
         Err(NetError::Lost { .. }) => return Ok(false),
@@ -271,16 +257,14 @@ fn passes(control: &mut Control, gate: &Gate, nonce: &[u8; 32]) -> Result<bool, 
     })
 }
 
-fn serve(
-    stream: TcpStream,
-    peer: &str,
-    options: &ServeOptions,
-    guest: &Guest,
-    log: &dyn Fn(&Event<'_>),
-) -> Result<(), NetError> {
+/// Serves one client that wants to be measured.
+///
+/// # Errors
+/// The session's; the client has been told, if it could be.
+pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &dyn Desk) -> Result<(), NetError> {
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
-    let nonce: Option<[u8; 32]> = options.gate.is_some().then(|| rand::rng().random());
+    let nonce: Option<[u8; 32]> = options.wants_proof.then(|| rand::rng().random());
     match control.receive("greeting")? {
         Message::Hello { magic, protocol, program, .. } if magic == MAGIC => {
             control.send(&hello(nonce), "greeting")?;
@@ -291,19 +275,15 @@ fn serve(
         }
         other => return Err(control.unexpected(&other)),
     }
-    if let Some((gate, nonce)) = options.gate.as_ref().zip(nonce)
-        && !passes(&mut control, gate, &nonce)?
+    if let Some(nonce) = nonce
+        && !passes(&mut control, desk, &nonce)?
     {
         return Ok(());
     }
-    if let Err(most) = guest.let_in(Kind::Measurement) {
-        let why = format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients");
-        let _ = control.send(&Message::Refused { why }, "refusing");
-        return Err(NetError::Other(format!("refused: {most} clients already, its most (--max-clients)")));
+    if let Err(why) = desk.let_in() {
+        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
+        return Err(NetError::Refused { peer: "this server".into(), why });
     }
-    // Whoever has proven to hold a token has no limits.
-    let limits = options.limits.as_ref().filter(|_| options.gate.is_none());
-    let _admitted = limits.map(|limits| admit(&mut control, limits)).transpose()?;
     let mut asked_the_time = false;
     let request = loop {
         match control.receive("waiting for a request") {
@@ -318,7 +298,7 @@ fn serve(
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options, limits)
+    let joined = validate(&request, options)
         .map_err(|why| NetError::Refused { peer: "this server".into(), why })
         .and_then(|()| join(&mut control, local, &request, options));
     let streams = match joined {
@@ -344,13 +324,13 @@ fn serve(
         let _ = control.send(&Message::Refused { why: "a start more than a minute away".into() }, "refusing");
         return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
     }
-    log(&Event::Begin { peer, request: &request });
+    desk.begins(&request);
     let end = match request.direction {
         Direction::Send => End::Receiver,
         Direction::Receive => End::Sender,
     };
     let stall_ns = options.stall.as_nanos() as u64;
-    let limit_ns = limits.map(|limits| limit_ns(limits, &request));
+    let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
     let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
     let seen = session::run(&role, &streams, &mut control, None)?;
     control.send(&Message::Report(seen.report), "reporting")?;
@@ -363,26 +343,17 @@ pub(crate) fn version_error(peer: &str, theirs: &str, their_protocol: u32) -> Ne
     NetError::Version { peer: peer.into(), theirs, their_protocol, ours: PROGRAM, our_protocol: PROTOCOL }
 }
 
-/// Lets a client without a token in, or refuses it.
-fn admit(control: &mut Control, limits: &Limits) -> Result<Admitted, NetError> {
-    let from = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
-    let admitted = limits.admit(from.ip(), &control.stream);
-    admitted.inspect_err(|why| {
-        let _ = control.send(&Message::Refused { why: why.to_string() }, "refusing");
-    })
-}
-
 /// Longest that a run may take from its start, ns. One whose time is within the limit is not cut off: it is counted from the
 /// first byte's arrival, which may be late.
-fn limit_ns(limits: &Limits, request: &Request) -> u64 {
+fn limit_ns(most: Duration, request: &Request) -> u64 {
     let more = match request.workload {
         Workload::Size(_) => Duration::ZERO,
         Workload::Duration(_) => ANSWER,
     };
-    u64::try_from(limits.run.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(most.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn validate(request: &Request, options: &ServeOptions, limits: Option<&Limits>) -> Result<(), String> {
+fn validate(request: &Request, options: &MeasureOptions) -> Result<(), String> {
     let transport = &request.transport;
     transport.validate().map_err(|e| e.to_string())?;
     request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
@@ -390,10 +361,10 @@ fn validate(request: &Request, options: &ServeOptions, limits: Option<&Limits>) 
         return Err("the sampling interval is outside 10 ms to 1 h".into());
     }
     socket::check_known(&transport.cc).map_err(|e| e.to_string())?;
-    if let (Some(limits), Workload::Duration(time)) = (limits, request.workload)
-        && time.duration() > limits.run
+    if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
+        && time.duration() > most
     {
-        let most = limits.run.as_secs_f64();
+        let most = most.as_secs_f64();
         return Err(format!("{time} are asked for, and a run may take {most} s here; raise its --max-duration"));
     }
     if options.check_memory {
@@ -407,7 +378,7 @@ fn join(
     control: &mut Control,
     local: SocketAddr,
     request: &Request,
-    options: &ServeOptions,
+    options: &MeasureOptions,
 ) -> Result<Streams, NetError> {
     let n = usize::from(request.transport.streams);
     let listener = socket::listen(local, options.data_ports, &request.transport, true)?;

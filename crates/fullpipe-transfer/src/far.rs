@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fullpipe_path::Classified;
 use rand::RngExt;
@@ -17,7 +17,7 @@ use crate::proto::{self, Connect, Message, Options, Setup, Task};
 use crate::secure::{Guard, Identity, Stream};
 use crate::session::Session;
 use crate::sobas::{self, Aside, Udp};
-use crate::tokens::{Grant, Tokens};
+use crate::tokens::Grant;
 use crate::walk::{self, Count, Place};
 
 /// What a far end that ssh has started says before its first frame: whatever a login script has printed
@@ -36,8 +36,6 @@ pub struct FarOptions {
     pub listen: SocketAddr,
     /// First and last port for data streams; 0 and 0 let the kernel choose.
     pub ports: (u16, u16),
-    /// Tokens of which a client must know one; none where ssh has let it in, or anyone may come in.
-    pub tokens: Option<Arc<Tokens>>,
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
     /// Most streams of one client.
@@ -46,17 +44,33 @@ pub struct FarOptions {
     pub stall: Duration,
 }
 
-/// What a far end tells about a client before it does anything for it.
-#[derive(Debug, Clone, Copy)]
-pub enum Admission<'a> {
-    /// The client holds a token that grants this.
-    Token(&'a Grant),
-    /// The client may do this, and wants it now.
-    Task(&'a Task),
+/// What the serving of one client asks of the server that it belongs to, which may be another process.
+pub trait Desk {
+    /// Decides what a client's secret grants; nothing in particular where no token is asked for.
+    ///
+    /// # Errors
+    /// The client is refused.
+    fn grant(&self, secret: &[u8]) -> Result<Option<Grant>, TransferError>;
+
+    /// Hears what a client wants that may have it, and decides whether it may have it now.
+    ///
+    /// # Errors
+    /// The client is refused.
+    fn admit(&self, task: &Task) -> Result<(), TransferError>;
 }
 
-/// Hears of a client's admission; an error refuses the client.
-pub type Admit<'a> = dyn Fn(Admission<'_>) -> Result<(), TransferError> + 'a;
+/// Lets everybody in: ssh has done so already.
+struct Everybody;
+
+impl Desk for Everybody {
+    fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
+        Ok(None)
+    }
+
+    fn admit(&self, _: &Task) -> Result<(), TransferError> {
+        Ok(())
+    }
+}
 
 /// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
 /// for one that has only looked.
@@ -72,7 +86,7 @@ pub fn serve(
 ) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()), &|_| Ok(()))
+    serve_session(&session, input, options, &|| Ok(()), &Everybody)
 }
 
 /// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
@@ -81,9 +95,9 @@ fn serve_session(
     mut input: Box<dyn Read + Send>,
     options: &FarOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    admit: &Admit<'_>,
+    desk: &dyn Desk,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, &mut *input, options, admit).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, &mut *input, options, desk).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => end::run(session, input, met, Arc::default(), &mut || {}).map(Some),
@@ -106,7 +120,7 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &FarOptions,
-    admit: &Admit<'_>,
+    desk: &dyn Desk,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -131,7 +145,7 @@ pub fn serve_socket(
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
     session.heard_on(again.try_clone().ok().map(OwnedFd::from));
-    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), admit)
+    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), desk)
 }
 
 /// What a client is that does not get through TLS, as far as that tells.
@@ -160,7 +174,7 @@ fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &FarOptions,
-    admit: &Admit<'_>,
+    desk: &dyn Desk,
 ) -> Result<Option<Met>, TransferError> {
     match hear_stranger(session, input)? {
         Message::Hello(hello) => {
@@ -170,15 +184,12 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     }
     let grant = match hear_stranger(session, input)? {
-        Message::Secret(shown) => let_in(&shown, options).inspect_err(|_| {
+        Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
             // A connection that is closed before all has been read takes the refusal with it.
             let _ = proto::skip(input);
         })?,
         other => return Err(session.unexpected(&other)),
     };
-    if let Some(grant) = &grant {
-        admit(Admission::Token(grant))?;
-    }
     let mut setup = match hear(session, input)? {
         Message::Setup(setup) => *setup,
         other => return Err(session.unexpected(&other)),
@@ -191,7 +202,7 @@ fn prepare(
         }
         None => options.realm.clone(),
     };
-    admit(Admission::Task(&setup.task))?;
+    desk.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
@@ -256,12 +267,6 @@ fn looked_at(
             Err(error) => return Err(session.lost("being looked at", error)),
         }
     }
-}
-
-/// What a client's secret grants; none where no token is asked for.
-fn let_in(shown: &[u8], options: &FarOptions) -> Result<Option<Grant>, TransferError> {
-    let Some(tokens) = &options.tokens else { return Ok(None) };
-    tokens.check(shown, SystemTime::now()).map(Some).map_err(|refusal| TransferError::Denied(refusal.to_string()))
 }
 
 /// Refuses what a client wants and its token does not grant.

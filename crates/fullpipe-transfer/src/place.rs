@@ -1,6 +1,7 @@
 //! Places as they are typed, at either end: sources to read, and a destination to write to.
 
 use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,6 +49,16 @@ impl Base {
     pub fn open(path: &Path) -> std::io::Result<Base> {
         let root = Arc::new(Root::open(path, Within::Beneath)?);
         Ok(Base { root, path: std::fs::canonicalize(path)?, folder: PathBuf::new() })
+    }
+
+    /// The same folder as it came from another process of the server.
+    pub fn received(root: OwnedFd, path: PathBuf) -> Base {
+        Base { root: Arc::new(Root::from_fd(root, Within::Beneath)), path, folder: PathBuf::new() }
+    }
+
+    /// The server's folder, for another process of it and for confining one to it.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 
     /// The path of the server's folder, absolute and without links, as it was when it was opened.

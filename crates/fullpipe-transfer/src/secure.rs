@@ -16,13 +16,15 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, DigitallySignedStruct, ServerConfig, ServerConnection, SignatureScheme,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{TransferError, system};
 
 /// BLAKE3 of a certificate.
 pub type Fingerprint = [u8; 32];
 
 /// A certificate and its key.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
     /// DER.
     pub certificate: Vec<u8>,

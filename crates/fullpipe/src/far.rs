@@ -47,7 +47,6 @@ pub fn run(args: Args) -> Result {
         realm: Realm::User(base),
         listen: address(),
         ports,
-        tokens: None,
         plain_streams: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: std::time::Duration::MAX,

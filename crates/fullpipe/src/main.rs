@@ -64,6 +64,9 @@ enum Verb {
     Far(far::Args),
     /// Be the far end of measurements, and with --root of copies, on a real host
     Serve(serve::Args),
+    /// Serve one client of a server, started by 'fullpipe serve'
+    #[command(hide = true)]
+    ServeClient,
     /// Tokens of a server: make, list and revoke them
     Token(token::Args),
     /// The testbed: build its kernel, run any programs over an emulated path
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Verb::Cp(args) => cp::run(*args),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),
+        Verb::ServeClient => serve::child::run(),
         Verb::Token(args) => token::run(args),
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),

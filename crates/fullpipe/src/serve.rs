@@ -1,5 +1,9 @@
 //! `fullpipe serve`.
 
+mod channel;
+pub mod child;
+mod parent;
+
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -9,21 +13,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use channel::{Copied, CopyOptions};
 use clap::builder::RangedU64ValueParser;
-use fullpipe_net::serve::{Event, Gate, Kind};
-use fullpipe_net::wire::is_proof;
+use fullpipe_net::serve::{Event, MeasureOptions};
 use fullpipe_net::{Limits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
-use fullpipe_transfer::end::Outcome;
-use fullpipe_transfer::far::{self, Admission, FarOptions};
 use fullpipe_transfer::greeting::{self, Greetings};
 use fullpipe_transfer::item::{one_line, printable};
 use fullpipe_transfer::keys;
-use fullpipe_transfer::place::{Base, Realm};
+use fullpipe_transfer::place::Base;
 use fullpipe_transfer::proto::{Summary, Task, Verified};
-use fullpipe_transfer::secure::Identity;
 use fullpipe_transfer::tokens::Tokens;
 use fullpipe_transfer::{Left, TransferError};
+use parent::Parent;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -116,13 +118,8 @@ pub fn run(args: Args) -> Result {
     let limits = Limits::new(args.max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
-        data_ports,
         max_clients: args.max_clients,
-        stall: Duration::from_nanos(args.stall.0),
         once: args.once,
-        check_memory: !args.guest,
-        limits: (!args.guest).then(|| limits.clone()),
-        gate: None,
     };
     let server = match args.bind {
         Some(address) => Server::bind(options(address))?,
@@ -141,54 +138,44 @@ pub fn run(args: Args) -> Result {
             args.max_duration
         ),
     };
-    let (server, tokens) = match &args.root {
+    let (copies, door) = match &args.root {
         None => {
             told.operator(format_args!("{measuring}; nobody may copy files (no --root)"));
-            (server, None)
+            (None, None)
         }
         Some(root) => {
             let base = base(root)?;
-            let (far, identity) = files(&args, base.clone(), address, data_ports, &measuring, told)?;
-            let root = base.path().to_owned();
-            let tokens = far.tokens.as_ref().map(|tokens| Door { root, tokens: tokens.clone(), told });
-            let server = match &tokens {
-                Some(door) => server.with_gate(gate(door.clone(), clients.clone())).with_check(door.clone().check()),
-                None => server,
-            };
-            let (clients, door) = (clients.clone(), tokens.clone());
-            let server = server.with_other(Arc::new(move |socket, peer, guest| {
-                if let Some(door) = &door {
-                    door.refresh();
-                }
-                let copy = Copy { peer, token: OnceCell::new(), begin: Instant::now() };
-                let admit = |admission: Admission<'_>| {
-                    match admission {
-                        Admission::Token(grant) => {
-                            clients.holds(peer, &grant.name);
-                            let _ = copy.token.set(grant.name.clone());
-                        }
-                        Admission::Task(task) => {
-                            guest.let_in(Kind::Other).map_err(TransferError::Busied)?;
-                            clients.served(peer);
-                            copy.begins(task, told);
-                        }
-                    }
-                    Ok(())
-                };
-                let done = far::serve_socket(socket, peer, identity.as_ref(), &far, &admit);
-                done.map(|done| done.map_or((), |done| copy.ends(&done, told)))
-                    .map_err(|error| NetError::Other(error.to_string()))
-            }));
-            (server, tokens)
+            let (copies, tokens) = files(&args, &base, data_ports, &measuring, told)?;
+            let door = tokens.map(|tokens| Door { root: base.path().to_owned(), tokens, told });
+            (Some((copies, base)), door)
         }
     };
-    on_signals(clients.clone(), tokens, told)?;
+    let server = match &door {
+        Some(door) => server.with_check(door.clone().check()),
+        None => server,
+    };
+    if !args.guest && !child::can_confine() {
+        told.operator(format_args!(
+            "warning: this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
+             later have it)"
+        ));
+    }
+    on_signals(clients.clone(), door.clone(), told)?;
+    let measure = MeasureOptions {
+        data_ports,
+        stall: Duration::from_nanos(args.stall.0),
+        check_memory: !args.guest,
+        max_run: (!args.guest && door.is_none()).then_some(args.max_duration.duration()),
+        wants_proof: door.is_some(),
+    };
+    let limits = (!args.guest).then_some(limits);
+    let parent = Parent { measure, copies, door, limits, clients: clients.clone(), told };
     if told.json {
         outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
     } else if !told.quiet {
         errln!("listening on {address}");
     }
-    server.run(move |event| {
+    server.run(&parent::serve(parent), move |event| {
         let token = match event {
             Event::Begin { peer, .. } => clients.served(peer),
             Event::End { peer, .. } => clients.remove(peer),
@@ -259,17 +246,6 @@ impl Door {
             }
         }
     }
-}
-
-/// Lets clients be measured that prove to hold one of this server's tokens.
-fn gate(door: Door, clients: Clients) -> Gate {
-    Gate(Arc::new(move |peer, nonce, mac| {
-        door.refresh();
-        let grant = door.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac));
-        let grant = grant.map_err(|refusal| refusal.to_string())?;
-        clients.holds(peer, &grant.name);
-        Ok(())
-    }))
 }
 
 /// Clients that have shown a token or are served, by their addresses. Guards nothing but the map.
@@ -352,23 +328,20 @@ fn base(root: &Path) -> Result<Base> {
     })
 }
 
-/// How files are served: where, and to whom. Tells the operator who may do what.
+/// How files are served, and to holders of which tokens. Tells the operator who may do what.
 fn files(
     args: &Args,
-    base: Base,
-    listen: SocketAddr,
-    ports: (u16, u16),
+    base: &Base,
+    data_ports: (u16, u16),
     measuring: &str,
     told: Told,
-) -> Result<(FarOptions, Option<Identity>)> {
+) -> Result<(CopyOptions, Option<Arc<Tokens>>)> {
     let root = base.path().to_owned();
-    let mut far = FarOptions {
-        realm: Realm::Below(base),
-        listen,
-        ports,
-        tokens: None,
+    let mut copies = CopyOptions {
+        path: root.clone(),
+        identity: None,
+        data_ports,
         plain_streams: args.allow_plain || args.insecure,
-        most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: Duration::from_nanos(args.stall.0),
     };
     let shown = root.display();
@@ -377,7 +350,7 @@ fn files(
             "ANYONE may copy files to and from {shown}: no token, and what is said is not encrypted (--insecure)"
         ));
         told.operator(format_args!("{measuring}"));
-        return Ok((far, None));
+        return Ok((copies, None));
     }
     let file = crate::token::server_file(args.token_file.as_deref())?;
     let (tokens, identity, made) = Tokens::load_or_make(&file)?;
@@ -397,8 +370,8 @@ fn files(
             "CLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root"
         ));
     }
-    far.tokens = Some(door.tokens);
-    Ok((far, Some(identity)))
+    copies.identity = Some(identity);
+    Ok((copies, Some(door.tokens)))
 }
 
 /// Who reads the log.
@@ -425,7 +398,17 @@ struct Copy<'a> {
     begin: Instant,
 }
 
-impl Copy<'_> {
+impl<'a> Copy<'a> {
+    fn new(peer: &'a str) -> Copy<'a> {
+        Copy { peer, token: OnceCell::new(), begin: Instant::now() }
+    }
+
+    /// Notes whose token the client holds.
+    fn holds(&self, token: &str) {
+        // A client shows one.
+        let _ = self.token.set(token.to_owned());
+    }
+
     fn say(&self, what: std::fmt::Arguments<'_>) {
         say(self.peer, self.token.get().map(String::as_str), what);
     }
@@ -459,7 +442,7 @@ impl Copy<'_> {
         }
     }
 
-    fn ends(&self, outcome: &Outcome, told: Told) {
+    fn ends(&self, outcome: &Copied, told: Told) {
         let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
         // Nothing was, unless the client has asked for it.
         let verified = (verified != Verified::default()).then_some(verified);
