@@ -120,6 +120,10 @@ impl Receiver {
         if self.options.fsync {
             file.sync_all()?;
         }
+        // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
+        if nix::sys::stat::fstat(file)?.st_ino != files::look(folder, partial)?.st_ino {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
+        }
         files::rename(folder, partial, files::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;

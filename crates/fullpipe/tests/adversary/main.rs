@@ -4,6 +4,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod crash;
 #[path = "../cp/host.rs"]
 #[allow(dead_code, reason = "each adversary uses its part")]
 mod host;

@@ -1,7 +1,10 @@
 //! Carries a plan out, inside a guest: at end a, with a hand in every host of the path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -13,8 +16,9 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime, clock_settime};
 use nix::unistd::Pid;
 
+use crate::adversary;
 use crate::host::Host;
-use crate::plan::{Fault, Plan, Trouble};
+use crate::plan::{Adversary, Fault, Kind, Node, Plan, Trouble};
 use crate::relay::Relay;
 use crate::tree::{self, Seen, Tree};
 
@@ -36,15 +40,21 @@ const TARGET: &str = "/space/target";
 enum Due {
     Fault(Fault),
     StartServer,
-    Continue { server: bool },
+    Continue {
+        server: bool,
+    },
     MendLink,
     Release,
+    /// The adversary of this place in the plan.
+    Adversary(usize),
+    /// The source's owner puts the folder of this place in the tree back.
+    PutBack(usize),
 }
 
 impl Due {
     /// Whether it ends a fault, and so happens in any case.
     fn mends(&self) -> bool {
-        !matches!(self, Due::Fault(_))
+        !matches!(self, Due::Fault(_) | Due::Adversary(_))
     }
 }
 
@@ -147,6 +157,9 @@ impl Stage {
         for faults in self.plan.rounds.clone() {
             let now = Instant::now();
             self.agenda.extend(faults.into_iter().map(|(at, fault)| (now + at, Due::Fault(fault))));
+            for (i, (_, every)) in self.plan.adversaries.clone().into_iter().enumerate() {
+                self.later(every, Due::Adversary(i));
+            }
             self.start_client();
             self.until_clients_end();
             self.agenda.retain(|(_, due)| due.mends());
@@ -164,6 +177,8 @@ impl Stage {
             }
         }
         self.tidy();
+        self.source().run(adversary::check);
+        self.target().run(adversary::check);
         self.say("done");
     }
 
@@ -171,6 +186,8 @@ impl Stage {
     fn prepare(&mut self) {
         let (nodes, seed) = (self.plan.tree.clone(), self.plan.seed);
         self.source().run(move || tree::make(Path::new(SOURCE), &nodes, seed));
+        self.source().run(adversary::prepare);
+        self.target().run(adversary::prepare);
         self.note_versions();
         let room = self.plan.room.map(|part| (self.plan.bytes() as f64 * part) as u64);
         self.full = room.is_some();
@@ -238,7 +255,8 @@ impl Stage {
             command.arg("--insecure");
         }
         let errors = File::create(format!("/.fullpipe/out/server.{}.err", self.servers)).unwrap();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
+        // With the processes that serve its clients it is one group.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
         self.server = Some(self.b.run(move || command.spawn().unwrap()));
         // Nothing takes a program any virtual time but waiting.
         self.sleep(Duration::from_millis(20));
@@ -250,6 +268,11 @@ impl Stage {
 
     fn server_pid(&self) -> Option<Pid> {
         self.server.as_ref().map(|child| Pid::from_raw(child.id() as i32))
+    }
+
+    /// The server and the processes that serve its clients, as kill(2) takes them.
+    fn server_group(&self) -> Option<Pid> {
+        self.server_pid().map(|pid| Pid::from_raw(-pid.as_raw()))
     }
 
     fn check_server(&mut self) {
@@ -353,12 +376,18 @@ impl Stage {
         let client = self.clients.iter().next().map(|(which, pid)| (*which, *pid));
         let fault = match due {
             Due::StartServer => return self.start_server(),
-            Due::Continue { server: true } => return signal(self.server_pid(), Signal::SIGCONT),
+            Due::Continue { server: true } => return signal(self.server_group(), Signal::SIGCONT),
             Due::Continue { server: false } => {
                 return self.clients.values().for_each(|pid| signal(Some(*pid), Signal::SIGCONT));
             }
             Due::MendLink => return self.link(self.plan.path),
             Due::Release => return self.relay.iter().for_each(|relay| relay.hold(false)),
+            Due::Adversary(i) => return self.adversary(i),
+            Due::PutBack(i) => {
+                let folder = self.node_path(i);
+                self.source().run(move || adversary::exchange(&folder));
+                return self.note_versions();
+            }
             Due::Fault(fault) => fault,
         };
         match fault {
@@ -374,8 +403,8 @@ impl Stage {
             }
             Fault::KillServer(down) => {
                 self.seen.insert("server");
+                signal(self.server_group(), Signal::SIGKILL);
                 if let Some(mut server) = self.server.take() {
-                    server.kill().unwrap();
                     server.wait().unwrap();
                     self.check_target();
                     self.later(down, Due::StartServer);
@@ -388,7 +417,7 @@ impl Stage {
             }
             Fault::PauseServer(time) => {
                 self.seen.insert("pause");
-                signal(self.server_pid(), Signal::SIGSTOP);
+                signal(self.server_group(), Signal::SIGSTOP);
                 self.later(time, Due::Continue { server: true });
             }
             Fault::Clock(seconds) => {
@@ -432,8 +461,45 @@ impl Stage {
         }
     }
 
+    /// Lets an adversary do what they do, and do it again later.
+    fn adversary(&mut self, i: usize) {
+        self.seen.insert("adversary");
+        let (adversary, every) = self.plan.adversaries[i];
+        let number = self.plan.seed ^ self.began.elapsed().as_nanos() as u64;
+        match adversary {
+            Adversary::LocalUser => self.target().run(move || adversary::plant(Path::new(TARGET), number)),
+            Adversary::SourceOwner(i) => {
+                // One folder is away at a time, and what cannot be read cannot be moved.
+                let waits = self.source().run(adversary::link_waits);
+                if waits && self.plan.unreadable.is_none() {
+                    let folder = self.node_path(i);
+                    self.source().run(move || adversary::exchange(&folder));
+                    self.note_versions();
+                    self.later(every.min(Duration::from_millis(5)), Due::PutBack(i));
+                }
+            }
+            Adversary::Stranger => self.a.run(move || adversary::call(PORTS, B, number)),
+            Adversary::Crasher => {
+                if let Some(server) = self.server_pid() {
+                    self.b.run(move || adversary::crash(server, number));
+                }
+            }
+        }
+        if !self.clients.is_empty() {
+            self.later(every, Due::Adversary(i));
+        }
+    }
+
     /// What would stay broken for good is mended; what is mended by itself is waited for.
     fn mend(&mut self) {
+        if !self.plan.adversaries.is_empty() {
+            while self.agenda.iter().any(|(_, due)| matches!(due, Due::PutBack(_))) {
+                self.sleep(Duration::from_millis(10));
+            }
+            let below = |node: &Node| Path::new(TARGET).join("source").join(OsStr::from_bytes(&node.name));
+            let folders = self.plan.tree.iter().filter(|node| node.kind == Kind::Folder).map(below).collect::<Vec<_>>();
+            self.target().run(move || adversary::tidy(Path::new(TARGET), &folders));
+        }
         if !self.agenda.iter().any(|(_, due)| *due == Due::MendLink) {
             self.link(self.plan.path);
         }
@@ -472,7 +538,7 @@ impl Stage {
             (Some(code), _) => {
                 assert!(said.contains("error: "), "it failed without a word");
                 let may = |kinds: &[&str]| kinds.iter().any(|kind| self.seen.contains(kind));
-                const PATH: [&str; 7] = ["link", "pause", "hold", "reset", "flip", "server", "weather"];
+                const PATH: [&str; 8] = ["link", "pause", "hold", "reset", "flip", "server", "weather", "adversary"];
                 let explained = match code {
                     1 => may(&["change", "unreadable"]) || may(&PATH),
                     3 | 4 => may(&PATH),

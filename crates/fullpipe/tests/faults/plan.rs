@@ -41,6 +41,21 @@ pub struct Plan {
     pub tree: Vec<Node>,
     /// In each the command is run once, and this goes wrong meanwhile, counted from its start.
     pub rounds: Vec<Vec<(Duration, Fault)>>,
+    /// Who works against the copy until all that is broken is mended, and how often.
+    pub adversaries: Vec<(Adversary, Duration)>,
+}
+
+/// Somebody who works against a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Adversary {
+    /// Another user of the receiving host puts files of their own under the transfer's own names.
+    LocalUser,
+    /// The owner of the source exchanges a folder in it, given by its place in the tree, for a link for a moment.
+    SourceOwner(usize),
+    /// A stranger calls the control port and the data ports, and says nothing, or nonsense.
+    Stranger,
+    /// A client finds a flaw that ends the process which serves it.
+    Crasher,
 }
 
 /// Something of the source's tree.
@@ -165,6 +180,7 @@ impl Plan {
             room: rng.random_bool(0.12).then(|| rng.random_range(0.05..0.95)),
             unreadable: None,
             rounds: Vec::new(),
+            adversaries: Vec::new(),
             tree,
         };
         plan.plain = !plan.tls && rng.random_bool(0.6);
@@ -197,7 +213,24 @@ impl Plan {
             faults.sort_by_key(|(at, _)| *at);
             plan.rounds.push(faults);
         }
+        // Behind all else, so that seeds keep what they had.
+        if rng.random_bool(0.45) {
+            for _ in 0..rng.random_range(1..=2) {
+                let every = Duration::from_secs_f64((usual * rng.random_range(0.02..0.5)).max(1e-3));
+                plan.adversaries.push((plan.adversary(rng), every));
+            }
+        }
         plan
+    }
+
+    fn adversary(&self, rng: &mut Pcg64) -> Adversary {
+        let folders: Vec<usize> = (0..self.tree.len()).filter(|i| self.tree[*i].kind == Kind::Folder).collect();
+        match rng.random_range(0..6) {
+            0 | 1 => Adversary::LocalUser,
+            2 | 3 => folders.choose(rng).map_or(Adversary::LocalUser, |i| Adversary::SourceOwner(*i)),
+            4 => Adversary::Stranger,
+            _ => Adversary::Crasher,
+        }
     }
 
     /// In words.
@@ -213,6 +246,7 @@ impl Plan {
         for (i, node) in self.tree.iter().enumerate() {
             lines.push(format!("  {i}: {} {:?} {:o}", node.name.escape_ascii(), node.kind, node.mode));
         }
+        lines.extend(self.adversaries.iter().map(|(adversary, every)| format!("  {adversary:?} every {every:?}")));
         for (i, round) in self.rounds.iter().enumerate() {
             let faults: Vec<String> = round.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
             lines.push(format!("  round {i}: {}", faults.join("; ")));

@@ -1,0 +1,118 @@
+//! A client that finds a flaw in the server: the process that serves it is killed, or crashes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::common::Server;
+use crate::host::{Cp, Host, Running, journalled, until};
+
+const MIB: usize = 1 << 20;
+const CLIENTS: usize = 8;
+
+/// Processes that serve the clients of a server.
+fn children(server: u32) -> Vec<i32> {
+    let children = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        status.lines().any(|line| line == format!("PPid:\t{server}")).then_some(pid)
+    });
+    children.collect()
+}
+
+/// Eight copies into folders of their own, all under way; and their server.
+fn eight(host: &Host) -> (Server, Vec<Running>) {
+    let bytes: Vec<u8> = (0..96 * MIB).map(|i| (i * 31 + i / 251) as u8).collect();
+    fs::write(host.file("large"), bytes).unwrap();
+    fs::create_dir(host.file("root")).unwrap();
+    let server = Server::start(&format!("--root {} --insecure", host.file("root").display()));
+    let copies = (0..CLIENTS).map(|i| {
+        let folder = host.file("root").join(i.to_string());
+        fs::create_dir(&folder).unwrap();
+        let url = format!("fullpipe://{}/{i}/", server.address);
+        let mut cp = Cp::new();
+        let running = cp.words("--insecure --no-encrypt --block 64KiB -n 1").arg(host.file("large")).arg(url).start();
+        until("a copy is under way", || journalled(&folder) > 500);
+        running
+    });
+    let copies = copies.collect();
+    (server, copies)
+}
+
+fn is_whole(host: &Host, i: usize) -> bool {
+    fs::read(host.file("root").join(i.to_string()).join("large")).unwrap() == fs::read(host.file("large")).unwrap()
+}
+
+#[test]
+fn a_flaw_that_one_client_finds_is_that_clients_alone() {
+    for signal in [Signal::SIGKILL, Signal::SIGSEGV, Signal::SIGABRT] {
+        let host = Host::in_memory();
+        let (mut server, mut copies) = eight(&host);
+        // So that it does not come again, its client does not live on either.
+        let victims = children(server.id());
+        let last = copies.pop().unwrap();
+        let newest = *victims.iter().max_by_key(|pid| started(**pid)).unwrap();
+        kill(Pid::from_raw(newest), signal).unwrap();
+        last.kill();
+        for (i, copy) in copies.into_iter().enumerate() {
+            let done = copy.wait();
+            assert_eq!(done.code(), 0, "{signal}: {}", done.err);
+            assert!(is_whole(&host, i), "{signal}: {i}");
+        }
+        assert!(server.alive());
+        let log = server.log(CLIENTS);
+        let told = log.iter().filter_map(|line| line["error"].as_str());
+        let told = told.filter(|error| error.contains(&format!("its process was ended by {signal}")));
+        assert_eq!(told.count(), 1, "{signal}: {log:?}");
+        // The next one is served; and nobody is left.
+        let url = format!("fullpipe://{}/7/", server.address);
+        Cp::new().words("--insecure").arg(host.file("large")).arg(url).ok();
+        until("no process is left", || children(server.id()).is_empty());
+    }
+}
+
+/// The client comes again by itself, and goes on where it was.
+#[test]
+fn a_copy_whose_process_is_killed_goes_on() {
+    let host = Host::in_memory();
+    let (server, copies) = eight(&host);
+    for pid in children(server.id()) {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    }
+    for (i, copy) in copies.into_iter().enumerate() {
+        assert_eq!(copy.wait().code(), 0);
+        assert!(is_whole(&host, i));
+    }
+}
+
+/// When a process began, as far as the owner of its folder in /proc tells.
+fn started(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let behind = stat.rsplit(')').next().unwrap_or_default();
+    behind.split_whitespace().nth(19).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The process may open nothing but the server's folder, even where its user may: it is confined by the kernel.
+#[test]
+fn the_process_of_a_client_is_confined() {
+    let host = Host::in_memory();
+    fs::create_dir(host.file("root")).unwrap();
+    fs::write(host.file("outside"), "x").unwrap();
+    let server = Server::start(&format!("--root {} --insecure", host.file("root").display()));
+    let line = std::net::TcpStream::connect(&server.address).unwrap();
+    std::io::Write::write_all(&mut &line, b"T").unwrap();
+    until("its process is there", || !children(server.id()).is_empty());
+    let pid = children(server.id())[0];
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    until("it is limited", || {
+        let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+        limits.lines().any(|line| line.starts_with("Max data size") && line.contains("4294967296"))
+    });
+    assert!(!limits.is_empty());
+    // Its environment has nothing of the server's.
+    assert!(fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty());
+    assert_eq!(fs::metadata(Path::new(&format!("/proc/{pid}"))).unwrap().uid(), nix::unistd::geteuid().as_raw());
+}
