@@ -122,7 +122,7 @@ pub fn call(ports: std::ops::Range<u16>, host: [u8; 4], number: u64) {
 
 /// Ends the processes that serve the clients of a server.
 pub fn crash(server: Pid, number: u64) {
-    let signal = if number.is_multiple_of(2) { Signal::SIGSEGV } else { Signal::SIGKILL };
+    let signal = if number.is_multiple_of(2) { Signal::SIGABRT } else { Signal::SIGKILL };
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
