@@ -330,12 +330,26 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
     Ok(nix::sys::stat::utimensat(folder, name, &last, &changed, UtimensatFlags::NoFollowSymlink)?)
 }
 
-/// Gives a folder its permissions and times.
+/// Gives a folder its permissions and times; with `sync` they are written to disk, and so are the names in it.
 ///
 /// # Errors
 /// The file system's.
-pub fn dress_folder(folder: OwnedFd, meta: &Meta) -> io::Result<()> {
-    dress(&File::from(folder), meta, false, None)
+pub fn dress_folder(folder: OwnedFd, meta: &Meta, sync: bool) -> io::Result<()> {
+    let folder = File::from(folder);
+    dress(&folder, meta, false, None)?;
+    if sync { sync_folder(&folder) } else { Ok(()) }
+}
+
+/// Writes the names in an open folder to disk, with its permissions and times. Some file systems cannot (`fsync(2)`,
+/// EINVAL); they write them when they like.
+///
+/// # Errors
+/// The file system's.
+pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
+    match nix::unistd::fsync(folder) {
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 /// Lets the owner of a folder read, write and enter it, if that is this user and not root, who may in any case.

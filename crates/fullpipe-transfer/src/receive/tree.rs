@@ -91,6 +91,11 @@ impl Receiver {
             self.remove_orphans()?;
         }
         self.dress_folders()?;
+        if self.options.fsync {
+            // Links and folders at the top; those below are in folders that have been synced just now.
+            let synced = self.root.folder(None).and_then(files::sync_folder);
+            synced.map_err(local("writing the destination folder to disk"))?;
+        }
         let summary = lock(&self.summary).clone();
         lock(&self.journal).flush().map_err(local("writing the journal"))?;
         // What is left may go better the next time, and then what is done need not be sent again.
@@ -168,7 +173,7 @@ impl Receiver {
             let done = self.named(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta)
+                files::dress_folder(self.root.open_at(name.path(), how, 0)?, &meta, self.options.fsync)
             });
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
