@@ -143,6 +143,10 @@ impl Destination {
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
+        // On disk before any file takes its name: without it, nobody knows after a crash of the machine which files may
+        // lack content.
+        let synced = lock.sync_all().and_then(|()| files::sync_folder(root.folder(None)?));
+        synced.map_err(local(format!("cannot write the journal in {shown} to disk")))?;
         let unfinished = unfinished(&root, &journal_name);
         Ok(Destination(Some(Parts {
             unfinished,
