@@ -52,7 +52,7 @@ impl Receiver {
                 let _ = files::dress(&file, &item.meta, false, None);
             }
             // Of what --update found there nobody knows whether it is on disk.
-            if same && done && self.options.fsync && !synced {
+            if same && sure && self.options.fsync && !synced {
                 file.sync_all()?;
                 nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
                 if done {
