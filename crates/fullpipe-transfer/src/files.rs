@@ -420,13 +420,27 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
     }
 }
 
-/// Gives a folder its owner, permissions and times; the special bits of its source only with `preserve`.
+/// Gives a folder its owner, permissions and times; the special bits of its source only with `preserve`. With `sync` they are
+/// written to disk, and so are the names in it.
 ///
 /// # Errors
 /// The file system's.
-pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool) -> io::Result<()> {
-    let special = if preserve { Special::Source } else { Special::Own };
-    dress(&File::from(folder), meta, special, false, None)
+pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<()> {
+    let folder = File::from(folder);
+    dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None)?;
+    if sync { sync_folder(&folder) } else { Ok(()) }
+}
+
+/// Writes the names in an open folder to disk, with its permissions and times. Some file systems cannot (`fsync(2)`,
+/// EINVAL); they write them when they like.
+///
+/// # Errors
+/// The file system's.
+pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
+    match nix::unistd::fsync(folder) {
+        Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
+        other => Ok(other?),
+    }
 }
 
 /// Lets the owner of a folder read, write and enter it, if that is this user and not root, who may in any case.

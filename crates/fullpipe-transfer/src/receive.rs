@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Seen;
@@ -91,6 +91,9 @@ pub struct Receiver {
     trace: Option<Arc<Trace>>,
     told: Mutex<Told>,
     losses: Mutex<Option<Losses>>,
+    /// Set once the journal is on disk: before that no file takes its name. Without a journal nobody knows after a crash of
+    /// the machine which files may lack content.
+    journal_synced: OnceLock<()>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -145,6 +148,7 @@ impl Receiver {
             trace,
             told: Mutex::default(),
             losses: Mutex::default(),
+            journal_synced: OnceLock::new(),
             session,
             options,
             root: to.root,
@@ -166,6 +170,16 @@ impl Receiver {
             running: AtomicUsize::new(n + 1 + readers),
             counters,
         });
+        let syncing = receiver.clone();
+        thread("sync", move || {
+            let file = lock(&syncing.lock).as_ref().map(|lock| lock.try_clone());
+            let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
+            let synced = synced.and_then(|()| files::sync_folder(syncing.root.folder(None)?));
+            if !syncing.session.is_over() {
+                syncing.check(synced.map_err(local("writing the journal to disk")));
+            }
+            let _ = syncing.journal_synced.set(());
+        })?;
         let most = block_size(&options, n).max(SMALL);
         for (i, stream) in streams.into_iter().enumerate() {
             let receiver = receiver.clone();

@@ -516,7 +516,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
             // It waits for the stream before it prepares it.
             proto::Message::Ready { port, token, .. } => {
                 let mut stream = TcpStream::connect((socket.peer_addr().unwrap().ip(), port)).unwrap();
-                stream.write_all(&[&token[..], &[0, 0]].concat()).unwrap();
+                stream.write_all(&proto::preamble(&token, 0)).unwrap();
             }
             other => return [measured, format!("{other:?}")],
         }

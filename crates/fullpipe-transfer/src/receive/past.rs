@@ -17,6 +17,15 @@ use crate::ownership::{self, Left};
 use crate::proto::Want;
 use crate::session::lock;
 
+/// Seconds by which a file's ctime may be earlier than the clock was: the kernel stamps with its last tick, and file
+/// systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
+const CTIME_GRAIN_S: i64 = 2;
+
+/// Whether a file with this ctime was surely last changed before an instant; both in seconds since 1970.
+fn changed_before(ctime_s: i64, instant_s: i64) -> bool {
+    ctime_s + CTIME_GRAIN_S < instant_s
+}
+
 impl Receiver {
     /// What of a file is wanted; of extents that are there, no more than `room` are told.
     pub(super) fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
@@ -38,7 +47,7 @@ impl Receiver {
                 return Ok(true);
             }
             let same = files::unchanged(&file, item.size, item.meta.mtime)?;
-            let sure = done || since.is_none_or(|since| (now.ctime(), now.ctime_nsec() as u32) < since);
+            let sure = done || since.is_none_or(|(since, _)| changed_before(now.ctime(), since));
             // One with other names may be a file of this user's that somebody else has linked here.
             let is_its_own = now.nlink() == 1 && [nix::unistd::geteuid().as_raw(), item.meta.uid].contains(&now.uid());
             let special = Special::of_file(self.options.special);
@@ -47,10 +56,13 @@ impl Receiver {
                 // Where it is another's to set, it stays as it is.
                 let _ = files::dress(&file, &item.meta, special, false, None);
             }
-            if same && done && self.options.fsync && !synced {
+            // Of what --update found there nobody knows whether it is on disk.
+            if same && sure && self.options.fsync && !synced {
                 file.sync_all()?;
                 nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
-                lock(&self.journal).add(&Record::Done { file: key, synced: true })?;
+                if done {
+                    lock(&self.journal).add(&Record::Done { file: key, synced: true })?;
+                }
             }
             Ok(same && sure)
         };
@@ -142,5 +154,17 @@ impl Receiver {
             }
         }
         Ok(good)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ctime_that_was_rounded_down_is_not_before() {
+        // Changed at 101.9 s, kept as 100 by a file system of even seconds; the journal was begun at 101.5 s.
+        assert!(!changed_before(100, 101));
+        assert!(!changed_before(101, 101) && changed_before(98, 101));
     }
 }

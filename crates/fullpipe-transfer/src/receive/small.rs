@@ -72,6 +72,7 @@ impl Receiver {
                     if self.options.fsync {
                         file.sync_all()?;
                     }
+                    self.journal_synced.wait();
                     self.link_nameless(&file, folder, name)?;
                     return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
                 }
@@ -120,6 +121,7 @@ impl Receiver {
         if self.options.fsync {
             file.sync_all()?;
         }
+        self.journal_synced.wait();
         // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
         if nix::sys::stat::fstat(file)?.st_ino != files::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));

@@ -93,6 +93,11 @@ impl Receiver {
             self.remove_orphans()?;
         }
         self.dress_folders()?;
+        if self.options.fsync {
+            // Links and folders at the top; those below are in folders that have been synced just now.
+            let synced = self.root.folder(None).and_then(files::sync_folder);
+            synced.map_err(local("writing the destination folder to disk"))?;
+        }
         let verified = self.verifier.close();
         let summary = {
             let mut summary = lock(&self.summary);
@@ -180,7 +185,7 @@ impl Receiver {
                     // Whoever has put it there does not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
-                files::dress_folder(folder, &meta, self.options.special)
+                files::dress_folder(folder, &meta, self.options.special, self.options.fsync)
             });
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),

@@ -65,7 +65,10 @@ pub fn plant(target: &Path, number: u64) {
     let mut found = Vec::new();
     scratch(target, &mut found);
     found.sort();
-    for path in found.into_iter().filter(|_| rng.random_bool(0.5)) {
+    for path in found {
+        if rng.random_bool(0.5) {
+            continue;
+        }
         remove(&path);
         match rng.random_range(0..5) {
             0 => {

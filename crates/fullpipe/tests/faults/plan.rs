@@ -324,7 +324,7 @@ fn fault(rng: &mut Pcg64, relay: bool, files: &[usize]) -> Fault {
 
 /// A few files of every kind that the engine treats apart: none, small, at the limit between small and
 /// large, large, with holes; names that are hard.
-fn tree(rng: &mut Pcg64) -> Vec<Node> {
+pub fn tree(rng: &mut Pcg64) -> Vec<Node> {
     const MIB: u64 = 1 << 20;
     let mut folders: Vec<Vec<u8>> = vec![Vec::new()];
     let mut tree: Vec<Node> = Vec::new();

@@ -27,7 +27,7 @@ pub enum Seen {
 /// A tree as it is: names below its top.
 pub type Tree = BTreeMap<Vec<u8>, Seen>;
 
-fn at(top: &Path, name: &[u8]) -> PathBuf {
+pub fn at(top: &Path, name: &[u8]) -> PathBuf {
     if name.is_empty() { top.to_owned() } else { top.join(OsStr::from_bytes(name)) }
 }
 
