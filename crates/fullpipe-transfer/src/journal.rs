@@ -17,7 +17,7 @@ use crate::item::{Extent, Meta, Name};
 
 /// First bytes of the file, the format's version included. Behind them stands the key of the digests, who holds it,
 /// and since which start of the machine.
-const MAGIC: &[u8; 16] = b"fullpipe-jrnl-05";
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-06";
 /// Where the holder stands.
 const HOLDER: u64 = (MAGIC.len() + Key::LEN) as u64;
 /// Bytes of a boot's name (`random(4)`, boot_id).
@@ -36,7 +36,7 @@ pub enum Record {
         file: u64,
         /// Which bytes.
         extent: Extent,
-        /// Of them; none for a hole.
+        /// Digest of them and of their place ([`Key::block`]); none for a hole.
         digest: Option<Digest>,
     },
     /// A file has taken its name.

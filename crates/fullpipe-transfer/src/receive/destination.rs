@@ -10,6 +10,7 @@ use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use crate::digest::Key;
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
 use crate::item::{is_journal, scratch};
@@ -28,6 +29,8 @@ pub(super) struct Parts {
     /// What alone may come, at the top; anything if there is no list.
     pub(super) only: Option<Vec<Part>>,
     pub(super) journal: Journal,
+    /// Key of the tags of this attempt's chunks.
+    pub(super) tags: Key,
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
     pub(super) transfer: u64,
@@ -150,6 +153,7 @@ impl Destination {
             rename,
             only: None,
             journal,
+            tags: Key::random(),
             journal_name,
             past,
             transfer,
@@ -180,7 +184,7 @@ impl Destination {
 
     /// What the sender is asked for.
     pub fn terms(&self) -> Option<Terms> {
-        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key() })
+        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key(), tags: parts.tags })
     }
 }
 
