@@ -135,6 +135,23 @@ def rclone_sftp(servers: Servers, job: Job) -> Peer:
     return Peer("rclone, SFTP, MD5 compared", command, encrypted=True, checked=True)
 
 
+def syq(servers: Servers, job: Job) -> Peer:
+    """Another program that is introduced by ssh and encrypts in streams of its own."""
+    program = shutil.which("syq")
+    if not program:
+        raise Missing("no syq; cargo install syq")
+    far = ["--rsh", servers.ssh(), "--syq-path", program]
+    command = [program, "cp", *far, str(job.source), "--to", ADDRESS, "--into", str(job.into)]
+    return Peer("syq cp, over ssh", command, encrypted=True)
+
+
+def unencrypted(servers: Servers, job: Job) -> Peer:
+    """Ours over ssh without encryption of the data: what encryption costs."""
+    program, verb, *rest = ours(servers, job, encrypted=True)
+    command = [program, verb, "--no-encrypt", *rest]
+    return Peer("fullpipe cp --no-encrypt, over ssh", command, encrypted=True)
+
+
 def cp(_: Servers, job: Job) -> Peer:
     """No network, no second end, nothing compared."""
     return Peer("cp", ["cp", str(job.source), str(job.into)])
@@ -226,7 +243,7 @@ ROWS = {
     "encrypted": Row(
         "a file from memory to memory, encrypted",
         file,
-        [(rsync_ssh, 1.3), (rclone_sftp, 2.0)],
+        [(unencrypted, 0.8), (syq, 1.2), (rsync_ssh, 1.3), (rclone_sftp, 2.0)],
     ),
     "small": Row(
         "small files from memory to memory",

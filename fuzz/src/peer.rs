@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fullpipe_transfer::digest::Key;
+use fullpipe_transfer::digest::{Key, Tagger};
 use fullpipe_transfer::item::FileItem;
-use fullpipe_transfer::proto::{self, Chunk, Hello, Limits, MAGIC, Message, PROTOCOL, Trailer};
+use fullpipe_transfer::proto::{self, Chunk, FRAME_HEAD, Hello, Limits, MAGIC, Message, PROTOCOL, Terms, Trailer};
 
 use crate::steps::{Script, Step};
 
@@ -52,7 +52,7 @@ type Parts = Vec<(u64, u64, Option<Vec<u8>>)>;
 /// The end that the fuzzer plays.
 pub struct Peer {
     control: Box<dyn Write + Send>,
-    streams: Vec<Option<TcpStream>>,
+    streams: Vec<Option<(TcpStream, Tagger)>>,
     key: Key,
     sent: Sent,
 }
@@ -62,13 +62,14 @@ pub struct Peer {
 pub struct Sent(BTreeMap<u64, (FileItem, Parts)>);
 
 impl Peer {
-    /// One that has been introduced. Digests are made with `key`; `sent` has been sent before.
-    pub fn new(control: Box<dyn Write + Send>, streams: Vec<TcpStream>, key: Option<Key>, sent: Sent) -> Peer {
+    /// One that has been introduced. Digests and tags are made with the keys of `terms`; `sent` has been sent before.
+    pub fn new(control: Box<dyn Write + Send>, streams: Vec<TcpStream>, terms: Option<Terms>, sent: Sent) -> Peer {
         for stream in &streams {
             let _ = stream.set_write_timeout(Some(PATIENCE));
         }
-        let streams = streams.into_iter().map(Some).collect();
-        Peer { control, streams, key: key.unwrap_or(Key([0; Key::LEN])), sent }
+        let (key, tags) = terms.map_or((Key([0; Key::LEN]), Key([0; Key::LEN])), |terms| (terms.key, terms.tags));
+        let streams = (0..).zip(streams).map(|(i, stream)| Some((stream, Tagger::new(tags, i)))).collect();
+        Peer { control, streams, key, sent }
     }
 
     /// Plays a script, then closes everything; gives all that has been sent.
@@ -100,14 +101,14 @@ impl Peer {
         }
     }
 
-    fn at(&mut self, stream: u8) -> Option<&mut Option<TcpStream>> {
+    fn at(&mut self, stream: u8) -> Option<&mut Option<(TcpStream, Tagger)>> {
         let n = self.streams.len().max(1);
         self.streams.get_mut(usize::from(stream) % n)
     }
 
     fn spill(&mut self, stream: u8, bytes: &[u8]) {
         let Some(slot) = self.at(stream) else { return };
-        let written = slot.as_mut().is_some_and(|stream| stream.write_all(bytes).is_ok());
+        let written = slot.as_mut().is_some_and(|(stream, _)| stream.write_all(bytes).is_ok());
         if !written {
             *slot = None;
         }
@@ -121,13 +122,22 @@ impl Peer {
             Some(len) => vec![0; len as usize],
             None => data.to_vec(),
         };
-        let digested = matches!(chunk, Chunk::Block { hole: false, .. } | Chunk::Pack(_));
-        if digested {
-            let mut digest = self.key.digest(&content);
-            digest[0] ^= u8::from(!right);
+        let digest = match chunk {
+            Chunk::Block { file, extent, hole: false, .. } => {
+                let mut mac = self.key.block(file.key(), *extent);
+                mac.update(&content);
+                Some(mac.finish())
+            }
+            Chunk::Pack(_) => Some(self.key.pack(&content)),
+            Chunk::Block { hole: true, .. } | Chunk::End => None,
+        };
+        let Some(Some((_, tagger))) = self.at(stream) else { return };
+        let mut tag = tagger.next(&bytes[FRAME_HEAD..], digest.as_ref());
+        tag[0] ^= u8::from(!right);
+        if digest.is_some() {
             bytes.extend_from_slice(&content);
-            bytes.extend_from_slice(&Trailer(Some(digest)).pack());
         }
+        bytes.extend_from_slice(&Trailer(Some(tag)).pack());
         if right && len.is_some() {
             // Also where it may not have come whole: what has come can be explained by it.
             self.sent.remember(chunk, &content);

@@ -107,8 +107,8 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
     control.read_exact(&mut [0]).ok()?;
     let said = hear(control.try_clone().ok()?);
     let door = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).ok()?;
-    let key = Key([3; Key::LEN]);
-    let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key });
+    let (key, tags) = (Key([3; Key::LEN]), Key([4; Key::LEN]));
+    let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key, tags });
     let port = door.local_addr().ok()?.port();
     proto::send(&mut control, &hello()).ok()?;
     proto::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
@@ -116,10 +116,20 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
         Message::Connect(connect) => Some(connect.terms),
         _ => None,
     })?;
-    let come: Vec<TcpStream> = (0..streams).filter_map(|_| door.accept().ok()).map(|(stream, _)| stream).collect();
+    // Each says first, behind the token, which it is: tags are of one stream.
+    let mut come: Vec<(u16, TcpStream)> = (0..streams)
+        .filter_map(|_| {
+            let (mut stream, _) = door.accept().ok()?;
+            let mut preamble = [0; 34];
+            stream.set_read_timeout(wait).and_then(|()| stream.read_exact(&mut preamble)).ok()?;
+            stream.set_read_timeout(None).ok()?;
+            Some((u16::from_le_bytes([preamble[32], preamble[33]]), stream))
+        })
+        .collect();
+    come.sort_by_key(|(i, _)| *i);
+    let come: Vec<TcpStream> = come.into_iter().map(|(_, stream)| stream).collect();
     let drains: Vec<_> = come.iter().filter_map(|stream| stream.try_clone().ok()).map(drain).collect();
-    let key = theirs.map(|terms| terms.key).or(Some(key));
-    let sent = Peer::new(Box::new(Line(control)), come, key, Sent::default()).play(script);
+    let sent = Peer::new(Box::new(Line(control)), come, theirs.or(terms), Sent::default()).play(script);
     drains.into_iter().for_each(|drain| drain.join().expect("a stream is read"));
     Some(sent)
 }

@@ -76,8 +76,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         _ => None,
     });
     let (door, terms) = ready.expect("the far end is ready");
-    let key = terms.map(|terms| terms.key);
-    let sent = Peer::new(Box::new(ours), door.streams(streams), key, sent).play(script);
+    let sent = Peer::new(Box::new(ours), door.streams(streams), terms, sent).play(script);
     let _ = served.join().expect("the far end ends");
     sent
 }

@@ -53,7 +53,7 @@ fn run(script: Script) {
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
-    let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]) };
+    let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
     let connect = Connect { transport, rtt_ns: 1_000_000, terms: Some(terms), port: 0 };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
     let task = Task::Pull(Sources { paths, exclude: Vec::new(), patterns: bit(5) });
@@ -75,7 +75,7 @@ fn run(script: Script) {
     if let Some(door) = ready {
         let streams = door.streams(streams);
         let drains: Vec<_> = streams.iter().filter_map(|stream| stream.try_clone().ok()).map(drain).collect();
-        Peer::new(Box::new(ours), streams, Some(terms.key), Sent::default()).play(script);
+        Peer::new(Box::new(ours), streams, Some(terms), Sent::default()).play(script);
         drains.into_iter().for_each(|drain| drain.join().expect("a stream is read"));
     } else {
         drop(ours);

@@ -398,7 +398,7 @@ fn introduce(
     let Door { port, token, certificate, terms, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Guard::Client(secure::client(*blake3::hash(&certificate).as_bytes())?),
+        (true, false) => Guard::Client(secure::data_client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Guard::None,
         (true, true) => {
             let why = "it offers no encryption; --no-encrypt does without".to_owned();

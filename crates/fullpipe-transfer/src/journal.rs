@@ -40,7 +40,7 @@ pub enum Record {
         file: u64,
         /// Which bytes.
         extent: Extent,
-        /// Of them; none for a hole.
+        /// Digest of them and of their place ([`Key::block`]); none for a hole.
         digest: Option<Digest>,
     },
     /// A file has taken its name.

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{self, Digest, Key};
+use crate::digest::{self, Key, Tag};
 use crate::item::{Extent, FileItem, Meta, Name};
 use crate::left::Leftovers;
 use crate::losses::Losses;
@@ -24,6 +24,8 @@ pub const PROTOCOL: u32 = 13;
 const FRAME_MAX: u32 = 4 << 20;
 /// Longest frame of who has not shown yet that it may say anything.
 pub(crate) const GREETING_MAX: u32 = 64 << 10;
+/// Bytes of a frame before its content: length and checksum.
+pub const FRAME_HEAD: usize = 12;
 /// Most files in one pack.
 pub const PACK_FILES: usize = 4096;
 
@@ -348,8 +350,10 @@ pub struct Connect {
 pub struct Terms {
     /// An earlier attempt has left something: files must be offered before they are sent.
     pub offer: bool,
-    /// Of the digests.
+    /// Key of the digests ([`Key::block`]), which lasts as long as the journal.
     pub key: Key,
+    /// Key of the tags of this attempt's chunks ([`digest::Tagger`]).
+    pub tags: Key,
 }
 
 /// What of an offered file is to be sent.
@@ -395,7 +399,7 @@ pub struct Verified {
     pub after_ns: u64,
 }
 
-/// What comes next on a stream. Data follows as announced, then a [`Trailer`].
+/// Header of a chunk, in a frame. Data follow as announced, then a [`Trailer`], for holes and the end of a stream too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Chunk {
     /// Bytes of a large file.
@@ -426,16 +430,16 @@ impl Chunk {
     }
 }
 
-/// What closes a chunk's data: its digest; none where the sender could not read it all. Then the data is filling, and
-/// it says elsewhere what was wrong.
+/// Closes a chunk with its tag ([`digest::Tagger`]). It has none if the sender could not read all of the data: then the
+/// data are filling, and the sender says on the control connection what was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trailer(pub Option<Digest>);
+pub struct Trailer(pub Option<Tag>);
 
 impl Trailer {
     /// Bytes of a trailer.
     pub const LEN: usize = digest::LEN;
-    /// What no data has: damage to a digest does not make it this.
-    const NONE: Digest = [0; Trailer::LEN];
+    /// Stands for no tag. No damage to a tag makes it this.
+    const NONE: Tag = [0; Trailer::LEN];
 
     /// Packed.
     pub fn pack(&self) -> [u8; Trailer::LEN] {
@@ -463,12 +467,12 @@ fn checksum(content: &[u8]) -> [u8; 8] {
 /// # Errors
 /// It is too long.
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
-    let mut frame = postcard::to_extend(value, vec![0; 12]).map_err(|e| bad(e.to_string()))?;
-    let len = u32::try_from(frame.len() - 12).ok().filter(|len| *len <= FRAME_MAX);
+    let mut frame = postcard::to_extend(value, vec![0; FRAME_HEAD]).map_err(|e| bad(e.to_string()))?;
+    let len = u32::try_from(frame.len() - FRAME_HEAD).ok().filter(|len| *len <= FRAME_MAX);
     let len = len.ok_or_else(|| bad("a frame over its limit"))?;
-    let sum = checksum(&frame[12..]);
+    let sum = checksum(&frame[FRAME_HEAD..]);
     frame[..4].copy_from_slice(&len.to_le_bytes());
-    frame[4..12].copy_from_slice(&sum);
+    frame[4..FRAME_HEAD].copy_from_slice(&sum);
     Ok(frame)
 }
 
@@ -494,7 +498,21 @@ pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized)) ->
 /// # Errors
 /// As with [`receive`].
 pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<T> {
-    let mut head = [0; 12];
+    parse(&frame(from, most)?)
+}
+
+/// Reads a chunk's header, and gives its packed form too, which its tag covers.
+///
+/// # Errors
+/// As with [`receive`].
+pub fn receive_header(from: &mut (impl Read + ?Sized)) -> io::Result<(Chunk, Vec<u8>)> {
+    let content = frame(from, FRAME_MAX)?;
+    Ok((parse(&content)?, content))
+}
+
+/// Reads a frame of at most `most` bytes, and gives its content.
+fn frame(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<Vec<u8>> {
+    let mut head = [0; FRAME_HEAD];
     from.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     if len > most {
@@ -509,7 +527,11 @@ pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Siz
     if checksum(&content) != head[4..] {
         return Err(bad("a damaged frame"));
     }
-    let (value, rest) = postcard::take_from_bytes(&content).map_err(|e| bad(e.to_string()))?;
+    Ok(content)
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(content: &[u8]) -> io::Result<T> {
+    let (value, rest) = postcard::take_from_bytes(content).map_err(|e| bad(e.to_string()))?;
     if rest.is_empty() { Ok(value) } else { Err(bad("a frame with something behind it")) }
 }
 
@@ -518,7 +540,7 @@ pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Siz
 /// # Errors
 /// The connection's; `InvalidData` when what came is no frame.
 pub(crate) fn skip(from: &mut (impl Read + ?Sized)) -> io::Result<()> {
-    let mut head = [0; 12];
+    let mut head = [0; FRAME_HEAD];
     from.read_exact(&mut head)?;
     let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
     if len > FRAME_MAX {

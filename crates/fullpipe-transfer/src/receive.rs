@@ -68,6 +68,8 @@ pub struct Receiver {
     journal_name: PathBuf,
     past: Mutex<Past>,
     key: Key,
+    /// Key of the tags of this attempt's chunks.
+    tags: Key,
     /// Blocks of earlier attempts that are what they were, by [`FileItem::key`].
     kept: Mutex<HashMap<u64, Vec<Extent>>>,
     large: Mutex<HashMap<u64, Slot>>,
@@ -157,6 +159,7 @@ impl Receiver {
             number: to.number,
             process: to.process,
             key: to.journal.key(),
+            tags: to.tags,
             journal: Mutex::new(to.journal),
             journal_name: to.journal_name,
             past: Mutex::new(to.past),

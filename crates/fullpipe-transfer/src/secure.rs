@@ -1,5 +1,8 @@
-//! Who may talk to whom. The far end makes a certificate, the client pins it: over ssh it comes with the
-//! first words, for a standing server its fingerprint is part of the token. TLS 1.3 only (RFC 8446).
+//! Encrypts connections, and proves to a client that the far end is the right one.
+//!
+//! The far end makes a certificate and the client pins it: over ssh it comes with the first words, for a standing
+//! server its fingerprint is part of the token. TLS 1.3 only (RFC 8446), with a key exchange that a quantum computer
+//! does not break either. Data streams continue with records of their own after TLS's handshake ([`records`]).
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -18,7 +21,10 @@ use rustls::{
 
 use serde::{Deserialize, Serialize};
 
+use self::records::{Handshake, Opener, Sealer};
 use crate::error::{TransferError, system};
+
+mod records;
 
 /// BLAKE3 of a certificate.
 pub type Fingerprint = [u8; 32];
@@ -66,19 +72,23 @@ impl Identity {
             .map_err(|e| tls("setting TLS up", e))?;
         // Tickets would have to be read by a sender, which reads nothing.
         config.send_tls13_tickets = 0;
+        config.alpn_protocols = records::protocols();
         Ok(Arc::new(config))
     }
 }
 
-/// AES-128-GCM first: where processors have AES instructions nothing is faster, and it is what ssh takes.
+/// What TLS is made of: AWS-LC, AES-128-GCM first, which ssh takes too and which is the fastest of TLS's ciphers where
+/// processors have AES instructions; keys are exchanged by X25519 with ML-KEM-768 (X25519MLKEM768), so that who records
+/// the connection cannot read it with a later quantum computer, or by X25519 with a far end that has nothing better.
 fn provider() -> Arc<CryptoProvider> {
-    use rustls::crypto::ring::{cipher_suite, default_provider};
+    use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
     let mut provider = default_provider();
     provider.cipher_suites = vec![
         cipher_suite::TLS13_AES_128_GCM_SHA256,
         cipher_suite::TLS13_AES_256_GCM_SHA384,
         cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];
+    provider.kx_groups = vec![kx_group::X25519MLKEM768, kx_group::X25519];
     Arc::new(provider)
 }
 
@@ -129,7 +139,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// For the end that calls: trusts this certificate and no other.
+/// For the end that calls to exchange messages: trusts this certificate and no other.
 ///
 /// # Errors
 /// TLS cannot be set up.
@@ -142,6 +152,16 @@ pub fn client(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, TransferErr
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Pinned { fingerprint, algorithms }))
         .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// The same for data streams, which use faster records where both ends can.
+///
+/// # Errors
+/// TLS cannot be set up.
+pub fn data_client(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, TransferError> {
+    let mut config = Arc::unwrap_or_clone(client(fingerprint)?);
+    config.alpn_protocols = records::protocols();
     Ok(Arc::new(config))
 }
 
@@ -161,7 +181,7 @@ impl Guard {
     ///
     /// # Errors
     /// The connection's; `InvalidData` when the other end is not who it should be.
-    pub fn wrap(&self, mut socket: TcpStream) -> io::Result<Stream> {
+    pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
         let mut connection: Connection = match self {
             Guard::None => return Ok(Stream::Plain(Socket::new(socket))),
             Guard::Client(config) => {
@@ -170,10 +190,18 @@ impl Guard {
             }
             Guard::Server(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?.into(),
         };
+        let mut handshake = Handshake::new(&socket);
         while connection.is_handshaking() {
-            connection.complete_io(&mut socket)?;
+            connection.complete_io(&mut handshake)?;
         }
+        while connection.wants_write() {
+            connection.write_tls(&mut handshake)?;
+        }
+        let records = records::begin(&connection).map_err(io::Error::other)?;
         let socket = Socket::new(socket);
+        if let Some((sealer, opener)) = records {
+            return Ok(Stream::Records(Box::new(Records { sealer, opener, socket })));
+        }
         Ok(Stream::Tls(Box::new(Tls { connection, socket, raw: vec![0; RAW], unread: 0..0 })))
     }
 }
@@ -182,8 +210,33 @@ impl Guard {
 pub enum Stream {
     /// Plain.
     Plain(Socket),
-    /// Encrypted.
+    /// Encrypted by TLS.
     Tls(Box<Tls>),
+    /// Encrypted in records of its own, after TLS's handshake.
+    Records(Box<Records>),
+}
+
+/// A connection that is encrypted in records of its own.
+pub struct Records {
+    sealer: Sealer,
+    opener: Opener,
+    socket: Socket,
+}
+
+impl Read for Records {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.opener.read(&self.socket.tcp, to)
+    }
+}
+
+impl Write for Records {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.sealer.write(&mut self.socket, from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
 }
 
 /// A socket that may send in small parts.
@@ -307,6 +360,7 @@ impl Stream {
         match self {
             Stream::Plain(socket) => &socket.tcp,
             Stream::Tls(stream) => &stream.socket.tcp,
+            Stream::Records(stream) => &stream.socket.tcp,
         }
     }
 
@@ -315,6 +369,7 @@ impl Stream {
         let socket = match self {
             Stream::Plain(socket) => socket,
             Stream::Tls(stream) => &mut stream.socket,
+            Stream::Records(stream) => &mut stream.socket,
         };
         let segment = (segment as usize).max(1);
         socket.part = Some(Part { most: (most / segment).max(1) * segment, on });
@@ -329,6 +384,7 @@ impl Stream {
             Stream::Plain(socket) => Ok(recv(socket.tcp.as_raw_fd(), to, MsgFlags::MSG_WAITALL)?),
             // What has come is decrypted first.
             Stream::Tls(stream) => stream.read(to),
+            Stream::Records(stream) => stream.read(to),
         }
     }
 
@@ -337,11 +393,20 @@ impl Stream {
     /// # Errors
     /// The connection's.
     pub fn finish(&mut self) -> io::Result<()> {
-        if let Stream::Tls(stream) = self {
-            stream.connection.send_close_notify();
-            stream.flush()?;
+        match self {
+            Stream::Plain(_) => {}
+            Stream::Tls(stream) => {
+                stream.connection.send_close_notify();
+                stream.flush()?;
+            }
+            Stream::Records(stream) => stream.sealer.end(&mut stream.socket)?,
         }
         self.socket().shutdown(Shutdown::Write)
+    }
+
+    /// Whether the bytes are sent as they are.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Stream::Plain(_))
     }
 
     /// Parts it into one half that reads and one that writes, for two threads.
@@ -357,6 +422,13 @@ impl Stream {
                 let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()?, raw, unread };
                 Ok((Box::new(reader), Box::new(TlsWriter { conn, sock })))
             }
+            Stream::Records(stream) => {
+                let Records { sealer, opener, socket } = *stream;
+                Ok((
+                    Box::new(RecordsReader { opener, tcp: socket.tcp.try_clone()? }),
+                    Box::new(RecordsWriter { sealer, socket }),
+                ))
+            }
         }
     }
 }
@@ -366,6 +438,7 @@ impl Read for Stream {
         match self {
             Stream::Plain(socket) => socket.read(to),
             Stream::Tls(stream) => stream.read(to),
+            Stream::Records(stream) => stream.read(to),
         }
     }
 }
@@ -375,6 +448,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(socket) => socket.write(from),
             Stream::Tls(stream) => stream.write(from),
+            Stream::Records(stream) => stream.write(from),
         }
     }
 
@@ -382,6 +456,7 @@ impl Write for Stream {
         match self {
             Stream::Plain(socket) => socket.flush(),
             Stream::Tls(stream) => stream.flush(),
+            Stream::Records(stream) => stream.flush(),
         }
     }
 }
@@ -447,6 +522,34 @@ impl Write for TlsWriter {
     }
 }
 
+/// The half of [`Records`] that reads.
+struct RecordsReader {
+    opener: Opener,
+    tcp: TcpStream,
+}
+
+impl Read for RecordsReader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.opener.read(&self.tcp, to)
+    }
+}
+
+/// The half of [`Records`] that writes.
+struct RecordsWriter {
+    sealer: Sealer,
+    socket: Socket,
+}
+
+impl Write for RecordsWriter {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.sealer.write(&mut self.socket, from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -463,47 +566,101 @@ mod tests {
         (client, server.join().unwrap())
     }
 
+    /// The same for messages, in TLS's records, and for data, in records of their own where the processor is for it.
+    fn pairs() -> Vec<(Stream, Stream)> {
+        let ends = [client as fn(Fingerprint) -> _, data_client].map(|client| {
+            let (ours, theirs) = pair(|identity| Guard::Client(client(identity.fingerprint()).unwrap()));
+            (ours.unwrap(), theirs.unwrap())
+        });
+        for (ours, theirs) in &ends {
+            assert_eq!(matches!(ours, Stream::Records(_)), matches!(theirs, Stream::Records(_)));
+            assert!(!ours.is_plain());
+        }
+        assert!(matches!(ends[0].0, Stream::Tls(_)));
+        assert_eq!(matches!(ends[1].0, Stream::Records(_)), !records::protocols().is_empty());
+        ends.into()
+    }
+
+    #[test]
+    fn keys_are_exchanged_so_that_a_quantum_computer_does_not_help() {
+        let identity = Identity::new().unwrap();
+        let name = ServerName::try_from("fullpipe").unwrap();
+        let mut client = ClientConnection::new(client(identity.fingerprint()).unwrap(), name).unwrap();
+        let mut server = ServerConnection::new(identity.server().unwrap()).unwrap();
+        let mut flights = 0;
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            let mut rest = &wire[..];
+            while !rest.is_empty() {
+                server.read_tls(&mut rest).unwrap();
+            }
+            server.process_new_packets().unwrap();
+            wire.clear();
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            rest = &wire[..];
+            while !rest.is_empty() {
+                client.read_tls(&mut rest).unwrap();
+            }
+            client.process_new_packets().unwrap();
+            flights += 1;
+        }
+        for connection in [Connection::from(client), Connection::from(server)] {
+            let group = connection.negotiated_key_exchange_group().unwrap().name();
+            assert_eq!(group, rustls::NamedGroup::X25519MLKEM768);
+            let suite = connection.negotiated_cipher_suite().unwrap().suite();
+            assert_eq!(suite, rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);
+        }
+        assert_eq!(flights, 2, "no round trip more than TLS 1.3 takes");
+    }
+
     #[test]
     fn both_halves_at_once() {
-        let (ours, theirs) = pair(|identity| Guard::Client(client(identity.fingerprint()).unwrap()));
-        let (mut our_in, mut our_out) = ours.unwrap().split().unwrap();
-        let (mut their_in, mut their_out) = theirs.unwrap().split().unwrap();
-        // Both write more than a socket holds before either reads, unless reading goes on meanwhile.
-        let data = vec![7; 20 << 20];
-        std::thread::scope(|s| {
-            s.spawn(|| our_out.write_all(&data).unwrap());
-            s.spawn(|| their_out.write_all(&data).unwrap());
-            let read = |from: &mut (dyn Read + Send)| {
-                let mut got = vec![0; data.len()];
-                from.read_exact(&mut got).unwrap();
-                assert_eq!(got, data);
-            };
-            s.spawn(move || read(&mut *our_in));
-            read(&mut *their_in);
-        });
+        for (ours, theirs) in pairs() {
+            let (mut our_in, mut our_out) = ours.split().unwrap();
+            let (mut their_in, mut their_out) = theirs.split().unwrap();
+            // Both write more than a socket holds before either reads, unless reading goes on meanwhile.
+            let data = vec![7; 20 << 20];
+            std::thread::scope(|s| {
+                s.spawn(|| our_out.write_all(&data).unwrap());
+                s.spawn(|| their_out.write_all(&data).unwrap());
+                let read = |from: &mut (dyn Read + Send)| {
+                    let mut got = vec![0; data.len()];
+                    from.read_exact(&mut got).unwrap();
+                    assert!(got == data);
+                };
+                s.spawn(move || read(&mut *our_in));
+                read(&mut *their_in);
+            });
+        }
     }
 
     #[test]
     fn records_of_any_length() {
-        let (ours, theirs) = pair(|identity| Guard::Client(client(identity.fingerprint()).unwrap()));
-        let (_our_in, mut our_out) = ours.unwrap().split().unwrap();
-        let (mut their_in, _their_out) = theirs.unwrap().split().unwrap();
-        // Full ones and short ones in one read of the socket.
-        let parts = [16 << 10, 20_000, 100, 1, 40_000, 16 << 10, 3];
-        let data: Vec<u8> = (0..parts.iter().sum::<usize>() * 20).map(|i| i as u8).collect();
-        std::thread::scope(|s| {
-            s.spawn(|| {
-                let mut rest = &data[..];
-                for part in parts.iter().cycle().take(parts.len() * 20) {
-                    our_out.write_all(&rest[..*part]).unwrap();
-                    rest = &rest[*part..];
-                }
+        for (mut ours, mut theirs) in pairs() {
+            // Full ones and short ones in one read of the socket.
+            let parts = [16 << 10, 20_000, 100, 1, 40_000, 16 << 10, 3];
+            let data: Vec<u8> = (0..parts.iter().sum::<usize>() * 20).map(|i| i as u8).collect();
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let mut rest = &data[..];
+                    for part in parts.iter().cycle().take(parts.len() * 20) {
+                        ours.write_all(&rest[..*part]).unwrap();
+                        rest = &rest[*part..];
+                    }
+                    ours.finish().unwrap();
+                });
+                let mut got = vec![0; data.len()];
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                got.chunks_mut(777).for_each(|part| theirs.read_exact(part).unwrap());
+                assert!(got == data);
+                assert_eq!(theirs.read(&mut got).unwrap(), 0);
             });
-            let mut got = vec![0; data.len()];
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            got.chunks_mut(777).for_each(|part| their_in.read_exact(part).unwrap());
-            assert_eq!(got, data);
-        });
+        }
     }
 
     #[test]

@@ -97,6 +97,8 @@ pub struct Sender {
     options: Options,
     offer: bool,
     key: Key,
+    /// Key of the tags of this attempt's chunks.
+    tags: Key,
     /// Bytes of a block.
     block: u64,
     state: Mutex<State>,
@@ -144,6 +146,7 @@ impl Sender {
             options,
             offer: terms.offer || options.update,
             key: terms.key,
+            tags: terms.tags,
             block,
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -155,10 +158,10 @@ impl Sender {
                 sender.wake(&lock(&sender.state));
             }
         });
-        for stream in streams {
+        for (i, stream) in streams.into_iter().enumerate() {
             let sender = sender.clone();
             thread("stream", move || {
-                let result = sender.stream(stream);
+                let result = sender.stream(i as u16, stream);
                 sender.check(result);
             })?;
         }

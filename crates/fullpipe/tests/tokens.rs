@@ -499,6 +499,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
     let terms = Some(proto::Terms {
         offer: false,
         key: fullpipe_transfer::digest::Key([3; fullpipe_transfer::digest::Key::LEN]),
+        tags: fullpipe_transfer::digest::Key([4; fullpipe_transfer::digest::Key::LEN]),
     });
     let connect = proto::Connect { transport, rtt_ns: 1_000_000, terms, port: 0 };
     let setup = proto::Setup { task, options, probably: None };

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use rand::RngExt;
 
+use crate::digest::Key;
 use crate::error::{TransferError, local};
 use crate::files::{self, Root};
 use crate::item::{journal_number, scratch};
@@ -30,6 +31,8 @@ pub(super) struct Parts {
     /// What alone may come, at the top; anything if there is no list.
     pub(super) only: Option<Vec<Part>>,
     pub(super) journal: Journal,
+    /// Key of the tags of this attempt's chunks.
+    pub(super) tags: Key,
     pub(super) journal_name: PathBuf,
     pub(super) past: Past,
     /// Number in the names of the transfer's own files here: the transfer's, unless somebody else has taken those names.
@@ -198,6 +201,7 @@ impl Destination {
             rename,
             only: None,
             journal,
+            tags: Key::random(),
             journal_name,
             past,
             number,
@@ -232,7 +236,7 @@ impl Destination {
 
     /// What the sender is asked for.
     pub fn terms(&self) -> Option<Terms> {
-        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key() })
+        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key(), tags: parts.tags })
     }
 }
 

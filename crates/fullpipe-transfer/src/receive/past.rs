@@ -128,7 +128,7 @@ impl Receiver {
                 continue;
             }
             if let Some(digest) = digest {
-                let mut mac = self.key.mac();
+                let mut mac = self.key.block(item.key(), extent);
                 let (mut at, mut rest) = (extent.offset, extent.len);
                 while rest > 0 {
                     let piece = &mut buffer[..PIECE.min(rest as usize)];

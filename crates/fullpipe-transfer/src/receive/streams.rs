@@ -9,7 +9,7 @@ use super::large::{Large, Slot};
 use super::small::Folder;
 use super::{PIECE, Receiver};
 use crate::counters::timed;
-use crate::digest::{Digest, Mac};
+use crate::digest::{Digest, Mac, Tagger};
 use crate::direct::{self, Aligned, Pipe};
 use crate::end::SMALL;
 use crate::error::{TransferError, system};
@@ -22,6 +22,14 @@ use crate::session::lock;
 /// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
 /// itself. No more than this, since what has come is what tells that a transfer has not stalled.
 const WAIT: usize = 16 << 10;
+
+/// A stream, and what the tags of its chunks are made of.
+struct Line {
+    stream: Stream,
+    tagger: Tagger,
+    /// Packed header of the chunk that is being received.
+    header: Vec<u8>,
+}
 
 /// Bytes of a block, as they have come, for the thread that writes.
 struct Piece {
@@ -79,14 +87,17 @@ impl Receiver {
         }
     }
 
-    fn take(&self, i: usize, mut stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
+    fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
+        let mut line = Line { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
         let mut memory = Memory { buffer: vec![0; PIECE], window: None };
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
         let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
-            let chunk: Chunk = timed(&self.counters.net_ns, || proto::receive(&mut stream)).map_err(lost)?;
+            let received = timed(&self.counters.net_ns, || proto::receive_header(&mut line.stream)).map_err(lost)?;
+            let chunk = received.0;
+            line.header = received.1;
             if let Some(trace) = &self.trace {
                 trace.arrived(i, 0);
             }
@@ -102,24 +113,31 @@ impl Receiver {
             let hole = matches!(chunk, Chunk::Block { hole: true, .. });
             let arrived = if hole { 0 } else { len };
             match chunk {
-                Chunk::End => return Ok(()),
-                Chunk::Block { id, file, extent, hole } => {
+                Chunk::End => {
+                    return if self.is_good(&mut line, None)? { Ok(()) } else { Err(self.damaged("a stream's end")) };
+                }
+                Chunk::Block { id, file, extent, hole: true } => {
+                    if !self.is_good(&mut line, None)? {
+                        return Err(self.damaged("a hole"));
+                    }
                     let slot = self.slot(id, &file, extent)?;
-                    if hole {
-                        self.hole(id, slot, extent)?;
-                    } else if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
-                        self.fill(&mut stream, id, large, extent, &pipe)?;
+                    self.hole(id, slot, extent)?;
+                }
+                Chunk::Block { id, file, extent, hole: false } => {
+                    let slot = self.slot(id, &file, extent)?;
+                    let mac = self.key.block(file.key(), extent);
+                    if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                        self.fill(&mut line, mac, id, large, extent, &pipe)?;
                     } else {
-                        self.block(&mut stream, &mut memory, id, slot, extent)?;
+                        self.block(&mut line, mac, &mut memory, id, slot, extent)?;
                     }
                 }
                 Chunk::Pack(files) => {
                     pack.resize(len as usize, 0);
-                    timed(&self.counters.net_ns, || stream.read_exact(&mut pack)).map_err(lost)?;
-                    let trailer = self.trailer(&mut stream)?;
-                    let digest = timed(&self.counters.hash_ns, || self.key.digest(&pack));
+                    timed(&self.counters.net_ns, || line.stream.read_exact(&mut pack)).map_err(lost)?;
+                    let digest = timed(&self.counters.hash_ns, || self.key.pack(&pack));
                     // What cannot be read is in no pack.
-                    if trailer != Trailer(Some(digest)) {
+                    if !self.is_good(&mut line, Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
                     self.session.moved(len);
@@ -145,11 +163,15 @@ impl Receiver {
         }
     }
 
-    fn trailer(&self, stream: &mut Stream) -> Result<Trailer, TransferError> {
+    /// Receives the trailer of a chunk, and tells whether it is the tag of this chunk with data of this digest.
+    fn is_good(&self, line: &mut Line, data: Option<&Digest>) -> Result<bool, TransferError> {
         let mut bytes = [0; Trailer::LEN];
-        timed(&self.counters.net_ns, || stream.read_exact(&mut bytes))
+        timed(&self.counters.net_ns, || line.stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
-        Ok(Trailer::unpack(bytes))
+        let right = line.tagger.next(&line.header, data);
+        // blake3's comparison takes the same time whatever differs.
+        let shown = Trailer::unpack(bytes).0;
+        Ok(shown.is_some_and(|tag| blake3::Hash::from_bytes(tag) == blake3::Hash::from_bytes(right)))
     }
 
     /// All of a piece of a block, counted as it comes: over a slow path it takes long.
@@ -174,7 +196,8 @@ impl Receiver {
                 read => read,
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
-            waits |= n < asked;
+            // Encrypted streams wait for whole records themselves.
+            waits |= n < asked && stream.is_plain();
             self.session.moved(n as u64);
             self.counters.came(n as u64);
             at += n;
@@ -189,19 +212,19 @@ impl Receiver {
     /// Receives a block that the other thread writes.
     fn fill(
         &self,
-        stream: &mut Stream,
+        line: &mut Line,
+        mut mac: Mac,
         id: u64,
         large: Arc<Large>,
         extent: Extent,
         pipe: &Pipe<Piece>,
     ) -> Result<(), TransferError> {
-        let mut mac = self.key.mac();
         let (mut offset, mut rest) = (extent.offset, extent.len);
         let (data, len) = loop {
             let len = (pipe.piece as u64).min(rest) as usize;
             let mut data = pipe.memory();
             for bytes in data.first(len).chunks_mut(PIECE) {
-                self.receive(stream, bytes)?;
+                self.receive(&mut line.stream, bytes)?;
                 timed(&self.counters.hash_ns, || mac.update(bytes));
             }
             rest -= len as u64;
@@ -212,10 +235,9 @@ impl Receiver {
             let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after: After::More });
             offset += len as u64;
         };
-        let trailer = self.trailer(stream)?;
-        self.counters.whole(extent.len);
         let digest = mac.finish();
-        let good = trailer == Trailer(Some(digest));
+        let good = self.is_good(line, Some(&digest))?;
+        self.counters.whole(extent.len);
         let after = if good {
             lock(&self.summary).bytes += extent.len;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
@@ -233,19 +255,19 @@ impl Receiver {
 
     fn block(
         &self,
-        stream: &mut Stream,
+        line: &mut Line,
+        mut mac: Mac,
         memory: &mut Memory,
         id: u64,
         slot: Slot,
         extent: Extent,
     ) -> Result<(), TransferError> {
-        let mut mac = self.key.mac();
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
             let large = slot.as_ref().filter(|_| failed.is_none());
             let in_place = match large {
-                Some(large) => self.in_place(stream, &mut mac, memory, large, at, rest)?,
+                Some(large) => self.in_place(&mut line.stream, &mut mac, memory, large, at, rest)?,
                 None => None,
             };
             let done = if let Some(result) = in_place {
@@ -255,7 +277,7 @@ impl Receiver {
                 // Up to where a huge page may begin.
                 let len = (PIECE as u64).min(rest).min(huge::PAGE as u64 - at % huge::PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
-                self.receive(stream, piece)?;
+                self.receive(&mut line.stream, piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
                 if let Some(large) = large {
                     failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
@@ -265,10 +287,10 @@ impl Receiver {
             at += done;
             rest -= done;
         }
-        let trailer = self.trailer(stream)?;
-        self.counters.whole(extent.len);
         let digest = mac.finish();
-        if trailer != Trailer(Some(digest)) {
+        let good = self.is_good(line, Some(&digest))?;
+        self.counters.whole(extent.len);
+        if !good {
             let Some(large) = slot else { return Ok(()) };
             lock(&large.state).damaged(extent);
             return self.close(id, &large);

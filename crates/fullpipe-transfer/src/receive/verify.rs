@@ -18,7 +18,7 @@ use nix::sys::stat::Mode;
 use super::Receiver;
 use super::large::Large;
 use crate::counters::timed;
-use crate::digest::{Digest, Key};
+use crate::digest::{Digest, Key, Mac};
 use crate::direct::{self, Aligned};
 use crate::error::{TransferError, why};
 use crate::files;
@@ -232,16 +232,18 @@ fn drop_cache(file: &File) -> io::Result<()> {
     Ok(nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
-/// Reads a file from its storage and compares it with what is expected. `read` is told of bytes as they are read.
+/// Reads a file from its storage and compares it with what is expected of the `item` with this [`FileItem::key`] and size.
+/// `read` is told of bytes as they are read.
 fn read_back(
     file: &File,
-    size: u64,
+    item: (u64, u64),
     expected: &Expected,
     key: &Key,
     memory: &mut Aligned,
     read: &dyn Fn(u64),
 ) -> io::Result<Found> {
     let mut stored = Stored::new(file)?;
+    let (id, size) = item;
     let whole;
     let blocks = match expected {
         Expected::Blocks(blocks) => blocks.as_slice(),
@@ -252,7 +254,7 @@ fn read_back(
     };
     let (mut differing, mut first, mut error) = (0, None, None);
     for (extent, digest) in blocks {
-        match is_block(&mut stored, *extent, *digest, key, memory, read) {
+        match is_block(&mut stored, *extent, *digest, key.block(id, *extent), memory, read) {
             Ok(true) => continue,
             Ok(false) => {}
             Err(e) => drop(error.get_or_insert_with(|| why(&e))),
@@ -266,16 +268,22 @@ fn read_back(
     })
 }
 
+/// The digest of a small file: that of the one block that it is.
+fn small_digest(key: &Key, file: u64, content: &[u8]) -> Digest {
+    let mut mac = key.block(file, Extent { offset: 0, len: content.len() as u64 });
+    mac.update(content);
+    mac.finish()
+}
+
 /// Whether a block in storage has this digest; or, without one, is nothing but zeros.
 fn is_block(
     stored: &mut Stored<'_>,
     extent: Extent,
     digest: Option<Digest>,
-    key: &Key,
+    mut mac: Mac,
     memory: &mut Aligned,
     read: &dyn Fn(u64),
 ) -> io::Result<bool> {
-    let mut mac = key.mac();
     let mut zero = true;
     let (mut at, mut rest) = (extent.offset, extent.len);
     while rest > 0 {
@@ -300,7 +308,7 @@ impl Receiver {
         if !self.options.verify {
             return self.done(item);
         }
-        let digest = timed(&self.counters.hash_ns, || self.key.digest(content));
+        let digest = timed(&self.counters.hash_ns, || small_digest(&self.key, item.key(), content));
         match self.named(&item.name) {
             Ok(name) => self.to_verify(item, &name, Expected::Whole(digest)),
             Err(e) => return self.leave(item.name.bytes(), &e),
@@ -344,7 +352,7 @@ impl Receiver {
                 return Ok(Found::Changed);
             }
             let read = |bytes| self.session.moved(bytes);
-            read_back(&file, item.size, &check.expected, &self.key, memory, &read)
+            read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)
         };
         let text = match found() {
             Ok(Found::Same) => {
@@ -400,6 +408,9 @@ mod tests {
 
     use super::*;
 
+    /// A [`FileItem::key`].
+    const FILE: u64 = 9;
+
     /// A file system on a loop device, whose backing file can be changed behind its cache.
     struct Disk {
         dir: tempfile::TempDir,
@@ -444,7 +455,7 @@ mod tests {
     fn found(path: &Path, expected: &Expected, key: &Key) -> Found {
         let file = File::open(path).unwrap();
         let size = file.metadata().unwrap().len();
-        read_back(&file, size, expected, key, &mut Aligned::new(PIECE), &|_| {}).unwrap()
+        read_back(&file, (FILE, size), expected, key, &mut Aligned::new(PIECE), &|_| {}).unwrap()
     }
 
     #[test]
@@ -458,9 +469,14 @@ mod tests {
         std::fs::write(&path, &content).unwrap();
         let blocks: Vec<Block> = (0u64..)
             .zip(content.chunks(1 << 20))
-            .map(|(i, chunk)| (Extent { offset: i << 20, len: chunk.len() as u64 }, Some(key.digest(chunk))))
+            .map(|(i, chunk)| {
+                let extent = Extent { offset: i << 20, len: chunk.len() as u64 };
+                let mut mac = key.block(FILE, extent);
+                mac.update(chunk);
+                (extent, Some(mac.finish()))
+            })
             .collect();
-        let checks = [Expected::Whole(key.digest(&content)), Expected::Blocks(blocks)];
+        let checks = [Expected::Whole(small_digest(&key, FILE, &content)), Expected::Blocks(blocks)];
         for expected in &checks {
             assert_eq!(found(&path, expected, &key), Found::Same);
         }

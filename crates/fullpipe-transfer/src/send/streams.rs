@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
 use crate::counters::timed;
-use crate::digest::Mac;
+use crate::digest::{Digest, Mac, Tagger};
 use crate::direct::{self, Aligned, Pipe};
 use crate::error::{TransferError, system, why};
 use crate::files;
@@ -28,14 +28,36 @@ enum Ready {
     Work(Work<Arc<Source>>),
 }
 
-/// A part of a block; with the last one comes the block's trailer.
+/// A part of a block.
 struct Piece {
     source: Arc<Source>,
     block: Extent,
     first: bool,
     data: Aligned,
     len: usize,
-    trailer: Option<Trailer>,
+    /// With the last piece, the digest of the block; none in it if the block could not be read.
+    digest: Option<Option<Digest>>,
+}
+
+/// A stream, and what the tags of its chunks are made of.
+struct Line {
+    stream: Stream,
+    tagger: Tagger,
+    /// Frame of the header of the chunk that is being sent.
+    header: Vec<u8>,
+}
+
+impl Line {
+    /// What closes the chunk that is being sent, if its data, if any, have this digest.
+    fn trailer(&mut self, data: Option<&Digest>) -> [u8; Trailer::LEN] {
+        Trailer(Some(self.tagger.next(&self.header[proto::FRAME_HEAD..], data))).pack()
+    }
+
+    /// What closes the chunk that is being sent, if its data could not be read.
+    fn no_trailer(&mut self) -> [u8; Trailer::LEN] {
+        self.tagger.skip();
+        Trailer(None).pack()
+    }
 }
 
 /// How long files are read into one pack: where that is slow, the other end hears nothing meanwhile.
@@ -70,14 +92,15 @@ impl Sender {
     }
 
     /// One stream, with a thread that reads ahead what goes past the cache.
-    pub(super) fn stream(&self, mut stream: Stream) -> Result<(), TransferError> {
+    pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
+        let mut line = Line { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
             let ahead = move || self.read_ahead(&pipe);
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
-                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut stream, coming, &give_back));
+                started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut line, coming, &give_back));
             if let Err(error) = result {
                 // Before the other thread is waited for: it may wait for work that only this ends.
                 self.session.fail(error);
@@ -112,7 +135,7 @@ impl Sender {
         pipe: &Pipe<Ready>,
     ) -> Result<(), mpsc::SendError<Ready>> {
         // None once reading has failed.
-        let mut mac = Some(self.key.mac());
+        let mut mac = Some(self.key.block(source.item.key(), block));
         let mut at = 0;
         while at < block.len {
             let len = (pipe.piece as u64).min(block.len - at) as usize;
@@ -130,8 +153,8 @@ impl Sender {
             }
             let first = at == 0;
             at += len as u64;
-            let trailer = (at == block.len).then(|| Trailer(mac.take().map(Mac::finish)));
-            pipe.to.send(Ready::Piece(Piece { source: source.clone(), block, first, data, len, trailer }))?;
+            let digest = (at == block.len).then(|| mac.take().map(Mac::finish));
+            pipe.to.send(Ready::Piece(Piece { source: source.clone(), block, first, data, len, digest }))?;
         }
         Ok(())
     }
@@ -139,7 +162,7 @@ impl Sender {
     /// Sends what comes. `coming` ends with it: whoever reads ahead does not wait for one who has gone.
     fn feed(
         &self,
-        stream: &mut Stream,
+        line: &mut Line,
         coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
@@ -148,15 +171,15 @@ impl Sender {
             match ready {
                 Ready::Piece(mut piece) => {
                     if piece.first {
-                        self.begin(stream, &piece.source, piece.block, false)?;
+                        self.begin(line, &piece.source, piece.block)?;
                     }
                     for bytes in piece.data.first(piece.len).chunks(PIECE) {
-                        self.write(stream, bytes)?;
+                        self.write(line, bytes)?;
                     }
                     // Nobody takes it any more when nothing more comes.
                     let _ = give_back.send(piece.data);
-                    if let Some(trailer) = piece.trailer {
-                        self.write(stream, &trailer.pack())?;
+                    if let Some(digest) = piece.digest {
+                        self.close(line, digest)?;
                         self.counters.wire_bytes.fetch_add(piece.block.len, Ordering::Relaxed);
                         self.dealt_with(&piece.source, piece.block)?;
                     }
@@ -165,13 +188,13 @@ impl Sender {
                     self.dealt_with(&file, extent)?;
                 }
                 Ready::Work(Work::Block { file, extent, hole }) => {
-                    self.block(stream, &mut buffer, &file, extent, hole)?
+                    self.block(line, &mut buffer, &file, extent, hole)?
                 }
-                Ready::Work(Work::Pack(files)) => self.pack(stream, &mut buffer, files)?,
+                Ready::Work(Work::Pack(files)) => self.pack(line, &mut buffer, files)?,
                 Ready::Work(Work::Wait) => {}
                 Ready::Work(Work::End) => {
-                    self.header(stream, &Chunk::End)?;
-                    stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
+                    self.empty(line, &Chunk::End)?;
+                    line.stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
                     return self.stream_ended();
                 }
             }
@@ -195,35 +218,60 @@ impl Sender {
         self.session.send(&Message::AllSent(left))
     }
 
-    fn write(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), TransferError> {
-        timed(&self.counters.net_ns, || stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
+    fn write(&self, line: &mut Line, bytes: &[u8]) -> Result<(), TransferError> {
+        timed(&self.counters.net_ns, || line.stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
         self.session.moved(bytes.len() as u64);
         Ok(())
     }
 
-    fn header(&self, stream: &mut Stream, chunk: &Chunk) -> Result<(), TransferError> {
-        self.write(stream, &proto::pack(chunk).map_err(system("packing a header"))?)
+    /// Sends the header of a chunk with data.
+    fn header(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
+        line.header = proto::pack(chunk).map_err(system("packing a header"))?;
+        let header = std::mem::take(&mut line.header);
+        let sent = self.write(line, &header);
+        line.header = header;
+        sent
+    }
+
+    /// Sends the trailer of a chunk with data: their digest, none if they could not be read.
+    fn close(&self, line: &mut Line, digest: Option<Digest>) -> Result<(), TransferError> {
+        let trailer = match digest {
+            Some(digest) => line.trailer(Some(&digest)),
+            None => line.no_trailer(),
+        };
+        self.write(line, &trailer)
+    }
+
+    /// Sends a chunk without data.
+    fn empty(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
+        line.header = proto::pack(chunk).map_err(system("packing a header"))?;
+        let trailer = line.trailer(None);
+        let whole = [&line.header[..], &trailer].concat();
+        self.write(line, &whole)
     }
 
     /// The header of a block: the rest of it follows, whatever becomes of the source.
-    fn begin(&self, stream: &mut Stream, source: &Source, block: Extent, hole: bool) -> Result<(), TransferError> {
+    fn begin(&self, line: &mut Line, source: &Source, block: Extent) -> Result<(), TransferError> {
         source.sent.fetch_add(block.len, Ordering::SeqCst);
-        self.header(stream, &source.chunk(block, hole))
+        self.header(line, &source.chunk(block, false))
     }
 
     fn block(
         &self,
-        stream: &mut Stream,
+        line: &mut Line,
         buffer: &mut Buffer,
         source: &Arc<Source>,
         extent: Extent,
         hole: bool,
     ) -> Result<(), TransferError> {
-        self.begin(stream, source, extent, hole)?;
-        if !hole {
+        if hole {
+            source.sent.fetch_add(extent.len, Ordering::SeqCst);
+            self.empty(line, &source.chunk(extent, true))?;
+        } else {
+            self.begin(line, source, extent)?;
             let open = lock(&source.open).clone();
             let file = open.as_ref().map(|open| &open.file);
-            let mut mac = self.key.mac();
+            let mut mac = self.key.block(source.item.key(), extent);
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
@@ -239,7 +287,7 @@ impl Sender {
                     timed(&self.counters.hash_ns, || mac.update(piece));
                 }
                 let len = piece.len();
-                let whole = if let Stream::Plain(socket) = &*stream { socket.whole() } else { None };
+                let whole = if let Stream::Plain(socket) = &line.stream { socket.whole() } else { None };
                 match (whole, file) {
                     // The page cache's own pages go out, without another copy. Should they change between
                     // these two reads, the digest tells.
@@ -251,16 +299,16 @@ impl Sender {
                             good = false;
                             lock(&source.bad).get_or_insert("it became shorter while it was read".into());
                             let rest = &buffer.0[sent..len];
-                            self.write(stream, rest)?;
+                            self.write(line, rest)?;
                         }
                     }
-                    _ => self.write(stream, piece)?,
+                    _ => self.write(line, piece)?,
                 }
                 let piece = &buffer.0[..len];
                 at += piece.len() as u64;
                 rest -= piece.len() as u64;
             }
-            self.write(stream, &Trailer(good.then(|| mac.finish())).pack())?;
+            self.close(line, good.then(|| mac.finish()))?;
             self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
         }
         self.dealt_with(source, extent)
@@ -286,10 +334,10 @@ impl Sender {
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
 
-    fn pack(&self, stream: &mut Stream, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
+    fn pack(&self, line: &mut Line, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
-            self.pack_some(stream, buffer, &mut files)?;
+            self.pack_some(line, buffer, &mut files)?;
         }
         Ok(())
     }
@@ -297,7 +345,7 @@ impl Sender {
     /// As many as one header can name.
     fn pack_some(
         &self,
-        stream: &mut Stream,
+        line: &mut Line,
         buffer: &mut Buffer,
         files: &mut impl Iterator<Item = Arc<Source>>,
     ) -> Result<(), TransferError> {
@@ -324,12 +372,12 @@ impl Sender {
             }
         });
         let content = &buffer.1[..len];
-        let digest = timed(&self.counters.hash_ns, || self.key.digest(content));
-        self.header(stream, &Chunk::Pack(items))?;
+        let digest = timed(&self.counters.hash_ns, || self.key.pack(content));
+        self.header(line, &Chunk::Pack(items))?;
         for piece in content.chunks(PIECE) {
-            self.write(stream, piece)?;
+            self.write(line, piece)?;
         }
-        self.write(stream, &Trailer(Some(digest)).pack())?;
+        self.close(line, Some(digest))?;
         self.counters.wire_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
     }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::digest::Key;
+use fullpipe_transfer::digest::{Key, Tagger};
 use fullpipe_transfer::far::READY;
 use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
 use fullpipe_transfer::proto::{
-    self, Chunk, Connect, Direct, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target, Trailer,
+    self, Chunk, Connect, Direct, FRAME_HEAD, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target,
+    Trailer,
 };
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -73,7 +74,11 @@ fn message(rng: &mut StdRng) -> Message {
         2 => Message::Connect(Box::new(Connect {
             transport,
             rtt_ns: rng.random(),
-            terms: rng.random::<bool>().then(|| proto::Terms { offer: rng.random(), key: Key(rng.random()) }),
+            terms: rng.random::<bool>().then(|| proto::Terms {
+                offer: rng.random(),
+                key: Key(rng.random()),
+                tags: Key(rng.random()),
+            }),
             port: rng.random(),
         })),
         3 => Message::Offer(vec![]),
@@ -230,8 +235,134 @@ impl Client {
     }
 }
 
+/// Chunks of stream 0 as a sender makes them.
+struct Line {
+    terms: proto::Terms,
+    tagger: Tagger,
+}
+
+impl Line {
+    fn new(terms: proto::Terms) -> Line {
+        Line { terms, tagger: Tagger::new(terms.tags, 0) }
+    }
+
+    /// The next chunk with its data and its tag.
+    fn chunk(&mut self, chunk: &Chunk, content: &[u8]) -> Vec<u8> {
+        let digest = match chunk {
+            Chunk::Block { file, extent, hole: false, .. } => {
+                let mut mac = self.terms.key.block(file.key(), *extent);
+                mac.update(content);
+                Some(mac.finish())
+            }
+            Chunk::Pack(_) => Some(self.terms.key.pack(content)),
+            Chunk::Block { hole: true, .. } | Chunk::End => None,
+        };
+        let header = proto::pack(chunk).unwrap();
+        let tag = self.tagger.next(&header[FRAME_HEAD..], digest.as_ref());
+        [&header[..], content, &Trailer(Some(tag)).pack()].concat()
+    }
+}
+
+/// Parts of a chunk on the wire: header, data, tag.
+type Parts = [Vec<u8>; 3];
+
+/// Has the far end receive two large files of two blocks each, a hole, and two packs of a small file each, on one stream
+/// that a man in the middle changes; gives which files are there, and what the far end said.
+fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, String) {
+    const HALF: u64 = 2 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut line = Line::new(client.terms.unwrap());
+    let file = |name: &str, size| {
+        let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+        let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
+        FileItem { name, size, sparse: true, changed: (1, 0), meta }
+    };
+    let block = |id: u64, name: &str, i: u64, hole| {
+        let extent = Extent { offset: i * HALF, len: HALF };
+        Chunk::Block { id, file: file(name, 2 * HALF), extent, hole }
+    };
+    let all = [
+        (block(1, "a", 0, false), 1),
+        (block(1, "a", 1, false), 2),
+        (block(2, "b", 0, false), 3),
+        (block(2, "b", 1, true), 0),
+        (Chunk::Pack(vec![file("c", 1000)]), 4),
+        (Chunk::Pack(vec![file("d", 1000)]), 5),
+        (Chunk::End, 0),
+    ];
+    let mut parts: Vec<Parts> = all
+        .iter()
+        .map(|(chunk, byte)| {
+            let data = vec![*byte; chunk.data_len().unwrap() as usize];
+            let whole = line.chunk(chunk, &data);
+            let header = proto::pack(chunk).unwrap();
+            [header, data, whole[whole.len() - Trailer::LEN..].to_vec()]
+        })
+        .collect();
+    change(&mut parts);
+    // Of an end that has given up nobody hears.
+    let _ = client.stream.write_all(&parts.concat().concat());
+    let _ = client.stream.shutdown(std::net::Shutdown::Write);
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::FileEnd { id: 1, reading: Reading::Whole });
+    say(&Message::FileEnd { id: 2, reading: Reading::Whole });
+    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    let said = client.end();
+    let names = ["a", "b", "c", "d"].iter().filter(|name| dir.path().join(name).exists());
+    (names.map(|name| (*name).to_owned()).collect(), said)
+}
+
+/// As `--no-encrypt` has it: the streams are plain, and the keys are known to the two ends alone.
+#[test]
+fn nobody_in_the_middle_exchanges_blocks() {
+    let (there, said) = through_the_middle(|_| {});
+    assert_eq!(there, ["a", "b", "c", "d"], "{said}");
+    let swap = |parts: &mut Vec<Parts>, i: usize, j: usize, part: usize| {
+        let one = std::mem::take(&mut parts[i][part]);
+        parts[i][part] = std::mem::replace(&mut parts[j][part], one);
+    };
+    let content = |i, j| {
+        move |parts: &mut Vec<Parts>| {
+            swap(parts, i, j, 1);
+            swap(parts, i, j, 2);
+        }
+    };
+    let hole = |parts: &mut Vec<Parts>| {
+        let Chunk::Block { id, file, extent, .. } = proto::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
+        parts[0][0] = proto::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
+        parts[0][1].clear();
+        parts[0][2] = parts[3][2].clone();
+    };
+    let renamed = |parts: &mut Vec<Parts>| {
+        let Chunk::Pack(mut files) = proto::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
+        files[0].meta.mode = 0o777;
+        parts[4][0] = proto::pack(&Chunk::Pack(files)).unwrap();
+    };
+    type Change<'a> = &'a dyn Fn(&mut Vec<Parts>);
+    let changes: [(&str, Change<'_>); 9] = [
+        ("two blocks of a file", &content(0, 1)),
+        ("blocks of two files", &content(0, 2)),
+        ("headers of two blocks", &|parts| swap(parts, 0, 1, 0)),
+        ("two packs", &content(4, 5)),
+        ("two chunks", &|parts| parts.swap(4, 5)),
+        ("a pack for another", &|parts| parts[5] = parts[4].clone()),
+        ("a pack for nothing", &|parts| drop(parts.remove(5))),
+        ("a block for a hole", &hole),
+        ("permissions of a file", &renamed),
+    ];
+    for (what, change) in changes {
+        let (there, said) = through_the_middle(change);
+        assert!(there.len() < 4 && said.contains("was damaged on the way"), "{what}: {there:?} {said}");
+        if what.contains("block") {
+            assert!(!there.contains(&"a".to_owned()), "{what}: {said}");
+        }
+    }
+}
+
 /// Has the far end receive one small file, or a large one as one block, past the cache where it can, closed by what
-/// `close` makes of the right digest; gives whether the file is there, and what the far end said.
+/// `close` makes of the right tag; gives whether the file is there, and what the far end said.
 fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) -> (bool, String) {
     // On a disk where there is one: target/ of the workspace.
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -243,9 +374,12 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), meta };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
-    let trailer = close(client.terms.unwrap().key.digest(&content)).pack();
-    let parts = [&proto::pack(&chunk).unwrap(), &content, &trailer[..], &proto::pack(&Chunk::End).unwrap()];
-    client.stream.write_all(&parts.concat()).unwrap();
+    let mut line = Line::new(client.terms.unwrap());
+    let mut sent = line.chunk(&chunk, &content);
+    let tag: [u8; 32] = sent.split_off(sent.len() - 32).try_into().unwrap();
+    sent.extend_from_slice(&close(tag).pack());
+    sent.extend_from_slice(&line.chunk(&Chunk::End, &[]));
+    client.stream.write_all(&sent).unwrap();
     // Of an end that has given up nobody hears.
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     if large {
@@ -258,7 +392,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
 }
 
 #[test]
-fn only_what_has_its_digest_takes_its_name() {
+fn only_what_has_its_tag_takes_its_name() {
     for (large, direct) in [(false, Direct::Off), (true, Direct::Off), (true, Direct::On)] {
         let (there, said) = received(large, direct, |digest| Trailer(Some(digest)));
         assert!(there, "{said}");
@@ -280,9 +414,8 @@ fn what_the_sender_may_not_know_is_remembered() {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(b"file".to_vec()).unwrap();
         let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
-        let trailer = Trailer(Some(terms.unwrap().key.digest(&content))).pack();
-        let parts = [&proto::pack(&pack).unwrap(), &content, &trailer[..], &proto::pack(&Chunk::End).unwrap()];
-        stream.write_all(&parts.concat()).unwrap();
+        let mut line = Line::new(terms.unwrap());
+        stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
         while !matches!(proto::receive(&mut from).unwrap(), Message::AllDone(_)) {}
         if heard {
@@ -300,17 +433,17 @@ fn what_the_sender_may_not_know_is_remembered() {
 fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), true, Direct::Off);
-    let key = client.terms.unwrap().key;
+    let mut line = Line::new(client.terms.unwrap());
     for (name, size, extent) in blocks {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
         let file = FileItem { name, size, sparse: true, changed: (1, 0), meta };
         let content = vec![5; extent.len as usize];
-        let chunk = proto::pack(&Chunk::Block { id: 1, file, extent, hole: false }).unwrap();
+        let chunk = Chunk::Block { id: 1, file, extent, hole: false };
         // Of an end that has given up nobody hears.
-        let _ = client.stream.write_all(&[&chunk[..], &content, &Trailer(Some(key.digest(&content))).pack()].concat());
+        let _ = client.stream.write_all(&line.chunk(&chunk, &content));
     }
-    let _ = client.stream.write_all(&proto::pack(&Chunk::End).unwrap());
+    let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     say(&Message::AllSent(Leftovers::default()));
