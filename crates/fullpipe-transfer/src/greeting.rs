@@ -1,6 +1,6 @@
 //! The proof of a token that a client sends before TLS, and its check.
 //!
-//! A proof is good for [`MOST_AGE_S`] around the time in it, and once: whoever has seen it on the path and sends it
+//! A proof is good for 15 minutes around the time in it, and once: whoever has seen it on the path and sends it
 //! again has shown nothing. A client whose clock is further off is treated as one without a proof, and is served all
 //! the same.
 

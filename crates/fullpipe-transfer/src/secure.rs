@@ -2,7 +2,7 @@
 //!
 //! The far end makes a certificate and the client pins it: over ssh it comes with the first words, for a standing
 //! server its fingerprint is part of the token. TLS 1.3 only (RFC 8446), with a key exchange that a quantum computer
-//! does not break either. Data streams continue with records of their own after TLS's handshake ([`records`]).
+//! does not break either. Data streams continue with records of their own after TLS's handshake (`secure/records.rs`).
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
