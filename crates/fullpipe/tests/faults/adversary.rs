@@ -120,7 +120,7 @@ pub fn call(ports: std::ops::Range<u16>, host: [u8; 4], number: u64) {
             let _ = line.write_all(&nonsense);
             lines.push(line);
         }
-        std::thread::sleep(Duration::from_millis(rng.random_range(1..3000)));
+        std::thread::sleep(Duration::from_millis(rng.random_range(1..1000)));
     });
 }
 
