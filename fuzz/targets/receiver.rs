@@ -37,6 +37,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
         plain_streams: true,
+        special_bits: true,
         most_streams: 8,
         stall: Duration::from_secs(2),
     };

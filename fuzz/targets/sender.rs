@@ -31,6 +31,7 @@ fn run(script: Script) {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
         plain_streams: true,
+        special_bits: true,
         most_streams: 8,
         stall: Duration::from_secs(2),
     };

@@ -204,7 +204,8 @@ impl Lab {
     ) -> Result<LabCopied, LabError> {
         let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
         let root = if copy.target == Path::new("/") { TOP } else { "/" };
-        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", root, "--insecure"];
+        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", root];
+        let serve = [&serve[..], &["--insecure", "--allow-special"]].concat();
         let mut near = program(End::A, copy.words.clone());
         // The server listens before anyone calls.
         near.start = Time(10_000_000);
@@ -214,7 +215,7 @@ impl Lab {
         let job = Job {
             path: copy.path.clone(),
             seed: copy.seed,
-            programs: vec![program(End::B, serve.map(str::to_owned).to_vec()), near],
+            programs: vec![program(End::B, serve.into_iter().map(str::to_owned).collect()), near],
             space: None,
             folders,
             sysctl: BTreeMap::new(),

@@ -38,6 +38,9 @@ pub struct FarOptions {
     pub ports: (u16, u16),
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
+    /// Whether clients may bring setuid, setgid and sticky bits: a holder of a token who has an account on this host could
+    /// so get the rights of whoever the far end runs as.
+    pub special_bits: bool,
     /// Most streams of one client.
     pub most_streams: u16,
     /// Longest time in which nothing moves, whatever a client asks for.
@@ -300,6 +303,11 @@ fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
 fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
+        return Err(TransferError::Denied(why.into()));
+    }
+    if setup.options.special && !options.special_bits && matches!(setup.task, Task::Push(_)) {
+        let why = "this server takes no setuid, setgid and sticky bits: leave out -p; its operator can allow it with \
+                   'serve --allow-special'";
         return Err(TransferError::Denied(why.into()));
     }
     let block = setup.options.block;

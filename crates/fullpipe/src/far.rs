@@ -48,6 +48,7 @@ pub fn run(args: Args) -> Result {
         listen: address(),
         ports,
         plain_streams: true,
+        special_bits: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: std::time::Duration::MAX,
     };

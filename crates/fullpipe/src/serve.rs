@@ -61,6 +61,9 @@ pub struct Args {
     /// Clients may ask for data streams that are not encrypted
     #[arg(long, requires = "root")]
     allow_plain: bool,
+    /// Let clients bring setuid, setgid and sticky bits (cp -p)
+    #[arg(long, requires = "root")]
+    allow_special: bool,
     /// Address to listen on; all by default
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
@@ -154,6 +157,11 @@ pub fn run(args: Args) -> Result {
         Some(door) => server.with_check(door.clone().check()),
         None => server,
     };
+    if !args.guest && copies.is_some() && nix::unistd::geteuid().is_root() {
+        told.operator(format_args!(
+            "warning: it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root"
+        ));
+    }
     if !args.guest && !child::can_confine() {
         told.operator(format_args!(
             "warning: this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
@@ -342,6 +350,7 @@ fn files(
         identity: None,
         data_ports,
         plain_streams: args.allow_plain || args.insecure,
+        special_bits: args.allow_special,
         stall: Duration::from_nanos(args.stall.0),
     };
     let shown = root.display();

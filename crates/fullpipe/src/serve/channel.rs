@@ -50,6 +50,8 @@ pub struct CopyOptions {
     pub data_ports: (u16, u16),
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
+    /// Whether clients may bring setuid, setgid and sticky bits.
+    pub special_bits: bool,
     /// Longest time in which nothing moves.
     pub stall: std::time::Duration,
 }

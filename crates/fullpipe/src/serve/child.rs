@@ -38,6 +38,9 @@ const READ: [&str; 4] = ["/proc", "/sys", "/etc/os-release", "/usr/lib/os-releas
 /// Serves the client whose connection comes over standard input.
 pub fn run() -> Result {
     let failed = |e: io::Error| Failure::new(ExitClass::Usage, format!("only 'fullpipe serve' starts this: {e}"));
+    // What the server has inherited from whoever started it is not this client's.
+    // SAFETY: takes plain integers; this process has opened nothing but its standard streams yet (close_range(2)).
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
     let mut fds = fds.into_iter();
@@ -77,6 +80,7 @@ fn copy(
         listen,
         ports: options.data_ports,
         plain_streams: options.plain_streams,
+        special_bits: options.special_bits,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: options.stall,
     };

@@ -247,7 +247,17 @@ impl Stage {
     fn start_server(&mut self) {
         self.servers += 1;
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--root", "/space", "--bind", "0.0.0.0", "--quiet", "--guest", "--data-ports"]);
+        command.args([
+            "serve",
+            "--root",
+            "/space",
+            "--bind",
+            "0.0.0.0",
+            "--quiet",
+            "--guest",
+            "--allow-special",
+            "--data-ports",
+        ]);
         command.arg(format!("{}-{}", PORTS.start + 1, PORTS.end - 1));
         if self.plan.tls {
             command.args(["--allow-plain", "--token-file", "/tmp/token"]);
