@@ -286,7 +286,17 @@ impl Stage {
         self.commands += 1;
         let root = if self.scenario.push { DISK } else { "/space" };
         let mut command = Command::new(&self.program);
-        command.args(["serve", "--root", root, "--bind", "0.0.0.0", "--quiet", "--guest", "--insecure"]);
+        command.args([
+            "serve",
+            "--root",
+            root,
+            "--bind",
+            "0.0.0.0",
+            "--quiet",
+            "--guest",
+            "--insecure",
+            "--allow-special",
+        ]);
         let errors = File::create(format!("/.fullpipe/out/server.{}.err", self.commands)).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
         let server = self.far.run(move || command.spawn().unwrap());
@@ -300,7 +310,7 @@ impl Stage {
         let Scenario { push, renamed, streams, block_kib, flags, .. } = &self.scenario;
         let name = if *renamed { "/new" } else { "" };
         let mut command = Command::new(&self.program);
-        command.args(["cp", "-r", "--insecure", "-n", &streams.to_string(), "--block", &format!("{block_kib}KiB")]);
+        command.args(["cp", "-rp", "--insecure", "-n", &streams.to_string(), "--block", &format!("{block_kib}KiB")]);
         command.args(flags);
         command.args(fsync.then_some("--fsync")).args(update.then_some("--update"));
         if *push {
