@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import FULLPIPE, machine, spread, verdict
@@ -34,6 +34,8 @@ FOLDERS, SMALL = 10, 4096
 WARM = 2.5
 #: Load of a machine on which nothing else runs.
 QUIET = 0.5
+#: A change of the code may cost this much of the speed of the build before it.
+BUILD_BAR = 0.98
 #: fullpipe's memory at either end, MB.
 MEMORY_MB = 256.0
 
@@ -255,9 +257,12 @@ ROWS = {
 
 
 def clear(job: Job) -> None:
-    """Removes what a copy has left."""
-    shutil.rmtree(job.into)
-    job.into.mkdir()
+    """Removes what a copy has left; the folder itself stays, since a server holds it open."""
+    for name in job.into.iterdir():
+        if name.is_dir() and not name.is_symlink():
+            shutil.rmtree(name)
+        else:
+            name.unlink()
 
 
 def ready(job: Job) -> None:
@@ -270,14 +275,14 @@ def ready(job: Job) -> None:
         scratch.unlink()
 
 
-def ours(servers: Servers, job: Job, encrypted: bool) -> list[str]:
-    """The command of fullpipe."""
+def ours(servers: Servers, job: Job, encrypted: bool, program: str = FULLPIPE) -> list[str]:
+    """The command of fullpipe, or of another build of it."""
     flags = ["--quiet", *job.flags]
     if encrypted:
-        flags += ["--ssh", servers.ssh(), "--far-program", FULLPIPE]
-        return [FULLPIPE, "cp", *flags, str(job.source), f"{ADDRESS}:{job.into}/"]
-    to = servers.fullpipe(job.into)
-    return [FULLPIPE, "cp", *flags, "--insecure", "--no-encrypt", str(job.source), to]
+        flags += ["--ssh", servers.ssh(), "--far-program", program]
+        return [program, "cp", *flags, str(job.source), f"{ADDRESS}:{job.into}/"]
+    to = servers.fullpipe(job.into, program)
+    return [program, "cp", *flags, "--insecure", "--no-encrypt", str(job.source), to]
 
 
 def once(job: Job, command: list[str]) -> None:
@@ -362,6 +367,16 @@ def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
     return line(what, f"under {MEMORY_MB:.0f} MB", figure, "", "", ok)
 
 
+def earlier(program: str, encrypted: bool) -> Callable[[Servers, Job], Peer]:
+    """Another build of fullpipe as a peer."""
+
+    def another_build(servers: Servers, job: Job) -> Peer:
+        way = "over ssh, encrypted" if encrypted else "to a server, not encrypted"
+        return Peer(f"{program}, {way}", ours(servers, job, encrypted, program), encrypted)
+
+    return another_build
+
+
 def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
     """Prints a row's table; whether nothing is missed."""
     print(
@@ -393,6 +408,11 @@ def main() -> int:
         action="append",
         help="this row, and those given likewise",
     )
+    parser.add_argument(
+        "--against",
+        metavar="PROGRAM",
+        help="compare with this other build of fullpipe instead, encrypted and not",
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
     parser.add_argument("--files", type=int, default=100_000, help="number of small files")
@@ -405,6 +425,9 @@ def main() -> int:
     good = True
     for name in args.only or ROWS:
         row = ROWS[name]
+        if args.against:
+            peers = [(earlier(args.against, way), BUILD_BAR) for way in (False, True)]
+            row = replace(row, peers=peers)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             base, keys = Path(folder) / "work", Path(folder) / "servers"
             base.mkdir()

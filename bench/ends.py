@@ -249,7 +249,7 @@ class Servers:
         self.folder = folder
         self.running: list[subprocess.Popen[bytes]] = []
         self.ssh_command = ""
-        self.ours: dict[Path, str] = {}
+        self.ours: dict[tuple[Path, str], str] = {}
 
     def start(self, command: Sequence[str], port: int) -> None:
         """Starts one and waits until it listens.
@@ -313,12 +313,13 @@ class Servers:
         )
         return f"rsync://{ADDRESS}:{port}/root"
 
-    def fullpipe(self, root: Path) -> str:
-        """A standing server of ours, which writes below `root`: its URL."""
-        if root not in self.ours:
+    def fullpipe(self, root: Path, program: str = FULLPIPE) -> str:
+        """A standing server of ours, `program`, which writes below `root`: its URL."""
+        key = (root, program)
+        if key not in self.ours:
             port = free_port()
             command = [
-                FULLPIPE,
+                program,
                 "serve",
                 "--insecure",
                 "--quiet",
@@ -328,8 +329,8 @@ class Servers:
                 f"--port={port}",
             ]
             self.start(command, port)
-            self.ours[root] = f"fullpipe://{ADDRESS}:{port}/"
-        return self.ours[root]
+            self.ours[key] = f"fullpipe://{ADDRESS}:{port}/"
+        return self.ours[key]
 
     def gridftp(self) -> str:
         """The GridFTP server, without authentication: its URL."""
