@@ -5,7 +5,7 @@ pub mod child;
 mod parent;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -141,15 +141,15 @@ pub fn run(args: Args) -> Result {
             args.max_duration
         ),
     };
+    let mut notices = Vec::new();
     let (copies, door) = match &args.root {
         None => {
-            told.operator(format_args!("{measuring}; nobody may copy files (no --root)"));
+            notices.push(Notice::Note(format!("{measuring}; nobody may copy files (no --root)")));
             (None, None)
         }
         Some(root) => {
             let base = base(root)?;
-            let (copies, tokens) = files(&args, &base, data_ports, &measuring, told)?;
-            let door = tokens.map(|tokens| Door { root: base.path().to_owned(), tokens, told });
+            let (copies, door) = files(&args, &base, data_ports, &measuring, told, &mut notices)?;
             (Some((copies, base)), door)
         }
     };
@@ -158,16 +158,15 @@ pub fn run(args: Args) -> Result {
         None => server,
     };
     if !args.guest && copies.is_some() && nix::unistd::geteuid().is_root() {
-        told.operator(format_args!(
-            "warning: it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root"
-        ));
+        let why = "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
+        notices.push(Notice::Warning(why.to_owned()));
     }
     if !args.guest && !child::can_confine() {
-        told.operator(format_args!(
-            "warning: this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
-             later have it)"
-        ));
+        let why = "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
+                   later have it)";
+        notices.push(Notice::Warning(why.to_owned()));
     }
+    notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
     let measure = MeasureOptions {
         data_ports,
@@ -179,7 +178,9 @@ pub fn run(args: Args) -> Result {
     let limits = (!args.guest).then_some(limits);
     let parent = Parent { measure, copies, door, limits, clients: clients.clone(), told };
     if told.json {
-        outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
+        // The first line of the log says where it listens: notices come behind it.
+        outln!("{}", json!({"kind": "listening", "time": now(), "address": address.to_string()}));
+        notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
         errln!("listening on {address}");
     }
@@ -199,9 +200,15 @@ struct Door {
     root: PathBuf,
     tokens: Arc<Tokens>,
     told: Told,
+    /// Warnings that hold now, and that the operator knows of. Guards nothing else, and is held only while comparing.
+    known: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Door {
+    fn new(root: PathBuf, tokens: Tokens, told: Told) -> Door {
+        Door { root, tokens: Arc::new(tokens), told, known: Arc::default() }
+    }
+
     /// Reads the tokens again if their files have changed.
     fn refresh(&self) {
         if let Some(read) = self.tokens.refresh() {
@@ -227,7 +234,7 @@ impl Door {
             }
             _ => {}
         }
-        self.warn();
+        self.warnings().iter().for_each(|warning| self.told.say(warning));
     }
 
     /// Tells which callers have proven to hold a token, with their first bytes.
@@ -242,17 +249,27 @@ impl Door {
         })
     }
 
-    /// Tells the operator of files that others may read, and of tokens that open nothing here.
-    fn warn(&self) {
-        for exposed in self.tokens.exposed() {
-            self.told.operator(format_args!("warning: {exposed}"));
-        }
-        for grant in self.tokens.grants() {
-            if let Some(folder) = grant.folder.filter(|folder| !folder.starts_with(&self.root)) {
-                let (name, folder, root) = (grant.name, folder.display(), self.root.display());
-                self.told.operator(format_args!("warning: token {name} is for {folder}, which is not below {root}"));
+    /// Files that others may read, and tokens that open nothing here, of which the operator does not know yet.
+    fn warnings(&self) -> Vec<Notice> {
+        let exposed = self.tokens.exposed().into_iter().map(|exposed| exposed.to_string());
+        let root = self.root.display();
+        let useless = self.tokens.grants().into_iter().filter_map(|grant| {
+            let (name, folder) = (grant.name, grant.folder?);
+            let shown = folder.display();
+            if !folder.starts_with(&self.root) {
+                return Some(format!(
+                    "token {name} is for {shown}, which is not below {root}: its holder can measure, but not copy. Make \
+                     another for a folder below {root}, or serve {shown} or a folder above it"
+                ));
             }
-        }
+            let missing = !folder.is_dir();
+            missing.then(|| format!("token {name} is for {shown}, which does not exist: its holder cannot copy"))
+        });
+        let now: BTreeSet<String> = exposed.chain(useless).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = now.difference(&known).cloned().map(Notice::Warning).collect();
+        *known = now;
+        new
     }
 }
 
@@ -304,7 +321,7 @@ fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
             if signal == SIGHUP {
                 match &door {
                     Some(door) => door.reload(),
-                    None => told.operator(format_args!("SIGHUP: this server has no tokens to read again")),
+                    None => told.say(&Notice::Note("SIGHUP: this server has no tokens to read again".to_owned())),
                 }
                 continue;
             }
@@ -343,7 +360,8 @@ fn files(
     data_ports: (u16, u16),
     measuring: &str,
     told: Told,
-) -> Result<(CopyOptions, Option<Arc<Tokens>>)> {
+    notices: &mut Vec<Notice>,
+) -> Result<(CopyOptions, Option<Door>)> {
     let root = base.path().to_owned();
     let mut copies = CopyOptions {
         path: root.clone(),
@@ -355,10 +373,10 @@ fn files(
     };
     let shown = root.display();
     if args.insecure {
-        told.operator(format_args!(
+        notices.push(Notice::Note(format!(
             "ANYONE may copy files to and from {shown}: no token, and what is said is not encrypted (--insecure)"
-        ));
-        told.operator(format_args!("{measuring}"));
+        )));
+        notices.push(Notice::Note(measuring.to_owned()));
         return Ok((copies, None));
     }
     let file = crate::token::server_file(args.token_file.as_deref())?;
@@ -367,20 +385,20 @@ fn files(
     let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
     let (n, place) = (words::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
-    told.operator(format_args!(
+    notices.push(Notice::Note(format!(
         "files below {shown}, for clients with the token in {place}{made} ({n} in all); they may measure too, nobody \
          else may do either"
-    ));
-    let door = Door { root: root.clone(), tokens: Arc::new(tokens), told };
-    door.warn();
+    )));
+    let door = Door::new(root.clone(), tokens, told);
+    notices.extend(door.warnings());
     if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&root)) {
         let file = file.display();
-        told.operator(format_args!(
+        notices.push(Notice::Warning(format!(
             "CLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root"
-        ));
+        )));
     }
     copies.identity = Some(identity);
-    Ok((copies, Some(door.tokens)))
+    Ok((copies, Some(door)))
 }
 
 /// Who reads the log.
@@ -390,12 +408,41 @@ struct Told {
     quiet: bool,
 }
 
+/// Something that whoever runs the server is told, and that is about no client.
+enum Notice {
+    /// Who may do what.
+    Note(String),
+    /// Something to be changed.
+    Warning(String),
+}
+
 impl Told {
-    /// Tells whoever runs the server, on standard error.
-    fn operator(self, what: std::fmt::Arguments<'_>) {
-        if !self.quiet {
-            errln!("{}", one_line(what.to_string().as_bytes()));
+    /// Tells it on standard error.
+    fn operator(self, notice: &Notice) {
+        if self.quiet {
+            return;
         }
+        match notice {
+            Notice::Note(text) => errln!("{}", one_line(text.as_bytes())),
+            Notice::Warning(text) => errln!("warning: {}", one_line(text.as_bytes())),
+        }
+    }
+
+    /// Writes it to the log of `--json`.
+    fn log(self, notice: &Notice) {
+        if self.json {
+            let (kind, text) = match notice {
+                Notice::Note(text) => ("note", text),
+                Notice::Warning(text) => ("warning", text),
+            };
+            outln!("{}", json!({"kind": kind, "time": now(), "text": one_line(text.as_bytes())}));
+        }
+    }
+
+    /// Tells it in both places.
+    fn say(self, notice: &Notice) {
+        self.operator(notice);
+        self.log(notice);
     }
 }
 

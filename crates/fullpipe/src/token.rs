@@ -1,7 +1,7 @@
 //! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -192,12 +192,21 @@ fn new(args: &New) -> Result {
         None => "it is not shown again".to_owned(),
     };
     errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
+    if grant.folder.is_some() {
+        errln!("it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)");
+    }
     Ok(())
 }
 
 /// The folder of a token: absolute, without links, as text.
 fn folder(typed: &Path) -> Result<PathBuf> {
-    let whole = std::fs::canonicalize(typed).map_err(|e| usage(format!("--root {}: {e}", typed.display())))?;
+    let whole = std::fs::canonicalize(typed).map_err(|e| {
+        let why = match e.kind() {
+            ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
+            _ => e.to_string(),
+        };
+        usage(format!("--root {}: {why}", typed.display()))
+    })?;
     if !whole.is_dir() {
         return Err(usage(format!("--root {}: it is not a folder", typed.display())));
     }

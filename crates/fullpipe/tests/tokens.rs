@@ -212,6 +212,38 @@ fn a_token_is_kept_in_its_folder() {
 }
 
 #[test]
+fn a_token_that_opens_nothing_here_is_told_of_once() {
+    let stage = Stage::new("");
+    fs::create_dir(stage.at("away")).unwrap();
+    let (code, text) = error(&stage.token(&["new", "--name", "away", "--root", "away"]));
+    let served = format!("serves {} or a folder above it", stage.at("away").canonicalize().unwrap().display());
+    assert!(code == 0 && text.contains(&served), "{code}: {text}");
+    let (code, text) = error(&stage.token(&["new", "--root", "nowhere"]));
+    assert!(code == 2 && text.contains("--root nowhere: there is no such folder"), "{code}: {text}");
+    fs::create_dir(stage.at("root/c")).unwrap();
+    stage.new_token(&["--name", "gone", "--root", "root/c"]);
+    fs::remove_dir(stage.at("root/c")).unwrap();
+    let reload = |n: usize| {
+        stage.signal(nix::sys::signal::Signal::SIGHUP);
+        let began = Instant::now();
+        while stage.server.log(0).iter().filter(|line| line["kind"] == "tokens").count() < n {
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", stage.server.log(0));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    (1..4).for_each(reload);
+    std::thread::sleep(Duration::from_millis(100));
+    let warnings = |log: &[serde_json::Value], part: &str| {
+        let is_it = |line: &&serde_json::Value| line["kind"] == "warning" && line["text"].as_str().unwrap().contains(part);
+        log.iter().filter(is_it).count()
+    };
+    let log = stage.server.log(0);
+    assert_eq!(warnings(&log, "token away is for"), 1, "{log:?}");
+    assert_eq!(warnings(&log, "token gone is for"), 1, "{log:?}");
+    assert!(log.iter().all(|line| line["time"].is_string()), "{log:?}");
+}
+
+#[test]
 fn a_token_can_be_written_to_a_new_file() {
     let stage = Stage::new("");
     let (code, text) = error(&stage.token(&["new", "--out", "mine"]));
@@ -275,6 +307,15 @@ fn a_server_says_who_may_do_what() {
     let (_, text) = said_at_start(&["--root", root, "--token-file", token.to_str().unwrap()]);
     assert!(text.contains("nobody else may") && text.contains("token, made just now (1 token"), "{text}");
     assert!(!text.contains("ANYONE"), "{text}");
+    // A program reads the same in the log, behind the line that says where the server listens.
+    let server = Server::start("--max-duration 5s");
+    let began = Instant::now();
+    while server.log(0).is_empty() && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = server.log(0);
+    assert!(log[0]["kind"] == "note" && log[0]["text"].as_str().unwrap().contains("ANYONE may measure"), "{log:?}");
+    assert!(log[0]["time"].is_string() && server.listening["time"].is_string(), "{log:?} {}", server.listening);
 }
 
 #[test]
