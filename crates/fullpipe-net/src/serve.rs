@@ -239,7 +239,7 @@ pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
 }
 
 /// What a client is told that has to prove to hold a token, and does not.
-pub(crate) const WANTS_TOKEN: &str =
+const WANTS_TOKEN: &str =
     "it measures for holders of its token only: give it with --token-file FILE, or in FULLPIPE_TOKEN";
 
 /// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.

@@ -60,6 +60,9 @@ pub trait Desk {
     /// # Errors
     /// The client is refused.
     fn admit(&self, task: &Task) -> Result<(), TransferError>;
+
+    /// Hears of a file at the destination that does not count as this transfer's, and why: `NAME: WHY`.
+    fn distrusts(&self, file: &str);
 }
 
 /// Lets everybody in: ssh has done so already.
@@ -73,6 +76,8 @@ impl Desk for Everybody {
     fn admit(&self, _: &Task) -> Result<(), TransferError> {
         Ok(())
     }
+
+    fn distrusts(&self, _: &str) {}
 }
 
 /// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
@@ -209,7 +214,11 @@ fn prepare(
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
-        Task::Push(target) => Role::Receive(Box::new(place::destination(&realm, target, &|| session.is_gone())?)),
+        Task::Push(target) => {
+            let to = place::destination(&realm, target, &|| session.is_gone())?;
+            to.distrusted().iter().for_each(|file| desk.distrusts(file));
+            Role::Receive(Box::new(to))
+        }
         Task::Look(paths) => {
             let sources = place::places(&realm, paths)?;
             return looked_at(session, input, &sources, setup.options).map(|()| None);

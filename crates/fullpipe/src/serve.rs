@@ -187,7 +187,14 @@ pub fn run(args: Args) -> Result {
     server.run(&parent::serve(parent), move |event| {
         let token = match event {
             Event::Begin { peer, .. } => clients.served(peer),
-            Event::End { peer, .. } => clients.remove(peer),
+            Event::End { peer, .. } => {
+                let client = clients.remove(peer);
+                // Who has only asked for the round-trip time has not been served.
+                if let (false, Event::End { result: Ok(()), .. }, false) = (client.served, event, told.json) {
+                    return;
+                }
+                client.token
+            }
         };
         log(event, token.as_deref(), told);
     })?;
@@ -303,9 +310,9 @@ impl Clients {
         client.token.clone()
     }
 
-    /// Forgets a client; gives its token's name.
-    fn remove(&self, peer: &str) -> Option<String> {
-        self.lock().remove(peer).and_then(|client| client.token)
+    /// Forgets a client; gives what was known of it.
+    fn remove(&self, peer: &str) -> Client {
+        self.lock().remove(peer).unwrap_or_default()
     }
 }
 
@@ -495,6 +502,19 @@ impl<'a> Copy<'a> {
             let places = places[..places.len().min(SHOWN)].join(", ");
             let space = if places.is_empty() { "" } else { " " };
             self.say(format_args!("{does}{space}{places}{more}"));
+        }
+    }
+
+    /// Tells of a file at the destination that an earlier attempt could have left, and that others may have changed.
+    fn distrusts(&self, file: &str, told: Told) {
+        let file = text::cut(one_line(file.as_bytes()), MAX_NAME);
+        if told.json {
+            outln!(
+                "{}",
+                json!({"kind": "distrusted", "time": now(), "peer": self.peer, "token": self.token.get(), "file": file})
+            );
+        } else if !told.quiet {
+            self.say(format_args!("not used: {file}; what an earlier attempt may have left there is copied again"));
         }
     }
 

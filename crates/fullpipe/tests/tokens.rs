@@ -437,6 +437,43 @@ fn measuring_needs_the_token_where_there_is_one() {
 }
 
 #[test]
+fn the_log_names_what_was_refused_and_what_was_not_believed() {
+    let stage = Stage::new("");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["measure", &stage.server.address, "--size", "1MB"]).env_remove("FULLPIPE_TOKEN");
+    refused(error(&command.output().unwrap()), "measures for holders of its token only");
+    let log = stage.server.log(1);
+    let end = log.iter().find(|line| line["kind"] == "end").unwrap();
+    assert!(end["error"].as_str().is_some_and(|why| why.contains("token")), "{log:?}");
+    // An interrupted copy leaves a journal, into which anyone may write then.
+    fs::write(stage.at("large"), vec![7; 30_000_000]).unwrap();
+    let token = fs::read_to_string(stage.at("token")).unwrap();
+    let url = stage.url("/");
+    let words = ["cp", "-q", "--block", "64KiB", "large", &url];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(words).args(["--pacing", "40mbit"]).current_dir(stage.dir.path()).env("FULLPIPE_TOKEN", token.trim());
+    let mut copying = command.spawn().unwrap();
+    let journal = || {
+        let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
+        fs::read_dir(stage.at("root")).unwrap().map(|entry| entry.unwrap().path()).find(is_journal)
+    };
+    let began = Instant::now();
+    while journal().is_none_or(|journal| fs::metadata(journal).unwrap().len() < 2000) {
+        assert!(began.elapsed() < Duration::from_secs(20), "there is no journal");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    copying.kill().unwrap();
+    copying.wait().unwrap();
+    stage.server.log(2);
+    fs::set_permissions(journal().unwrap(), Permissions::from_mode(0o666)).unwrap();
+    fine(stage.run(&words, token.trim()));
+    let log = stage.server.log(3);
+    let told: Vec<_> = log.iter().filter(|line| line["kind"] == "distrusted").collect();
+    assert!(told.len() == 1 && told[0]["token"] == "default" && told[0]["time"].is_string(), "{log:?}");
+    assert!(told[0]["file"].as_str().unwrap().contains(".journal: "), "{log:?}");
+}
+
+#[test]
 fn a_proof_does_not_tell_the_secret_and_is_good_once() {
     let stage = Stage::new("");
     let token = fs::read_to_string(stage.at("token")).unwrap();

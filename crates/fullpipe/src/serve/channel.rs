@@ -72,6 +72,8 @@ pub enum Ask {
     },
     /// May a client be measured now?
     LetIn,
+    /// A file at the destination does not count as this transfer's: `NAME: WHY`. Nothing is answered.
+    Distrusts(String),
     /// A run begins. Nothing is answered.
     Begins(Request),
     /// The client has been served. Nothing is answered, and the process ends.

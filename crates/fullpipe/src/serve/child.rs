@@ -181,6 +181,10 @@ impl far::Desk for Desk {
             Answer::Granted(_) => Err(TransferError::Denied("the server did not answer".to_owned())),
         }
     }
+
+    fn distrusts(&self, file: &str) {
+        self.tell(&Ask::Distrusts(file.to_owned()));
+    }
 }
 
 impl fullpipe_net::serve::Desk for Desk {

@@ -99,6 +99,10 @@ impl Parent {
                     log(&Event::Begin { peer: served.peer, request: &request }, token.as_deref(), self.told);
                     continue;
                 }
+                Ask::Distrusts(file) => {
+                    served.copy.distrusts(&file, self.told);
+                    continue;
+                }
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
                 Ask::LetIn => self.let_in(served),
