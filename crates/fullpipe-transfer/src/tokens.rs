@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fullpipe_net::Denial;
 use fullpipe_net::wire::ProofKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -89,8 +90,15 @@ pub enum Refusal {
     #[error("the token is not this server's")]
     Unknown,
     /// The token has ended. Only a holder of the secret is told.
-    #[error("the token '{0}' has expired; ask for a new one (fullpipe token new)")]
+    #[error("the token '{0}' has expired")]
     Expired(String),
+}
+
+impl From<Refusal> for Denial {
+    fn from(refusal: Refusal) -> Denial {
+        let advice = matches!(refusal, Refusal::Expired(_)).then(|| "ask its operator for a new one".to_owned());
+        Denial { why: refusal.to_string(), advice }
+    }
 }
 
 /// A token in the store.

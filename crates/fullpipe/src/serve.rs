@@ -590,10 +590,10 @@ fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
             say(peer, token, format_args!("{}, {}", request.transport, request.workload))
         }
         Event::End { peer, result, .. } if json => {
-            let error = result.as_ref().err().map(|error| text::from_peer(&error.to_string()));
+            let error = result.as_ref().err().map(|error| text::from_peer(&error.in_log()));
             outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "token": token, "error": error}));
         }
-        Event::End { peer, result: Err(error), .. } => say(peer, token, error),
+        Event::End { peer, result: Err(error), .. } => say(peer, token, error.in_log()),
         Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, token, "done"),
         _ => {}
     }

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, PoisonError};
 
-use fullpipe_net::NetError;
 use fullpipe_net::wire::Request;
+use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::end::Outcome;
@@ -53,16 +53,13 @@ pub fn run() -> Result {
     let desk = Desk::new(server).map_err(failed)?;
     let done = match work {
         Work::Measure(options) => {
-            fullpipe_net::serve::measure(socket, &peer, &options, &desk).map(|()| None).map_err(|e| explain(&e))
+            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &desk);
+            measured.map(|()| None).map_err(|e| Failed { why: e.in_log(), class: e.class() as u8 })
         }
         Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &desk),
     };
     desk.tell(&Ask::Done(done));
     Ok(())
-}
-
-fn explain(error: &(impl Classified + std::fmt::Display)) -> Failed {
-    Failed { why: error.to_string(), class: error.class() as u8 }
 }
 
 fn copy(
@@ -72,9 +69,9 @@ fn copy(
     folder: OwnedFd,
     desk: &Desk,
 ) -> std::result::Result<Option<Copied>, Failed> {
-    let listen = socket
-        .local_addr()
-        .map_err(|source| explain(&NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }))?;
+    let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
+    let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
+    let listen = socket.local_addr().map_err(lost)?;
     let far = FarOptions {
         realm: Realm::Below(Base::received(folder, options.path)),
         listen,
@@ -86,7 +83,7 @@ fn copy(
     };
     let done = far::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
     let copied = |done: Outcome| Copied { summary: done.summary, left: done.left };
-    done.map(|done| done.map(copied)).map_err(|e| explain(&e))
+    done.map(|done| done.map(copied)).map_err(failed)
 }
 
 /// Limits what a flaw can cost the machine.
@@ -160,7 +157,7 @@ impl Desk {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = channel::send(&mut line.0, what);
         let answer = asked.ok().and_then(|()| line.1.recv().ok());
-        answer.unwrap_or_else(|| Answer::No("the server has ended".to_owned()))
+        answer.unwrap_or_else(|| Answer::No("the server has ended".to_owned().into()))
     }
 }
 
@@ -168,8 +165,8 @@ impl far::Desk for Desk {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),
-            Answer::No(why) => Err(TransferError::Denied(why)),
-            Answer::Yes | Answer::Busy(_) => Err(TransferError::Denied("the server did not answer".to_owned())),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Yes | Answer::Busy(_) => Err(TransferError::Denied(no_answer())),
         }
     }
 
@@ -177,8 +174,8 @@ impl far::Desk for Desk {
         match self.ask(&Ask::Admit(task.clone())) {
             Answer::Yes => Ok(()),
             Answer::Busy(most) => Err(TransferError::Busied(most)),
-            Answer::No(why) => Err(TransferError::Denied(why)),
-            Answer::Granted(_) => Err(TransferError::Denied("the server did not answer".to_owned())),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Granted(_) => Err(TransferError::Denied(no_answer())),
         }
     }
 
@@ -188,11 +185,11 @@ impl far::Desk for Desk {
 }
 
 impl fullpipe_net::serve::Desk for Desk {
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), String> {
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }
 
-    fn let_in(&self) -> std::result::Result<(), String> {
+    fn let_in(&self) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::LetIn))
     }
 
@@ -201,13 +198,19 @@ impl fullpipe_net::serve::Desk for Desk {
     }
 }
 
-fn yes(answer: Answer) -> std::result::Result<(), String> {
+fn yes(answer: Answer) -> std::result::Result<(), Denial> {
     match answer {
         Answer::Yes => Ok(()),
-        Answer::No(why) => Err(why),
-        Answer::Busy(most) => {
-            Err(format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients"))
-        }
-        Answer::Granted(_) => Err("the server did not answer".to_owned()),
+        Answer::No(denial) => Err(denial),
+        Answer::Busy(most) => Err(Denial::new(
+            format!("it is busy (its --max-clients is {most})"),
+            "try again later, or ask its operator to raise that",
+        )),
+        Answer::Granted(_) => Err(no_answer()),
     }
+}
+
+/// The server said something else than what was asked.
+fn no_answer() -> Denial {
+    "the server did not answer".to_owned().into()
 }
