@@ -166,6 +166,21 @@ impl TransferError {
         }
     }
 
+    /// An error of writing a file that belongs to no destination, such as a token file, with what to do about it.
+    pub fn of_file(what: impl Into<String>, source: &io::Error) -> TransferError {
+        let remedy = match source.kind() {
+            io::ErrorKind::NotFound => "; make its folder first",
+            io::ErrorKind::NotADirectory => "; a file stands where its folder should be",
+            io::ErrorKind::AlreadyExists => "; remove it first, or choose a new name",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there and run the command again",
+            io::ErrorKind::PermissionDenied => "; run it as a user who may write there",
+            io::ErrorKind::ReadOnlyFilesystem => "; choose a place that can be written to",
+            _ => "",
+        };
+        let source = io::Error::new(source.kind(), format!("{}{remedy}", why(source)));
+        TransferError::Local { what: what.into(), source }
+    }
+
     /// Whether connecting anew and going on may help.
     pub fn again(&self) -> bool {
         match self {

@@ -188,7 +188,11 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferEr
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()
     };
-    write().map_err(local(format!("cannot write {}", file.display())))
+    write().map_err(|e| {
+        // What of it was written is of no use.
+        let _ = fs::remove_file(&fresh);
+        TransferError::of_file(format!("cannot write {}", file.display()), &e)
+    })
 }
 
 /// Locks a server's state against others who would change it, until dropped. Who only reads it needs no lock: each file is
@@ -198,7 +202,7 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferEr
 /// The lock file cannot be made, or is another user's.
 pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
     let file = beside(token, ".lock");
-    let failed = |e: io::Error| local(format!("cannot lock {}", file.display()))(e);
+    let failed = |e: io::Error| TransferError::of_file(format!("cannot lock {}", file.display()), &e);
     let how = OpenOptions::new()
         .write(true)
         .create(true)
@@ -206,7 +210,7 @@ pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&file);
-    let open = how.map_err(failed)?;
+    let open = how.map_err(|e| TransferError::of_file(format!("cannot make {}", file.display()), &e))?;
     check_own(&file, &open.metadata().map_err(failed)?)?;
     Flock::lock(open, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
 }

@@ -418,7 +418,7 @@ pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
     // The store is kept even if it is empty: where there is neither, a server makes a first token.
     write(file, state.identity.fingerprint(), left.into_iter())?;
     if name == FIRST {
-        let failed = crate::error::local(format!("cannot remove {}", file.display()));
+        let failed = |e: io::Error| TransferError::of_file(format!("cannot remove {}", file.display()), &e);
         std::fs::remove_file(file).or_else(missing_is_fine).map_err(failed)?;
     }
     Ok(true)

@@ -1,8 +1,8 @@
 //! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
 
-use std::fs::OpenOptions;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -124,8 +124,9 @@ pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let why = "where to keep the token? HOME is not set; give --token-file FILE";
     let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    std::fs::create_dir_all(&folder)
-        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot make folder {}: {e}", folder.display())))?;
+    // Its files are refused where others may write to them.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
     Ok(folder.join("token"))
 }
 
@@ -224,8 +225,7 @@ fn write(out: &Path, token: &Token) -> std::result::Result<(), TransferError> {
             let _ = std::fs::remove_file(out);
         })
     };
-    let what = format!("cannot write the token to --out {}, which must not exist", out.display());
-    write().map_err(|source| TransferError::Local { what, source })
+    write().map_err(|e| TransferError::of_file(format!("cannot write the token to --out {}", out.display()), &e))
 }
 
 /// What a token grants, for programs.

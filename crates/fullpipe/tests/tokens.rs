@@ -251,8 +251,42 @@ fn a_token_can_be_written_to_a_new_file() {
     assert_eq!(fs::metadata(stage.at("mine")).unwrap().permissions().mode() & 0o777, 0o600);
     fine(stage.push(fs::read_to_string(stage.at("mine")).unwrap().trim()));
     let (code, text) = error(&stage.token(&["new", "--out", "mine", "--name", "other"]));
-    assert!(code == 5 && text.contains("must not exist"), "{code}: {text}");
+    assert!(code == 5 && text.contains("--out mine: file exists; remove it first, or choose"), "{code}: {text}");
     assert_eq!(common::json_lines(&stage.token(&["list", "--json"])).len(), 2, "none for which there was no file");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = |words: &[&str], part: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        let (code, text) = error(&command.args(["token", "new"]).args(words).current_dir(dir.path()).output().unwrap());
+        assert!(code == 5 && text.contains(part) && !text.contains("at the destination"), "{words:?}: {code}: {text}");
+        assert_eq!(text.trim().lines().count(), 1, "{text}");
+    };
+    let folder = "cannot make nodir/tok.lock: no such file or directory; make its folder first";
+    fails(&["--token-file", "nodir/tok"], folder);
+    fails(&["--token-file", "tok", "--out", "nodir/mine"], "--out nodir/mine: no such file or directory; make its");
+    let small = dir.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |size: &str| {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", size, "fullpipe-test"]).arg(&small).status().is_ok_and(|done| done.success())
+    };
+    if !nix::unistd::geteuid().is_root() || !mount("size=4k") {
+        eprintln!("not tested: no small file system can be mounted here");
+        return;
+    }
+    let full = || {
+        fails(&["--token-file", "tok", "--out", "small/mine"], "--out small/mine: no space left on device; make room");
+        assert!(!small.join("mine").exists());
+        fails(&["--token-file", "small/tok"], "cannot write small/tok.key: no space left on device; make room");
+        assert!(!small.join("tok.key.new").exists());
+    };
+    fs::write(small.join("all"), [0; 4096]).unwrap();
+    let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(full));
+    assert!(Command::new("umount").arg("-l").arg(&small).status().unwrap().success());
+    tested.unwrap();
 }
 
 #[test]
