@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use channel::{Copied, CopyOptions};
-use clap::builder::RangedU64ValueParser;
 use fullpipe_net::serve::{Event, MeasureOptions};
 use fullpipe_net::{Limits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
@@ -38,6 +37,8 @@ use crate::failure::Failure;
 use crate::output::{errln, outln};
 use crate::words;
 
+/// Longest measurement of a client without a token where --max-duration does not say.
+const MAX_DURATION: Time = Time(600_000_000_000);
 /// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
 /// Room in a line of the log for the fields that are not a list of the client's, bytes.
@@ -74,16 +75,16 @@ pub struct Args {
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
     /// Clients served at once; more are refused
-    #[arg(long, default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = places)]
     max_clients: usize,
     /// Without tokens: clients measured at once for one IPv4 address or IPv6 /64; half of --max-clients by default
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = places)]
     max_clients_per_address: Option<usize>,
-    /// Without tokens: longest measurement
-    #[arg(long, default_value = "10min", value_name = "TIME")]
-    max_duration: Time,
+    /// Without tokens: longest measurement; 10min by default
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    max_duration: Option<Time>,
     /// Give a run up when nothing moved for so long
-    #[arg(long, default_value = "60s", value_name = "TIME")]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
     stall: Time,
     /// End after one client
     #[arg(long)]
@@ -97,6 +98,17 @@ pub struct Args {
     /// Runs in the testbed's guest, whose memory does not hold what is in its buffers
     #[arg(long, hide = true)]
     guest: bool,
+}
+
+/// Reads a number of clients.
+fn places(text: &str) -> std::result::Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "give a number from 1 on".to_owned())
+}
+
+/// Reads a time that is not zero.
+fn some_time(text: &str) -> std::result::Result<Time, String> {
+    let time: Time = text.parse().map_err(|e| format!("{e}"))?;
+    if time.0 > 0 { Ok(time) } else { Err("give a time above 0s".to_owned()) }
 }
 
 fn ports(text: &str) -> Option<(u16, u16)> {
@@ -118,7 +130,8 @@ pub fn run(args: Args) -> Result {
     crate::far::more_files();
     let data_ports = data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
-    let limits = Limits::new(args.max_duration.duration(), per_address);
+    let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
+    let limits = Limits::new(max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         max_clients: args.max_clients,
@@ -138,7 +151,7 @@ pub fn run(args: Args) -> Result {
         false => format!(
             "ANYONE may measure: runs of at most {} (--max-duration), {per_address} at once from one address \
              (--max-clients-per-address)",
-            args.max_duration
+            max_duration
         ),
     };
     let mut notices = Vec::new();
@@ -172,7 +185,7 @@ pub fn run(args: Args) -> Result {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
         check_memory: !args.guest,
-        max_run: (!args.guest && door.is_none()).then_some(args.max_duration.duration()),
+        max_run: (!args.guest && door.is_none()).then_some(max_duration.duration()),
         wants_proof: door.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
@@ -396,6 +409,11 @@ fn files(
         "files below {shown}, for clients with the token in {place}{made} ({n} in all); they may measure too, nobody \
          else may do either"
     )));
+    if args.max_duration.is_some() || args.max_clients_per_address.is_some() {
+        let why = "--max-duration and --max-clients-per-address limit clients without a token; this server serves none of \
+                   those, so they have no effect";
+        notices.push(Notice::Warning(why.to_owned()));
+    }
     let door = Door::new(root.clone(), tokens, told);
     notices.extend(door.warnings());
     if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&root)) {
@@ -533,11 +551,11 @@ impl<'a> Copy<'a> {
                        "seconds": seconds, "verified": verified.as_ref().map(words::verified)})
             );
         } else if !told.quiet {
-            let files = words::count(files, "file", "files");
+            let files = words::count(files.saturating_sub(skipped), "file", "files");
             let rate = words::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
             let (bytes, seconds) = (words::bytes(bytes as f64), words::seconds(seconds));
             let skipped =
-                if skipped > 0 { format!(" ({} there already)", words::thousands(skipped)) } else { String::new() };
+                if skipped > 0 { format!(", {} already there", words::thousands(skipped)) } else { String::new() };
             for one in left.named.iter().take(SHOWN) {
                 self.say(format_args!("left: {one}"));
             }

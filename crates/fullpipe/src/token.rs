@@ -88,6 +88,9 @@ struct Revoke {
     /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The revoked token's name as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// Makes, lists or revokes.
@@ -259,6 +262,10 @@ fn list(args: &List) -> Result {
 fn revoke(args: &Revoke) -> Result {
     let file = server_file(args.token_file.as_deref())?;
     if tokens::revoke(&file, &args.name)? {
+        if args.json {
+            outln!("{}", json!({"kind": "revoked", "name": args.name}));
+            return Ok(());
+        }
         errln!("token {} is revoked; a server that runs refuses it from now on", args.name);
         return Ok(());
     }

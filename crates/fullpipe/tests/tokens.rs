@@ -109,7 +109,8 @@ fn tokens_come_go_and_are_named_in_the_log_without_a_restart() {
     assert_eq!(names, ["default", "alice"]);
     let text = stage.token(&["list"]);
     assert!(!String::from_utf8_lossy(&text.stdout).contains(&alice[4..20]), "no secrets: {text:?}");
-    fine(error(&stage.token(&["revoke", "alice"])));
+    let revoked = common::json_lines(&stage.token(&["revoke", "alice", "--json"]));
+    assert_eq!(revoked, [json!({"kind": "revoked", "name": "alice"})]);
     refused(stage.push(&alice), "the token is not this server's");
     refused(stage.measure(&alice), "the token is not this server's");
     let first = fs::read_to_string(stage.at("token")).unwrap();
@@ -350,6 +351,50 @@ fn a_server_says_who_may_do_what() {
     let log = server.log(0);
     assert!(log[0]["kind"] == "note" && log[0]["text"].as_str().unwrap().contains("ANYONE may measure"), "{log:?}");
     assert!(log[0]["time"].is_string() && server.listening["time"].is_string(), "{log:?} {}", server.listening);
+}
+
+#[test]
+fn limits_without_an_effect_are_told_of_or_refused() {
+    for (words, part) in [
+        ("--max-clients 0", "give a number from 1 on"),
+        ("--max-clients-per-address 0", "give a number from 1 on"),
+        ("--stall 0s", "give a time above 0s"),
+        ("--max-duration 0s", "give a time above 0s"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("serve --bind 127.0.0.1 --port 0 {words}")));
+        assert!(code == 2 && text.contains(part), "{words}: {code}: {text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (token, root) = (dir.path().join("token"), dir.path().to_str().unwrap());
+    let words = ["--root", root, "--token-file", token.to_str().unwrap()];
+    let told = "warning: --max-duration and --max-clients-per-address limit clients without a token";
+    let (_, text) = said_at_start(&[&words[..], &["--max-duration", "5s"]].concat());
+    assert!(text.contains(told), "{text}");
+    let (_, text) = said_at_start(&words);
+    assert!(!text.contains(told), "{text}");
+}
+
+#[test]
+fn the_log_counts_what_was_copied_apart_from_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("root")).unwrap();
+    fs::write(dir.path().join("file"), "content").unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    server.args(["serve", "--bind", "127.0.0.1", "--port", "0", "--insecure", "--root", "root"]);
+    let mut server = server.current_dir(dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let listening = lines.find(|line| line.starts_with("listening on ")).unwrap();
+    let url = format!("fullpipe://{}/", listening.trim_start_matches("listening on "));
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(["cp", "-q", "-u", "--insecure", "file", &url]).current_dir(dir.path());
+        fine(error(&command.output().unwrap()));
+    }
+    let said: Vec<String> = lines.filter(|line| line.contains(" copied")).take(2).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(said[0].contains(": 1 file copied; 7 B in"), "{said:?}");
+    assert!(said[1].contains(": 0 files copied, 1 already there; 0 B in"), "{said:?}");
 }
 
 #[test]
