@@ -169,7 +169,8 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
             if first.is_some() { file.display() } else { store.display() }
         )));
     };
-    let mut state = State { identity, entries: Vec::new(), exposed: exposed.into_iter().collect() };
+    let exposed = exposed.into_iter().chain(keys::exposed_folder(file)).collect();
+    let mut state = State { identity, entries: Vec::new(), exposed };
     let check = |file: &Path, fingerprint: Fingerprint| {
         if fingerprint == state.identity.fingerprint() {
             return Ok(());
@@ -322,7 +323,7 @@ impl Tokens {
         self.snapshot().entries.iter().map(|entry| entry.grant.clone()).collect()
     }
 
-    /// Files of this server that others on this host may read.
+    /// How others on this host can get at this server's files.
     pub fn exposed(&self) -> Vec<Exposed> {
         self.snapshot().exposed.clone()
     }
@@ -363,6 +364,14 @@ pub fn list(file: &Path) -> Result<Vec<Grant>, TransferError> {
     let none = || TransferError::Usage(format!("there are no tokens: neither {} nor its store exists", file.display()));
     let state = read(file)?.ok_or_else(none)?;
     Ok(state.entries.into_iter().map(|entry| entry.grant).collect())
+}
+
+/// How others on this host can get at a server's files.
+///
+/// # Errors
+/// They cannot be read.
+pub fn exposed(file: &Path) -> Result<Vec<Exposed>, TransferError> {
+    Ok(read(file)?.map_or_else(Vec::new, |state| state.exposed))
 }
 
 /// Makes a token; without a name it gets one. The server's key is made where it is missing. `keep` is given the token

@@ -140,7 +140,7 @@ pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
         return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
     };
     let (token, exposed) = keys::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
-    if let Some(exposed) = exposed.filter(|_| !quiet) {
+    for exposed in exposed.iter().filter(|_| !quiet) {
         errln!("warning: {exposed}");
     }
     Ok(Some(token))
@@ -175,6 +175,9 @@ fn new(args: &New) -> Result {
             let _ = std::fs::remove_file(out);
         }
     })?;
+    for exposed in tokens::exposed(&file)? {
+        errln!("warning: {exposed}");
+    }
     if args.json {
         let mut line = described(&grant);
         match &args.out {

@@ -436,6 +436,50 @@ fn state_that_others_may_have_written_is_refused_and_what_they_may_read_is_told_
 }
 
 #[test]
+fn a_folder_in_which_others_can_replace_tokens_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, keys) = (dir.path().join("root"), dir.path().join("keys"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&keys).unwrap();
+    let file = keys.join("token");
+    let words = ["--root", root.to_str().unwrap(), "--token-file", file.to_str().unwrap()];
+    for (mode, who) in [(0o700, None), (0o1777, None), (0o770, Some("its group")), (0o777, Some("ANYONE on this host"))] {
+        fs::set_permissions(&keys, Permissions::from_mode(mode)).unwrap();
+        let told = |text: &str| match who {
+            None => !text.contains("can be written"),
+            Some(who) => text.contains(&format!("warning: {} can be written by {who} (mode", keys.display())),
+        };
+        let (code, text) = said_at_start(&words);
+        assert!(code.is_none() && told(&text), "{mode:o}: {text}");
+        let (code, text) = error(&fullpipe_args(&["token", "new", words[2], words[3]]));
+        assert!(code == 0 && told(&text), "{mode:o}: {text}");
+        // The client's copy of a token, too: whoever replaces it chooses the server.
+        let (_, text) = error(&fullpipe_args(&["measure", "127.0.0.1:1", "--size", "1MB", words[2], words[3]]));
+        assert!(told(&text), "{mode:o}: {text}");
+    }
+}
+
+#[test]
+fn the_exit_code_tells_a_wrong_store_from_one_that_cannot_be_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let list = || error(&fullpipe_args(&["token", "list", "--token-file", file.to_str().unwrap()]));
+    assert_eq!(error(&fullpipe_args(&["token", "new", "--token-file", file.to_str().unwrap()])).0, 0);
+    let store = dir.path().join("token.store");
+    fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
+    let (code, text) = list();
+    assert!(code == 2 && text.contains("can be written by"), "{code}: {text}");
+    fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
+    fs::write(&store, "{").unwrap();
+    let (code, text) = list();
+    assert!(code == 2 && text.contains("is no token store"), "{code}: {text}");
+    fs::remove_file(&store).unwrap();
+    fs::create_dir(&store).unwrap();
+    let (code, text) = list();
+    assert!(code == 5 && text.contains("cannot read"), "{code}: {text}");
+}
+
+#[test]
 fn a_clients_token_file_is_looked_at_too() {
     let stage = Stage::new("");
     fs::copy(stage.at("token"), stage.at("mine")).unwrap();
