@@ -1,6 +1,7 @@
 //! The process that serves one client: what goes wrong in it is that client's alone.
 //!
-//! It is confined to the server's folder (Landlock), may call nobody over TCP, and its memory is limited. All that it has of the
+//! It is confined to the server's folder (Landlock), may call nobody over TCP, its memory is limited, and root's has few
+//! capabilities. All that it has of the
 //! server is the client's connection, the folder and the channel on its standard input.
 
 use std::io;
@@ -25,6 +26,7 @@ use landlock::{
     Scope,
 };
 use nix::sys::resource::{Resource, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
 use crate::Result;
@@ -48,6 +50,11 @@ pub fn run() -> Result {
     let socket = TcpStream::from(fds.next().ok_or_else(missing)?);
     let folder = fds.next();
     limit();
+    let ports = match &work {
+        Work::Measure(options) => options.data_ports,
+        Work::Copy(options) => options.data_ports,
+    };
+    drop_capabilities(ports).map_err(failed)?;
     // The server tells its operator once where this kernel has no Landlock.
     confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let desk = Desk::new(server).map_err(failed)?;
@@ -91,6 +98,25 @@ fn limit() {
     // A hard limit that is lower already stays.
     let _ = setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+}
+
+/// Gives up the capabilities that serving a client does not need (`capabilities(7)`); root has them all, other users none.
+/// What is kept lets root's server write anywhere below its folder, keep owners and permissions, and use congestion controls
+/// that are not every user's (tcp(7), `tcp_allowed_congestion_control`). Capabilities are a thread's own: no other thread
+/// may run yet.
+fn drop_capabilities(data_ports: (u16, u16)) -> io::Result<()> {
+    let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
+    let mut needed = files | CapabilitySet::NET_ADMIN;
+    if (1..1024).contains(&data_ports.0) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    let had = capabilities(None)?;
+    let kept = CapabilitySets {
+        effective: had.effective & needed,
+        permitted: had.permitted & needed,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, kept)?)
 }
 
 /// Lets this process open files only below the folder, and connect to nobody (Landlock, Linux 5.13 and later; connections from
