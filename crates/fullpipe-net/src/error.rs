@@ -219,7 +219,9 @@ impl NetError {
             }
             NetError::Lost { doing, source, .. } => format!("lost while {doing}: {source}"),
             NetError::Remote { why, .. } => format!("the run failed at the client: {why}"),
-            NetError::TooLong { seconds } => format!("cut off after {seconds:.0} s, the limit for a run (--max-duration)"),
+            NetError::TooLong { seconds } => {
+                format!("cut off after {seconds:.0} s, the limit for a run (--max-duration)")
+            }
             NetError::Memory { buffer, memory } => {
                 format!("refused: a buffer of {buffer} is beyond this machine's memory ({memory})")
             }
@@ -234,7 +236,9 @@ impl NetError {
                 format!("it has no free port for data streams ({source}); ask its operator to widen --data-ports")
             }
             NetError::NoSuchCc { name, available } => {
-                format!("its kernel has no congestion control '{name}'; it has: {available}. Ask its operator to load it")
+                format!(
+                    "its kernel has no congestion control '{name}'; it has: {available}. Ask its operator to load it"
+                )
             }
             NetError::NotAllowedCc { name, allowed } => {
                 format!("it may not use congestion control '{name}', only: {allowed}. Ask its operator to allow it")

@@ -171,7 +171,8 @@ pub fn run(args: Args) -> Result {
         None => server,
     };
     if !args.guest && copies.is_some() && nix::unistd::geteuid().is_root() {
-        let why = "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
+        let why =
+            "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
         notices.push(Notice::Warning(why.to_owned()));
     }
     if !args.guest && !child::can_confine() {

@@ -200,7 +200,9 @@ fn new(args: &New) -> Result {
     };
     errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
     if grant.folder.is_some() {
-        errln!("it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)");
+        errln!(
+            "it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)"
+        );
     }
     Ok(())
 }

@@ -399,7 +399,10 @@ fn a_client_is_told_what_it_can_do_and_the_log_says_nothing_twice() {
     let _ = stranger.read(&mut [0; 100]);
     drop(stranger);
     let said = ends(&stage.server, 2).remove(1);
-    assert!(said.contains("does not speak") && !said.contains("127.0.0.1") && !said.contains("another program"), "{said}");
+    assert!(
+        said.contains("does not speak") && !said.contains("127.0.0.1") && !said.contains("another program"),
+        "{said}"
+    );
     let server = Server::start("--max-duration 1s");
     let (code, text) = error(&common::fullpipe(&format!("measure {} --duration 2s", server.address)));
     assert!(code == 4 && text.contains("ask its operator to raise --max-duration"), "{text}");

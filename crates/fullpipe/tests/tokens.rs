@@ -235,7 +235,8 @@ fn a_token_that_opens_nothing_here_is_told_of_once() {
     (1..4).for_each(reload);
     std::thread::sleep(Duration::from_millis(100));
     let warnings = |log: &[serde_json::Value], part: &str| {
-        let is_it = |line: &&serde_json::Value| line["kind"] == "warning" && line["text"].as_str().unwrap().contains(part);
+        let is_it =
+            |line: &&serde_json::Value| line["kind"] == "warning" && line["text"].as_str().unwrap().contains(part);
         log.iter().filter(is_it).count()
     };
     let log = stage.server.log(0);
@@ -443,7 +444,8 @@ fn a_folder_in_which_others_can_replace_tokens_is_told_of() {
     fs::create_dir(&keys).unwrap();
     let file = keys.join("token");
     let words = ["--root", root.to_str().unwrap(), "--token-file", file.to_str().unwrap()];
-    for (mode, who) in [(0o700, None), (0o1777, None), (0o770, Some("its group")), (0o777, Some("ANYONE on this host"))] {
+    for (mode, who) in [(0o700, None), (0o1777, None), (0o770, Some("its group")), (0o777, Some("ANYONE on this host"))]
+    {
         fs::set_permissions(&keys, Permissions::from_mode(mode)).unwrap();
         let told = |text: &str| match who {
             None => !text.contains("can be written"),
