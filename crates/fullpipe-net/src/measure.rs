@@ -14,8 +14,8 @@ use crate::error::{NetError, system};
 use crate::sample::{End, Sample};
 use crate::serve::{WANTS_TOKEN, hello, version_error};
 use crate::session::{self, Control, Role, Seen};
-use crate::stream::Streams;
 use crate::tcp_info::TcpInfo;
+use crate::traffic::Streams;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 

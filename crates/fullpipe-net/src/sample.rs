@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::stream::Streams;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
+use crate::traffic::Streams;
 
 /// Which end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,17 +12,17 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+pub use crate::admission::{Guest, Kind};
+use crate::admission::{Lobby, LogLimit, Places};
 use crate::doorway::{BACKLOG, Doorway};
-use crate::ends::PROGRAM;
 use crate::error::{NetError, system};
-pub use crate::lobby::{Guest, Kind};
-use crate::lobby::{Lobby, LogLimit, Places};
+use crate::host_info::PROGRAM;
 use crate::preface::{self, Preface};
 use crate::sample::End;
 use crate::session::{self, ANSWER, Control, Role};
 use crate::socket;
-use crate::stream::Streams;
 use crate::sys;
+use crate::traffic::Streams;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 
 /// Between looks at callers whose time is over.

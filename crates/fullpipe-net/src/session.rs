@@ -11,9 +11,9 @@ use fullpipe_path::{Workload, text};
 
 use crate::error::{NetError, system};
 use crate::sample::{End, Sample, Sampler};
-use crate::stream::{self, Streams};
+use crate::traffic::{self, Streams};
 use crate::wire::{self, Message, Received, Report, Request};
-use crate::{ends, plan, sys};
+use crate::{host_info, start_times, sys};
 
 /// How long a single message may take to arrive once it has begun, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
@@ -108,11 +108,11 @@ pub(crate) fn run(
 ) -> Result<Seen, NetError> {
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
     let source = match role.end {
-        End::Sender => Some(stream::source().map_err(system("making a memory file to send"))?),
+        End::Sender => Some(traffic::source().map_err(system("making a memory file to send"))?),
         End::Receiver => None,
     };
-    let starts = plan::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
-    let mut end = ends::describe(streams.socket(0));
+    let starts = start_times::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
+    let mut end = host_info::describe(streams.socket(0));
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {
@@ -153,7 +153,7 @@ pub(crate) fn run(
         watched
     });
     watched?;
-    let after = ends::buffers(streams.socket(0));
+    let after = host_info::buffers(streams.socket(0));
     (end.sndbuf, end.rcvbuf) = after;
     let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {

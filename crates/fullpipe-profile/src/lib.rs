@@ -2,7 +2,7 @@
 //! choice out.
 
 mod estimate;
-mod kind;
+mod matching;
 mod profile;
 mod select;
 

@@ -7,7 +7,7 @@ use fullpipe_path::{Buffer, Rate, Time, Transport, Workload};
 use serde::Serialize;
 
 use crate::estimate::{Comparison, Estimate, Estimator, Mean};
-use crate::kind;
+use crate::matching;
 use crate::profile::{Profile, ProfileError};
 
 /// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
@@ -115,7 +115,7 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
 /// # Errors
 /// Nothing in the profile is near enough to what was asked.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
-    let kind = kind::choose(profile, query)?;
+    let kind = matching::choose(profile, query)?;
     let fit = profile.entries(|e| (e.path as usize, e.workload as usize) == (kind.path, kind.workload))?;
     let level = query.level.unwrap_or(profile.confidence);
     let mut estimator = Estimator::new(level, &fit, || profile.entries(|_| true))?;

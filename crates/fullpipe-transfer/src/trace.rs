@@ -9,7 +9,7 @@ use std::time::Duration;
 use fullpipe_net::sample::{End, Sample};
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
-use fullpipe_net::{Seen, ends, sys};
+use fullpipe_net::{Seen, host_info, sys};
 
 use crate::error::TransferError;
 use crate::proto::Message;
@@ -125,7 +125,7 @@ impl Trace {
             last_ns: read(&a.last_ns),
         });
         let received = if self.end == End::Receiver { received.collect() } else { Vec::new() };
-        let end = self.sockets.first().map(ends::describe).unwrap_or_default();
+        let end = self.sockets.first().map(host_info::describe).unwrap_or_default();
         let report = Report {
             end,
             received,

@@ -1,9 +1,9 @@
 //! The guest side: this program as the first process of user-mode Linux.
 
-mod cross;
-mod end;
+mod cross_traffic;
+mod host;
+mod host_noise;
 mod netlink;
-mod noise;
 mod programs;
 mod root;
 mod topology;

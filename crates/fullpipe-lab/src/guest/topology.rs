@@ -18,7 +18,7 @@ use std::net::Ipv4Addr;
 use fullpipe_path::units::{Probability, Rate, Size};
 use fullpipe_path::{Cross, LabPath};
 
-use super::end::End;
+use super::host::End;
 use super::netlink::{Plug, Qdisc};
 use super::{Fallible, root};
 use crate::job::Job;
