@@ -9,15 +9,16 @@
 mod admission;
 mod bottleneck;
 pub mod callers;
-pub mod doorway;
 mod error;
 pub mod host_info;
 mod limits;
 pub mod measure;
+pub mod preamble_listener;
 pub mod preface;
 pub mod sample;
 pub mod serve;
 mod session;
+pub mod side;
 pub mod socket;
 mod start_times;
 pub mod sys;
@@ -26,7 +27,7 @@ mod traffic;
 pub mod wire;
 
 pub use error::NetError;
-pub use limits::{Admitted, Limits};
+pub use limits::{Admitted, AnonymousLimits};
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
-pub use session::Seen;
+pub use session::Observed;

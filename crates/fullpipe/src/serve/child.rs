@@ -183,7 +183,7 @@ impl far::Desk for Desk {
     }
 }
 
-impl fullpipe_net::serve::Desk for Desk {
+impl fullpipe_net::serve::Gatekeeper for Desk {
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), String> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }
