@@ -4,20 +4,11 @@
 // They panic when nobody reads; crate::output does not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod cp;
-mod doctor;
-mod external;
+mod commands;
 mod failure;
-mod far;
-mod lab;
-mod measure;
+mod format;
 mod output;
-mod pages;
 mod progress;
-mod select;
-mod serve;
-mod token;
-mod words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Parser, Subcommand};
+use commands::{cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
 use fullpipe_path::ExitClass;
 

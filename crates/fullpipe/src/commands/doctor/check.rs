@@ -7,7 +7,7 @@ mod tcp;
 use serde::Serialize;
 
 use super::host::Host;
-use crate::words;
+use crate::format;
 
 /// Where sysctl lines go to stay (`sysctl.d(5)`).
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-fullpipe.conf";
@@ -59,8 +59,8 @@ impl Yardstick {
 
     /// `about 17.04 Mb/s of 10.00 Gb/s over 100 ms`
     fn says(&self, bps: f64) -> String {
-        let (rtt, rate) = (words::ms(self.rtt_s * 1e3), words::rate(self.rate_bps));
-        format!("about {} of {rate} over {rtt} ms", words::rate(bps))
+        let (rtt, rate) = (format::ms(self.rtt_s * 1e3), format::rate(self.rate_bps));
+        format!("about {} of {rate} over {rtt} ms", format::rate(bps))
     }
 }
 

@@ -212,7 +212,7 @@ fn token(args: &super::Args) -> Result<Option<Token>> {
     if args.insecure {
         return Ok(None);
     }
-    crate::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
+    crate::commands::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
         usage(
             "a standing server wants its token: --token-file FILE, or FULLPIPE_TOKEN in the environment \
              ('fullpipe serve --root' names the file that holds it); --insecure does without, if the server does",

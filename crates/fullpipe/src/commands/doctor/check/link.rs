@@ -1,8 +1,8 @@
 //! An interface: its link, its queues, its packets.
 
 use super::{FAST, Finding, Yardstick};
-use crate::doctor::host::{Host, Interface};
-use crate::words;
+use crate::commands::doctor::host::{Host, Interface};
+use crate::format;
 
 /// Bytes of a packet on an Ethernet besides those that its MTU counts: preamble, header, checksum, gap.
 const FRAMING: f64 = 38.0;
@@ -40,16 +40,16 @@ fn speed(interface: &Interface, by: &Yardstick) -> Finding {
     };
     if interface.duplex.as_deref() == Some("half") {
         let words = "only one end sends at a time: negotiation failed, look at the other end's port";
-        return Finding::costs(&subject, format!("{}, half duplex", words::rate(speed)), words)
+        return Finding::costs(&subject, format!("{}, half duplex", format::rate(speed)), words)
             .fix(format!("ethtool -s {name} autoneg on"));
     }
     // The parts of a bond share what should go through.
     if speed < by.rate_bps && by.asked && !interface.part {
-        let words = format!("slower than the {} that should go through", words::rate(by.rate_bps));
-        return Finding::costs(&subject, words::rate(speed), words).leaves(speed);
+        let words = format!("slower than the {} that should go through", format::rate(by.rate_bps));
+        return Finding::costs(&subject, format::rate(speed), words).leaves(speed);
     }
     let words = if speed < by.rate_bps { "nothing asks more of it" } else { "as fast as what should go through" };
-    Finding::ok(&subject, words::rate(speed), words)
+    Finding::ok(&subject, format::rate(speed), words)
 }
 
 /// What headers leave of a link. Recovery from loss goes by segments too: at one loss rate, throughput goes with
@@ -62,16 +62,16 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     };
     let rate = by.rate_bps;
     let payload = |mtu: f64| rate * (mtu - HEADERS).max(0.0) / (mtu + FRAMING);
-    let packets = format!("{} packets/s", words::thousands((rate / 8.0 / (mtu as f64 + FRAMING)) as u64));
+    let packets = format!("{} packets/s", format::thousands((rate / 8.0 / (mtu as f64 + FRAMING)) as u64));
     if mtu >= LARGE || rate < FAST || !interface.device {
         return Finding::ok(&subject, mtu, packets);
     }
     let (now, then) = (payload(mtu as f64), payload(9000.0));
     let words = format!(
         "{packets}; headers leave {} of {}, with 9000 {}, and recovery from loss would be {:.1} times as fast",
-        words::rate(now),
-        words::rate(rate),
-        words::rate(then),
+        format::rate(now),
+        format::rate(rate),
+        format::rate(then),
         (9000.0 - HEADERS) / (mtu as f64 - HEADERS).max(1.0)
     );
     Finding::costs(&subject, mtu, words)
@@ -125,8 +125,8 @@ fn queue_length(interface: &Interface, by: &Yardstick) -> Finding {
     let mtu = interface.mtu.unwrap_or(1500) as f64;
     let words = format!(
         "a burst of more than {} at {} is lost before it leaves; with fq it does not matter",
-        words::bytes(length as f64 * mtu),
-        words::rate(by.rate_bps)
+        format::bytes(length as f64 * mtu),
+        format::rate(by.rate_bps)
     );
     Finding::costs(&subject, length, words)
         .fix(format!("ip link set dev {name} txqueuelen {QUEUE}"))
@@ -143,8 +143,8 @@ fn rings(interface: &Interface, by: &Yardstick) -> Finding {
     let read = format!("rx {} of {}, tx {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
     // What a second of packets is to one ring; several share where there are more queues.
     let packets = by.rate_bps / 8.0 / (interface.mtu.unwrap_or(1500) as f64 + FRAMING);
-    let holds = words::seconds(f64::from(rings.rx) * interface.rx_queues.max(1) as f64 / packets.max(1.0));
-    let words = format!("what arrives in {holds} at {} fits", words::rate(by.rate_bps));
+    let holds = format::seconds(f64::from(rings.rx) * interface.rx_queues.max(1) as f64 / packets.max(1.0));
+    let words = format!("what arrives in {holds} at {} fits", format::rate(by.rate_bps));
     if rings.rx >= rings.rx_max && rings.tx >= rings.tx_max || by.rate_bps < FAST {
         return Finding::ok(&subject, read, words);
     }
@@ -213,12 +213,12 @@ fn lost(interface: &Interface) -> Finding {
 fn pcie(interface: &Interface, by: &Yardstick) -> Option<Finding> {
     let (now, most) = interface.pcie_bps?;
     let subject = format!("{} PCIe", interface.name);
-    let read = format!("{} of {}", words::rate(now), words::rate(most));
+    let read = format!("{} of {}", format::rate(now), format::rate(most));
     if now >= by.rate_bps {
         return Some(Finding::ok(&subject, read, "carries what should go through"));
     }
     let words =
-        format!("the slot is slower than the {} that should go through: move the card", words::rate(by.rate_bps));
+        format!("the slot is slower than the {} that should go through: move the card", format::rate(by.rate_bps));
     Some(Finding::costs(&subject, read, words).leaves(now))
 }
 

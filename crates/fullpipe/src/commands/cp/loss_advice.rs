@@ -5,7 +5,7 @@ use fullpipe_transfer::Losses;
 use fullpipe_transfer::client::Between;
 
 use super::transport::{self, Chosen};
-use crate::words;
+use crate::format;
 
 /// Fewer lost segments tell no share, and fewer instants not whether they were lost one by one.
 const ENOUGH: u64 = 10;
@@ -52,7 +52,7 @@ pub fn advice(how: &transport::Args, chosen: &Chosen, between: &Between, losses:
     better.then(|| {
         format!(
             "{loss} of the packets were lost on the way, which left {} in the second half; --loss {loss} would have taken {}",
-            words::rate(bps),
+            format::rate(bps),
             other.transport
         )
     })

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::names::Names;
 use super::transport::Chosen;
 use crate::output::{errln, outln};
-use crate::{progress, words};
+use crate::{format, progress};
 
 /// Of the controller's decisions a record keeps so many: it decides some ten a second, the other end may say any number.
 const MOST_NOTES: usize = 1 << 17;
@@ -114,7 +114,7 @@ impl Watch {
                        "expected_bps": chosen.expected_bps, "why": chosen.why})
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
-            errln!("{t}, at {} round trip", words::seconds(rtt_s));
+            errln!("{t}, at {} round trip", format::seconds(rtt_s));
             if let (Some(lacking), false) = (&chosen.lacking, self.explained) {
                 errln!("{lacking}");
             }
@@ -204,7 +204,7 @@ impl Watch {
             );
         }
         let many = if files > 1 {
-            format!(", {} of {} files", words::thousands(read(&counters.done_files)), words::thousands(files))
+            format!(", {} of {} files", format::thousands(read(&counters.done_files)), format::thousands(files))
         } else {
             String::new()
         };
@@ -221,9 +221,9 @@ impl Watch {
         bar.set_position(done);
         bar.set_message(format!(
             "{} of {}{many}, {}, {limit}{eta}",
-            words::bytes(done as f64),
-            words::bytes(found as f64),
-            words::rate(rate)
+            format::bytes(done as f64),
+            format::bytes(found as f64),
+            format::rate(rate)
         ));
         if found > 0 {
             progress::known(&bar, found);

@@ -10,8 +10,8 @@ use fullpipe_transfer::proto::Limits;
 use fullpipe_transfer::sobas::Law;
 
 use crate::Result;
+use crate::commands::select::{describe, text_of};
 use crate::failure::Failure;
-use crate::select::{describe, text_of};
 
 /// Command line.
 #[derive(clap::Args, Clone)]

@@ -1,8 +1,8 @@
 //! Settings of TCP, and what the kernel can do.
 
 use super::{Finding, MAX_WINDOW, MODULES_FILE, State, Yardstick};
-use crate::doctor::host::Host;
-use crate::words;
+use crate::commands::doctor::host::Host;
+use crate::format;
 
 /// Most that the kernel lets `SO_SNDBUF` and `SO_RCVBUF` ask for: it books twice of that in an `int`
 /// (net/core/sock.c, sk_setsockopt).
@@ -44,7 +44,7 @@ pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
 fn asked(host: &Host, by: &Yardstick, key: &str) -> Finding {
     let Some(most) = host.number(key) else { return Finding::unseen_sysctl(key) };
     let most = most.max(0) as f64;
-    let holds = words::bytes(most);
+    let holds = format::bytes(most);
     if most >= by.window() {
         return Finding::ok(key, most, format!("--buffer is had up to {holds}"));
     }
@@ -62,7 +62,7 @@ fn send_buffer(host: &Host, by: &Yardstick) -> Finding {
     let Some([least, first, most]) = host.three(KEY) else { return Finding::unseen_sysctl(KEY) };
     let read = format!("{least} {first} {most}");
     let window = most as f64 * 2.0 / 3.0;
-    let holds = format!("a send buffer grows by itself until {} are in flight", words::bytes(window));
+    let holds = format!("a send buffer grows by itself until {} are in flight", format::bytes(window));
     if window >= by.window() {
         return Finding::ok(KEY, read, holds);
     }
@@ -79,13 +79,13 @@ fn receive_buffer(host: &Host, by: &Yardstick) -> Finding {
     let read = format!("{least} {first} {most}");
     let (low, high) = window_share(host);
     let window = most as f64 * low;
-    let holds = format!("a receive window grows to {} by itself", words::bytes(window));
+    let holds = format!("a receive window grows to {} by itself", format::bytes(window));
     if window >= by.window() {
         return Finding::ok(KEY, read, holds);
     }
     let bps = by.through(window);
     let better = match by.through(most as f64 * high) {
-        high if high > bps => format!(", with large packets up to {}", words::rate(high.min(by.rate_bps))),
+        high if high > bps => format!(", with large packets up to {}", format::rate(high.min(by.rate_bps))),
         _ => String::new(),
     };
     Finding::costs(KEY, read, format!("{holds}: without --buffer one stream does {}{better}", by.says(bps)))
@@ -131,7 +131,7 @@ fn memory(host: &Host, by: &Yardstick) -> Finding {
     let read = format!("{low} {pressure} {high}");
     let held = pressure as f64 * page;
     let bps = by.through(held / 2.0);
-    let says = format!("all streams together hold {}", words::bytes(held));
+    let says = format!("all streams together hold {}", format::bytes(held));
     if bps >= by.rate_bps {
         return Finding::ok(KEY, read, says);
     }
@@ -139,7 +139,7 @@ fn memory(host: &Host, by: &Yardstick) -> Finding {
     let needed = 4.0 * by.bdp();
     if host.memory.is_some_and(|memory| needed > memory as f64 / 2.0) {
         let mut finding = finding;
-        finding.words += &format!("; this path takes {}, more than this machine can give", words::bytes(needed));
+        finding.words += &format!("; this path takes {}, more than this machine can give", format::bytes(needed));
         return finding;
     }
     let pages = (needed / page).ceil() as u64;
@@ -166,10 +166,10 @@ fn timestamps(host: &Host, by: &Yardstick) -> Finding {
     if on != 0 {
         return Finding::ok(KEY, on, "every segment's round trip is measured");
     }
-    let round = words::seconds(8.0 * 2f64.powi(32) / by.rate_bps.max(1.0));
+    let round = format::seconds(8.0 * 2f64.powi(32) / by.rate_bps.max(1.0));
     let words = format!(
         "sequence numbers come round every {round} at {}, and nothing tells old segments from new ones",
-        words::rate(by.rate_bps)
+        format::rate(by.rate_bps)
     );
     Finding::costs(KEY, on, words).set(KEY, 1)
 }
@@ -181,7 +181,7 @@ fn sack(host: &Host, by: &Yardstick) -> Finding {
     if on != 0 {
         return Finding::ok(KEY, on, "all that was lost of a window is sent again at once");
     }
-    let words = format!("each lost segment takes a round trip, {} ms, of its own", words::ms(by.rtt_s * 1e3));
+    let words = format!("each lost segment takes a round trip, {} ms, of its own", format::ms(by.rtt_s * 1e3));
     Finding::costs(KEY, on, words).set(KEY, 1)
 }
 
@@ -194,8 +194,10 @@ fn idle(host: &Host, by: &Yardstick) -> Finding {
     if on == 0 || doublings == 0.0 {
         return Finding::ok(KEY, on, "a pause costs no new start");
     }
-    let words =
-        format!("after each pause, between files say, ramping up again takes {}", words::seconds(doublings * by.rtt_s));
+    let words = format!(
+        "after each pause, between files say, ramping up again takes {}",
+        format::seconds(doublings * by.rtt_s)
+    );
     Finding::costs(KEY, on, words).set(KEY, 0)
 }
 
@@ -258,7 +260,7 @@ fn kernel(host: &Host, by: &Yardstick) -> Finding {
     if version < (4, 20) {
         lacks.push("paces by rate, not by departure time: unevenly".to_owned());
         if by.rate_bps > pacing {
-            lacks.push(format!("takes no --pacing over {} a stream", words::rate(pacing)));
+            lacks.push(format!("takes no --pacing over {} a stream", format::rate(pacing)));
         }
     }
     if lacks.is_empty() {
@@ -288,10 +290,10 @@ fn congestion_controls(host: &Host, by: &Yardstick) -> Finding {
     }
     let names = better.join(", ");
     let expected = match here {
-        Some((cc, bps)) => format!("{cc} is the best of these, {} expected", words::rate(*bps)),
+        Some((cc, bps)) => format!("{cc} is the best of these, {} expected", format::rate(*bps)),
         None => "none of these was measured".into(),
     };
-    let words = format!("{expected}, {} of what it lacks: {names}", words::rate(*best));
+    let words = format!("{expected}, {} of what it lacks: {names}", format::rate(*best));
     let mut finding = Finding::costs(SUBJECT, read, words);
     if here.is_some() {
         finding = finding.leaves(rate);
@@ -354,6 +356,6 @@ fn one_stream(by: &Yardstick) -> Finding {
     let bps = by.through(MAX_WINDOW);
     let streams = (by.rate_bps / bps).ceil();
     let words = format!("no window of TCP is larger (RFC 7323): {}; use --streams {streams} or more", by.says(bps));
-    let read = format!("{} of window", words::bytes(MAX_WINDOW));
+    let read = format!("{} of window", format::bytes(MAX_WINDOW));
     Finding::costs("one stream", read, words).leaves(bps)
 }

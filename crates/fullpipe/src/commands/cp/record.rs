@@ -12,8 +12,8 @@ use fullpipe_transfer::sobas::Note;
 
 use super::transport;
 use crate::Result;
+use crate::commands::measure::{self, Sized};
 use crate::failure::Failure;
-use crate::measure::{self, Sized};
 
 /// Whether one file is meant, not a folder of them.
 fn is_file(to: &FilePath) -> bool {

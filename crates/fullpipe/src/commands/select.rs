@@ -9,10 +9,10 @@ use fullpipe_profile::{Choice, Profile, Query, Selection, select};
 
 use crate::failure::Failure;
 use crate::output::outln;
-use crate::{Result, words};
+use crate::{Result, format};
 
 /// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
-const SHIPPED: &str = include_str!("../shipped.json");
+const SHIPPED: &str = include_str!("../../shipped.json");
 /// Lines of the ranking that a person reads.
 const SHOWN: usize = 20;
 
@@ -171,12 +171,17 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     outln!("transport   {}", choice.transport);
     outln!("expected    {}", expected(choice, selection.level));
     let source = if shipped { "the shipped profile" } else { "the profile" };
-    outln!("at          {} ms; {source} has {}, {}", words::ms(query.rtt_ms), selection.conditions, selection.workload);
+    outln!(
+        "at          {} ms; {source} has {}, {}",
+        format::ms(query.rtt_ms),
+        selection.conditions,
+        selection.workload
+    );
     if choice.expected.outside {
         outln!(
             "note        {} ms is outside the measured range; this is the value at {} ms",
-            words::ms(query.rtt_ms),
-            words::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
+            format::ms(query.rtt_ms),
+            format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
         );
     }
     if !selection.assumed.is_empty() {
@@ -189,7 +194,7 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
         .ranking
         .iter()
         .filter(|c| c.tied && c.transport != choice.transport)
-        .map(|c| format!("{} ({})", c.transport, words::rate(c.expected.mean_bps)))
+        .map(|c| format!("{} ({})", c.transport, format::rate(c.expected.mean_bps)))
         .collect();
     if !others.is_empty() {
         let more = others.len().saturating_sub(3);
@@ -210,7 +215,7 @@ fn say_what_lacks(selection: &Selection) {
     if !available.is_empty() && !has(cc) {
         let best = selection.ranking.iter().find(|choice| has(&choice.transport.cc));
         let best = best.map_or_else(String::new, |c| {
-            format!("; of what it has, the best is {} ({})", c.transport, words::rate(c.expected.mean_bps))
+            format!("; of what it has, the best is {} ({})", c.transport, format::rate(c.expected.mean_bps))
         });
         outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
     }
@@ -229,15 +234,15 @@ fn explain(selection: &Selection) {
     outln!("\nwhy");
     outln!(
         "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni); of those within {} of it,",
-        words::count(tied as u64, "transport", "transports"),
+        format::count(tied as u64, "transport", "transports"),
         selection.ranking.len(),
-        words::percent(selection.level),
-        words::percent(selection.within)
+        format::percent(selection.level),
+        format::percent(selection.within)
     );
     outln!("  {} disturbs least: fewest streams, then the smallest buffer, then CUBIC", selection.choice.transport);
     outln!("\nranking (= where the data cannot tell it from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
-        let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", words::ms(*r))).collect();
+        let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", format::ms(*r))).collect();
         outln!(
             "{} {:<34} {}   from {}",
             if choice.tied { "=" } else { " " },
@@ -256,16 +261,16 @@ fn explain(selection: &Selection) {
 fn uncertain(selection: &Selection) -> String {
     let mut lines = vec![format!(
         "no transport is within {} of the best for certain at {}; {} is the highest so far. Runs to add:",
-        words::percent(selection.within),
-        words::percent(selection.level),
+        format::percent(selection.within),
+        format::percent(selection.level),
         selection.choice.transport
     )];
     for needed in selection.needed.iter().take(SHOWN) {
         lines.push(format!(
             "  {} of {} at {} ms",
-            words::count(needed.runs.into(), "more run", "more runs"),
+            format::count(needed.runs.into(), "more run", "more runs"),
             needed.transport,
-            words::ms(needed.rtt_ms)
+            format::ms(needed.rtt_ms)
         ));
     }
     let more = selection.needed.len().saturating_sub(SHOWN);
@@ -278,7 +283,7 @@ fn uncertain(selection: &Selection) -> String {
 fn expected(choice: &Choice, level: f64) -> String {
     let e = &choice.expected;
     let interval = match (e.low_bps, e.high_bps) {
-        (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, words::percent(level)),
+        (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, format::percent(level)),
         _ => "no interval: no repeats to tell from".into(),
     };
     format!("{:.3} Gb/s ({interval}, n={})", e.mean_bps * 1e-9, e.n)

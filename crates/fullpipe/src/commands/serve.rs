@@ -35,8 +35,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::Result;
 use crate::failure::Failure;
+use crate::format;
 use crate::output::{errln, outln};
-use crate::words;
 
 /// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
@@ -115,7 +115,7 @@ pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
 
 /// Serves until killed.
 pub fn run(args: Args) -> Result {
-    crate::far::more_files();
+    crate::commands::far::more_files();
     let data_ports = data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let limits = Limits::new(args.max_duration.duration(), per_address);
@@ -223,7 +223,7 @@ impl Door {
             }
             (_, Some(error)) => say("tokens", None, format_args!("{error}; those read before stay in force")),
             (Ok(n), _) if !self.told.quiet => {
-                say("tokens", None, format_args!("read again, {}", words::count(n as u64, "token", "tokens")));
+                say("tokens", None, format_args!("read again, {}", format::count(n as u64, "token", "tokens")));
             }
             _ => {}
         }
@@ -361,11 +361,11 @@ fn files(
         told.operator(format_args!("{measuring}"));
         return Ok((copies, None));
     }
-    let file = crate::token::server_file(args.token_file.as_deref())?;
+    let file = crate::commands::token::server_file(args.token_file.as_deref())?;
     let (tokens, identity, made) = Tokens::load_or_make(&file)?;
     let n = tokens.grants().len() as u64;
     let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
-    let (n, place) = (words::count(n, "token", "tokens"), place.display());
+    let (n, place) = (format::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
     told.operator(format_args!(
         "files below {shown}, for clients with the token in {place}{made} ({n} in all); they may measure too, nobody \
@@ -443,7 +443,7 @@ impl<'a> Copy<'a> {
         } else if !told.quiet {
             let more = match places.len().saturating_sub(SHOWN) {
                 0 => String::new(),
-                n => format!(" and {}", words::count(n as u64, "other", "others")),
+                n => format!(" and {}", format::count(n as u64, "other", "others")),
             };
             let places = places[..places.len().min(SHOWN)].join(", ");
             let space = if places.is_empty() { "" } else { " " };
@@ -463,19 +463,19 @@ impl<'a> Copy<'a> {
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "token": self.token.get(),
                        "files": files, "skipped": skipped, "bytes": bytes,
                        "left": fitting(left.named.iter().map(shortened)), "left_total": left.total,
-                       "seconds": seconds, "verified": verified.as_ref().map(words::verified)})
+                       "seconds": seconds, "verified": verified.as_ref().map(format::verified)})
             );
         } else if !told.quiet {
-            let files = words::count(files, "file", "files");
-            let rate = words::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
-            let (bytes, seconds) = (words::bytes(bytes as f64), words::seconds(seconds));
+            let files = format::count(files, "file", "files");
+            let rate = format::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
+            let (bytes, seconds) = (format::bytes(bytes as f64), format::seconds(seconds));
             let skipped =
-                if skipped > 0 { format!(" ({} there already)", words::thousands(skipped)) } else { String::new() };
+                if skipped > 0 { format!(" ({} there already)", format::thousands(skipped)) } else { String::new() };
             for one in left.named.iter().take(SHOWN) {
                 self.say(format_args!("left: {one}"));
             }
-            let left = if left.total > 0 { format!(", {} not", words::thousands(left.total)) } else { String::new() };
-            let verified = verified.as_ref().map(words::verified_line).unwrap_or_default();
+            let left = if left.total > 0 { format!(", {} not", format::thousands(left.total)) } else { String::new() };
+            let verified = verified.as_ref().map(format::verified_line).unwrap_or_default();
             self.say(format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }

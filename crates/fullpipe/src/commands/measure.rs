@@ -14,7 +14,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{self, errln, outln};
-use crate::{Result, progress, words};
+use crate::{Result, format, progress};
 
 /// Command line.
 #[derive(clap::Args)]
@@ -158,7 +158,8 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
         capacity,
         check_memory: args.guest.is_none(),
-        proof_key: crate::token::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
+        proof_key: crate::commands::token::given(args.token_file.as_deref(), args.quiet)?
+            .map(|token| token.proof_key()),
     };
     let quiet = args.quiet || args.json;
     let total = match run.workload {
@@ -298,14 +299,14 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
     outln!("transport   {}", run.transport);
     outln!(
         "goodput     {} ({} bytes in {})",
-        words::rate(outcome.goodput_bps),
-        words::thousands(outcome.bytes),
-        words::seconds(outcome.seconds)
+        format::rate(outcome.goodput_bps),
+        format::thousands(outcome.bytes),
+        format::seconds(outcome.seconds)
     );
-    let again = words::count(outcome.retransmits, "segment sent again", "segments sent again");
+    let again = format::count(outcome.retransmits, "segment sent again", "segments sent again");
     match outcome.queue_drops {
         Some(drops) => {
-            let drops = words::count(drops, "packet", "packets");
+            let drops = format::count(drops, "packet", "packets");
             outln!("loss        {again}, {drops} dropped at the bottleneck's queue");
         }
         None => outln!("loss        {again}"),

@@ -3,11 +3,11 @@
 mod endpoint;
 mod explain;
 mod lab;
-mod loss;
+mod loss_advice;
 mod names;
+mod progress;
 mod record;
 mod transport;
-mod watch;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -24,7 +24,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{errln, outln};
-use crate::{Result, words};
+use crate::{Result, format};
 use endpoint::Place;
 
 /// Attempts in a row that move nothing before a lost connection is given up.
@@ -199,8 +199,8 @@ pub fn failed(error: &str, code: u8) {
 
 /// Copies, again and again while a lost connection lets it get on.
 fn copy(args: Args) -> Result {
-    crate::far::more_files();
-    crate::serve::data_ports(args.data_ports.as_deref())?;
+    crate::commands::far::more_files();
+    crate::commands::serve::data_ports(args.data_ports.as_deref())?;
     let block = u32::try_from(args.block.0).unwrap_or(u32::MAX);
     if !(64 << 10..=64 << 20).contains(&block) {
         return Err(Failure::new(ExitClass::Usage, format!("--block {}: give from 64KiB to 64MiB", args.block)));
@@ -224,7 +224,7 @@ fn copy(args: Args) -> Result {
         sobas: args.how.sobas(),
     };
     args.how.check()?;
-    crate::measure::check_sample(args.sample)?;
+    crate::commands::measure::check_sample(args.sample)?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::new(ExitClass::Usage, "give what to copy, and where to: SRC... DST"));
     };
@@ -249,7 +249,7 @@ fn copy(args: Args) -> Result {
     }
     let is_interrupted = || interrupted.load(Ordering::SeqCst);
     let began = Instant::now();
-    let watch = watch::Watch::new(&args, matches!(way, Way::Push(..)));
+    let watch = progress::Watch::new(&args, matches!(way, Way::Push(..)));
     let last = RefCell::new(None);
     let mut tries = 0;
     let finished = loop {
@@ -308,7 +308,7 @@ fn copy(args: Args) -> Result {
     let took = began.elapsed();
     watch.finish();
     if let Some(((chosen, between), losses)) = last.take().zip(finished.losses)
-        && let Some(advice) = loss::advice(&args.how, &chosen, &between, &losses)
+        && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
     {
         watch.say(&advice);
     }
@@ -340,30 +340,30 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
-                   "loss": finished.losses.and_then(|l| loss::share(&l, finished.rtt_s)),
-                   "verified": args.verify.then(|| words::verified(&summary.verified)),
+                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
+                   "verified": args.verify.then(|| format::verified(&summary.verified)),
                    "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
-                   "left": words::left(&left), "left_total": left.total})
+                   "left": format::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
             // What an earlier attempt of this command has moved counts as moved.
             0 if spared > earlier && bytes > 0 => {
-                format!(" ({} of it were holes, or there already)", words::bytes((spared - earlier) as f64))
+                format!(" ({} of it were holes, or there already)", format::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
-            n if args.update => format!(" ({} there already, or newer)", words::thousands(n)),
-            n => format!(" ({} there already)", words::thousands(n)),
+            n if args.update => format!(" ({} there already, or newer)", format::thousands(n)),
+            n => format!(" ({} there already)", format::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
         // Of nothing there is no rate.
-        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", words::rate(rate)) };
-        let verified = if args.verify { words::verified_line(&summary.verified) } else { String::new() };
+        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+        let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
         errln!(
             "{}{skipped}, {} in {}{moved}{verified}",
-            words::count(summary.files, "file", "files"),
-            words::bytes(bytes as f64),
-            words::seconds(seconds),
+            format::count(summary.files, "file", "files"),
+            format::bytes(bytes as f64),
+            format::seconds(seconds),
         );
     }
     if !args.json && !args.quiet {
@@ -374,10 +374,10 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
             "{} of other commands in the destination: each goes on with its own command, 'rm .fullpipe.*' there gives up all",
-            words::count(summary.unfinished, "unfinished copy", "unfinished copies")
+            format::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }
-    let what = words::count(left.total, "thing was", "things were") + " not copied";
+    let what = format::count(left.total, "thing was", "things were") + " not copied";
     self::left(&left, &what).map_err(Failure::said)
 }
 

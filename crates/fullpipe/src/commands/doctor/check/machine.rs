@@ -1,8 +1,8 @@
 //! Processors, limits of processes, and what stands between this system and the hardware.
 
 use super::{Finding, State, Yardstick};
-use crate::doctor::host::Host;
-use crate::words;
+use crate::commands::doctor::host::Host;
+use crate::format;
 
 /// Rates from here on want interrupts bound by hand (fasterdata.es.net, 100G tuning), bit/s.
 const BOUND: f64 = 40e9;
@@ -85,7 +85,7 @@ fn backlog(host: &Host) -> Finding {
     if drops == 0 {
         return Finding::ok(KEY, length, "no packet found it full since boot");
     }
-    let words = format!("{} found it full since boot", words::count(drops, "packet", "packets"));
+    let words = format!("{} found it full since boot", format::count(drops, "packet", "packets"));
     if length >= BACKLOG {
         return Finding::ok(KEY, length, format!("{words}; it is long enough"));
     }
@@ -137,5 +137,5 @@ fn container(host: &Host) -> Option<Finding> {
 }
 
 fn count(n: u64) -> String {
-    if n == u64::MAX { "unlimited".into() } else { words::thousands(n) }
+    if n == u64::MAX { "unlimited".into() } else { format::thousands(n) }
 }

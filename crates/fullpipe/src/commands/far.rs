@@ -41,7 +41,7 @@ pub fn more_files() {
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
     more_files();
-    let ports = crate::serve::data_ports(args.data_ports.as_deref())?;
+    let ports = crate::commands::serve::data_ports(args.data_ports.as_deref())?;
     let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let options = FarOptions {
         realm: Realm::User(base),

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::transport::Chosen;
 use crate::failure::Failure;
 use crate::output::outln;
-use crate::{Result, words};
+use crate::{Result, format};
 
 /// Round trips after the last byte has come, until this end knows.
 const END_RTTS: f64 = 0.5;
@@ -58,10 +58,10 @@ fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport
 
 /// How it will be sent, what a kernel lacks for better, and why if that is wanted.
 pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
-    outln!("round trip  {}", words::seconds(rtt_s));
+    outln!("round trip  {}", format::seconds(rtt_s));
     outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
     if let Some(expected) = chosen.expected_bps {
-        outln!("expected    {}", words::rate(expected));
+        outln!("expected    {}", format::rate(expected));
     }
     for told in chosen.why.iter().filter(|told| why || chosen.lacking.as_ref() == Some(*told)) {
         outln!("why         {told}");
@@ -78,21 +78,21 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
                    "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
-                   "why": chosen.why, "left": words::left(&count.left), "left_total": count.left.total})
+                   "why": chosen.why, "left": format::left(&count.left), "left_total": count.left.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
-        let bytes = words::bytes(count.bytes as f64);
-        outln!("would copy  {}, {bytes}{there}", words::count(count.files, "file", "files"));
+        let bytes = format::bytes(count.bytes as f64);
+        outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         print(args, &chosen, rtt_s, args.explain);
         if let Some(expected) = chosen.expected_bps {
             let begun = (client::start_rtts(options, rtt_s) + END_RTTS) * rtt_s;
             let full = full_rate(expected / 8.0, chosen.over, &between, &chosen.transport);
             let sent = sending(count.bytes as f64, full, &between, &chosen.transport);
-            outln!("takes about {}", words::seconds(begun + sent));
+            outln!("takes about {}", format::seconds(begun + sent));
         }
     }
-    let what = words::count(count.left.total, "thing", "things") + " would not be copied";
+    let what = format::count(count.left.total, "thing", "things") + " would not be copied";
     super::left(&count.left, &what).map_err(Failure::said)
 }
 

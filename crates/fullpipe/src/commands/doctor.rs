@@ -1,7 +1,7 @@
 //! `fullpipe doctor`.
 
+mod check;
 mod host;
-mod judge;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::Path as FilePath;
@@ -12,11 +12,12 @@ use fullpipe_path::{ExitClass, Path, Rate, Time};
 use serde::Serialize;
 use serde_json::json;
 
+use self::check::{Finding, State, Yardstick, judge};
 use self::host::{Host, Interface};
-use self::judge::{Finding, State, Yardstick, judge};
+use crate::commands::select;
 use crate::failure::Failure;
 use crate::output::outln;
-use crate::{Result, select, words};
+use crate::{Result, format};
 
 /// Version of what `--json` prints.
 const VERSION: u32 = 1;
@@ -89,7 +90,7 @@ pub fn run(args: Args) -> Result {
     }
     let costs = findings.iter().filter(|finding| finding.state == State::Costs).count() as u64;
     if args.strict && costs > 0 {
-        let why = format!("{} rate, time or processor", words::count(costs, "limit costs", "limits cost"));
+        let why = format!("{} rate, time or processor", format::count(costs, "limit costs", "limits cost"));
         return Err(Failure::new(ExitClass::Failed, why));
     }
     Ok(())
@@ -190,11 +191,11 @@ fn as_json(host: &Host, asked: &Asked, by: &Yardstick, findings: &[Finding]) -> 
 fn print(asked: &Asked, by: &Yardstick, findings: &[Finding], all: bool) {
     outln!(
         "judged by {} ({}) over {} ms ({}): {} in flight\n",
-        words::rate(by.rate_bps),
+        format::rate(by.rate_bps),
         asked.rate_from,
-        words::ms(by.rtt_s * 1e3),
+        format::ms(by.rtt_s * 1e3),
         asked.rtt_from,
-        words::bytes(by.bdp())
+        format::bytes(by.bdp())
     );
     let (well, shown): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().partition(|finding| finding.state == State::Ok && !all);
