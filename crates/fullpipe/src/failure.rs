@@ -7,6 +7,9 @@ use fullpipe_path::{Classified, ExitClass};
 
 use crate::output::errln;
 
+/// The result of a verb, and of its steps.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
 /// Why a command failed.
 pub struct Failure {
     class: ExitClass,

@@ -8,14 +8,18 @@ mod commands;
 mod failure;
 mod format;
 mod output;
+mod ports;
 mod progress;
+mod rlimit;
+mod run_record;
+mod shipped_profile;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use commands::{cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
 use fullpipe_path::ExitClass;
@@ -93,10 +97,10 @@ fn main() -> ExitCode {
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Completions(args) => {
-            pages::completions(&args);
+            pages::completions(&args, Cli::command());
             Ok(())
         }
-        Verb::Man(args) => pages::man(&args),
+        Verb::Man(args) => pages::man(&args, Cli::command()),
         Verb::External(words) => return external::run(&words),
     };
     let incomplete = output::failed()
@@ -114,10 +118,7 @@ fn wrong(error: &clap::Error) -> ! {
     if of_cp && error.use_stderr() {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        cp::failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
+        cp::print_failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
     }
     error.exit()
 }
-
-/// Every verb's result.
-type Result<T = (), E = Failure> = std::result::Result<T, E>;

@@ -1,6 +1,7 @@
 //! `fullpipe doctor`.
 
 mod check;
+mod finding;
 mod host;
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -12,12 +13,12 @@ use fullpipe_path::{ExitClass, Path, Rate, Time};
 use serde::Serialize;
 use serde_json::json;
 
-use self::check::{Finding, State, Yardstick, judge};
+use self::check::judge;
+use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
-use crate::commands::select;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::outln;
-use crate::{Result, format};
+use crate::{format, shipped_profile};
 
 /// Version of what `--json` prints.
 const VERSION: u32 = 1;
@@ -76,7 +77,7 @@ pub fn run(args: Args) -> Result {
         rtt_s: asked.rtt.seconds(),
         rate_bps: asked.rate.0 as f64,
         asked: args.rate.is_some() || path.is_some(),
-        ranking: select::shipped_ranking(asked.rtt, asked.rate),
+        ranking: shipped_profile::shipped_ranking(asked.rtt, asked.rate),
     };
     let mut findings = judge(&host, &by);
     if let Some(why) = far_end {

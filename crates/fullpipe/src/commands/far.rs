@@ -7,8 +7,9 @@ use fullpipe_path::ExitClass;
 use fullpipe_transfer::far::{self, FarOptions};
 use fullpipe_transfer::place::Realm;
 
-use crate::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
+use crate::ports::data_ports;
+use crate::rlimit;
 
 /// Command line.
 #[derive(clap::Args)]
@@ -29,19 +30,10 @@ fn address() -> SocketAddr {
     }
 }
 
-/// Lets this process open more files than the usual 1,024: a walk holds two for each level of its tree.
-pub fn more_files() {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        // Where that is refused, the deepest folders are told of as what was left.
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.max(hard.min(65_536)), hard);
-    }
-}
-
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
-    more_files();
-    let ports = crate::commands::serve::data_ports(args.data_ports.as_deref())?;
+    rlimit::raise_open_files();
+    let ports = data_ports(args.data_ports.as_deref())?;
     let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let options = FarOptions {
         realm: Realm::User(base),

@@ -10,8 +10,7 @@ use fullpipe_lab::scenario::{self, ProgramResult, Scenario};
 use fullpipe_path::{ExitClass, Size, Time};
 use serde_json::json;
 
-use crate::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::progress;
 

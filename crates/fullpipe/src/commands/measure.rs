@@ -1,20 +1,18 @@
 //! `fullpipe measure`.
 
-use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
 use fullpipe_net::wire::Request;
-use fullpipe_path::record::{self, Bottleneck, Copied, Header, Outcome};
+use fullpipe_path::record::{self, Bottleneck, Outcome};
 use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
-use serde_json::json;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
-use crate::{Result, format, progress};
+use crate::{format, progress, run_record};
 
 /// Command line.
 #[derive(clap::Args)]
@@ -84,20 +82,23 @@ pub fn run(args: Args) -> Result {
         (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
     };
     workload.validate(transport.streams)?;
-    check_sample(args.sample)?;
+    run_record::check_sample(args.sample)?;
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
     let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
-    let target = args.out.as_deref().map(|out| target(out, &run)).transpose()?;
+    if let Some(out) = &args.out {
+        run_record::check_target(out)?;
+    }
+    let target = args.out.as_deref().map(|out| run_record::file(out, &run.id()));
     let (text, outcome) = match &run.path {
         Path::Host(host) => {
             let (described, measured) = on_host(host, &run, &args)?;
             if args.json && target.is_none() {
                 // Straight out: a long record, held whole, is much for a guest.
                 let mut stdout = BufWriter::new(output::Stdout);
-                return render(&described, &measured, None, None, &mut stdout);
+                return run_record::render(&described, &measured, None, None, &mut stdout);
             }
             let mut text = Vec::new();
-            render(&described, &measured, None, None, &mut text)?;
+            run_record::render(&described, &measured, None, None, &mut text)?;
             (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
         }
         Path::Lab(lab) => in_lab(lab, &run, &args)?,
@@ -126,14 +127,6 @@ fn read_path(text: &str) -> Result<Path> {
         return Ok(Path::Lab(Box::new(path)));
     }
     Ok(text.parse()?)
-}
-
-/// Where the record goes; found out before the run, so that hours of work are not lost to a typo.
-fn target(out: &FilePath, run: &Run) -> Result<PathBuf> {
-    let is_file = out.extension().is_some_and(|e| e == "ndjson");
-    let folder = if is_file { out.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(out) };
-    record::check_folder(folder.unwrap_or(FilePath::new(".")))?;
-    Ok(if is_file { out.to_owned() } else { out.join(format!("{}.ndjson", run.id())) })
 }
 
 fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
@@ -196,86 +189,6 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
             );
         }
     }
-}
-
-/// What a controller of window and pacing did.
-pub(crate) struct Sized {
-    /// Its law.
-    pub law: &'static str,
-    /// Lines for the record, each with its instant on the run's clock, nanoseconds.
-    pub lines: Vec<(u64, serde_json::Value)>,
-}
-
-/// Refuses samples that would themselves be a load.
-pub(crate) fn check_sample(sample: Time) -> Result {
-    if sample < Time(10_000_000) {
-        return Err(Failure::new(ExitClass::Usage, format!("--sample {sample}: the least is 10ms")));
-    }
-    Ok(())
-}
-
-/// A record's name. The transport is the same without a controller or without encryption, the run is not.
-pub(crate) fn id(run: &Run, sized: Option<&Sized>, copy: Option<&Copied>) -> String {
-    let law = sized.map_or_else(String::new, |s| format!("-sobas-{}", s.law));
-    let plain = copy.filter(|copy| !copy.encrypted).map_or("", |_| "-plain");
-    run.id() + &law + plain
-}
-
-/// Writes the record.
-pub(crate) fn render(
-    run: &Run,
-    measured: &Measured,
-    sized: Option<&Sized>,
-    copy: Option<Copied>,
-    to: &mut impl Write,
-) -> Result {
-    let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    real.insert("ended_unix_s".into(), json!(started.as_secs()));
-    real.insert("zero_ns".into(), json!(measured.zero_ns));
-    if let Ok(host) = nix::unistd::gethostname() {
-        real.insert("host".into(), json!(host.to_string_lossy()));
-    }
-    let header = Header {
-        kind: "run".into(),
-        version: record::VERSION,
-        id: id(run, sized, copy.as_ref()),
-        program: env!("CARGO_PKG_VERSION").into(),
-        run: run.clone(),
-        rtt_s: measured.rtt_s,
-        sender: measured.sender.clone(),
-        receiver: measured.receiver.clone(),
-        sobas: sized.map(|s| s.law.to_owned()),
-        copy,
-        real,
-    };
-    let mut line = |value: &dyn Fn(&mut dyn Write) -> serde_json::Result<()>| {
-        let written = value(to).map_err(io::Error::from).and_then(|()| to.write_all(b"\n"));
-        written.map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
-    };
-    line(&|to| serde_json::to_writer(to, &header))?;
-    #[derive(serde::Serialize)]
-    struct Decided<'a> {
-        kind: &'static str,
-        t: f64,
-        #[serde(flatten)]
-        what: &'a serde_json::Value,
-    }
-    let mut decided = sized.map_or(&[][..], |s| &s.lines[..]).iter().peekable();
-    let decided_line = |(t_ns, what): &(u64, serde_json::Value), to: &mut dyn Write| {
-        serde_json::to_writer(to, &Decided { kind: "sobas", t: *t_ns as f64 / 1e9, what })
-    };
-    for sample in &measured.samples {
-        while let Some(next) = decided.next_if(|(t_ns, _)| *t_ns <= sample.t_ns) {
-            line(&|to| decided_line(next, to))?;
-        }
-        line(&|to| serde_json::to_writer(to, sample))?;
-    }
-    for next in decided {
-        line(&|to| decided_line(next, to))?;
-    }
-    line(&|to| serde_json::to_writer(to, &measured.outcome))?;
-    to.flush().map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
 }
 
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {

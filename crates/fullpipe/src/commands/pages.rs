@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use fullpipe_path::ExitClass;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::Stdout;
-use crate::{Cli, Result};
 
 /// Command line.
 #[derive(clap::Args)]
@@ -24,21 +23,21 @@ pub struct Man {
 }
 
 /// Prints a shell's completions.
-pub fn completions(args: &Completions) {
-    clap_complete::generate(args.shell, &mut Cli::command(), "fullpipe", &mut Stdout);
+pub fn completions(args: &Completions, mut program: Command) {
+    clap_complete::generate(args.shell, &mut program, "fullpipe", &mut Stdout);
 }
 
 /// Writes a page for the program, and one for each verb: `fullpipe.1`, `fullpipe-cp.1`.
-pub fn man(args: &Man) -> Result {
-    write(&args.folder).map_err(|e| {
+pub fn man(args: &Man, program: Command) -> Result {
+    write(&args.folder, program).map_err(|e| {
         let text = format!("cannot write manual pages to {}: {e}", args.folder.display());
         Failure::new(ExitClass::Record, text)
     })
 }
 
-fn write(folder: &Path) -> std::io::Result<()> {
+fn write(folder: &Path, program: Command) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(without_help(Cli::command()), folder)
+    clap_mangen::generate_to(without_help(program), folder)
 }
 
 /// Verbs that only repeat `--help` have no page.

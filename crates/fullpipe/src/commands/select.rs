@@ -1,18 +1,16 @@
 //! `fullpipe select`.
 
-use std::borrow::Cow;
-use std::path::{Path as FilePath, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
 use fullpipe_profile::{Choice, Profile, Query, Selection, select};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
+use crate::format;
 use crate::output::outln;
-use crate::{Result, format};
+use crate::shipped_profile::{describe, text_of};
 
-/// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
-const SHIPPED: &str = include_str!("../../shipped.json");
 /// Lines of the ranking that a person reads.
 const SHOWN: usize = 20;
 
@@ -84,32 +82,6 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
-/// A profile's text and what it is called: a file's, or the one that comes with the program.
-///
-/// # Errors
-/// It cannot be read.
-pub fn text_of(file: Option<&FilePath>) -> Result<(Cow<'static, str>, &FilePath)> {
-    Ok(match file {
-        Some(file) => (Cow::Owned(fullpipe_profile::read_text(file)?), file),
-        None => (Cow::Borrowed(SHIPPED), FilePath::new("the shipped profile")),
-    })
-}
-
-/// Congestion controls of the shipped profile, the fastest first, each with what the best transport that
-/// uses it is expected to do, bit/s; none for a path that the profile says nothing of.
-pub fn shipped_ranking(rtt: Time, rate: Rate) -> Vec<(String, f64)> {
-    let query = Query { rate: Some(rate), ..Query::from(rtt) };
-    let shipped = Profile::parse(SHIPPED, FilePath::new("the shipped profile"));
-    let Ok(selection) = shipped.and_then(|profile| select(&profile, &query)) else { return Vec::new() };
-    let mut best: Vec<(String, f64)> = Vec::new();
-    for choice in selection.ranking {
-        if !best.iter().any(|(cc, _)| *cc == choice.transport.cc) {
-            best.push((choice.transport.cc, choice.expected.mean_bps));
-        }
-    }
-    best
-}
-
 fn query(args: &Args) -> Result<Query> {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
@@ -131,23 +103,6 @@ fn query(args: &Args) -> Result<Query> {
         query.level = Some(level.get());
     }
     Ok(query)
-}
-
-/// Adds what is known of the path.
-///
-/// # Errors
-/// A queue without a rate, in whose terms it is deep or shallow.
-pub fn describe(query: &mut Query, rate: Option<Rate>, loss: Option<Probability>, queue: Option<Size>) -> Result {
-    query.rate = rate.or(query.rate);
-    query.loss = loss.map(Probability::get).or(query.loss);
-    if let Some(queue) = queue {
-        let Some(rate) = query.rate else {
-            return Err(Failure::new(ExitClass::Usage, "--queue means something only with --rate; give both"));
-        };
-        let bdp = rate.0 as f64 * query.rtt_ms / 8e3;
-        query.queue = Some((queue.0, queue.0 as f64 / bdp.max(1.0)));
-    }
-    Ok(())
 }
 
 fn ask_path(path: &Path) -> Result<Query> {

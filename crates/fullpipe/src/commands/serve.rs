@@ -33,10 +33,9 @@ use signal_hook::low_level;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::Result;
-use crate::failure::Failure;
-use crate::format;
+use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
+use crate::{format, ports, rlimit};
 
 /// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
@@ -99,24 +98,10 @@ pub struct Args {
     guest: bool,
 }
 
-fn ports(text: &str) -> Option<(u16, u16)> {
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-    (first > 0 && first <= last).then_some((first, last))
-}
-
-/// The ports of `--data-ports`; 0 and 0 where the kernel chooses.
-pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
-    let Some(text) = text else { return Ok((0, 0)) };
-    ports(text).ok_or_else(|| {
-        Failure::new(ExitClass::Usage, format!("--data-ports '{text}' is not a range; write for example 7413-7476"))
-    })
-}
-
 /// Serves until killed.
 pub fn run(args: Args) -> Result {
-    crate::commands::far::more_files();
-    let data_ports = data_ports(args.data_ports.as_deref())?;
+    rlimit::raise_open_files();
+    let data_ports = ports::data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let limits = Limits::new(args.max_duration.duration(), per_address);
     let options = |address| ServeOptions {
@@ -529,19 +514,5 @@ fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
         Event::End { peer, result: Err(error), .. } => say(peer, token, error),
         Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, token, "done"),
         _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ports;
-
-    #[test]
-    fn port_ranges() {
-        assert_eq!(ports("7413-7476"), Some((7413, 7476)));
-        assert_eq!(ports("7413"), Some((7413, 7413)));
-        for bad in ["0-9", "9-8", "", "a-b", "1-70000"] {
-            assert_eq!(ports(bad), None, "{bad}");
-        }
     }
 }

@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-use crate::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
 
 /// Environment variable that holds a client's token.

@@ -7,10 +7,10 @@ use fullpipe_path::{ExitClass, Host, LabPath, Path};
 use fullpipe_transfer::client::{Endpoint, Way};
 use fullpipe_transfer::keys::Token;
 use fullpipe_transfer::place::{last, transfer};
-use fullpipe_transfer::proto::Target;
+use fullpipe_transfer::proto::{Sources, Target};
 
-use crate::Result;
-use crate::failure::Failure;
+use super::args::{Args, FAR_PROGRAM, SEED, SSH};
+use crate::failure::{Failure, Result};
 
 /// What other tools have before `://`. (`host://path` is one of ours, with a slash too many.)
 const SCHEMES: [&str; 9] = ["ssh", "scp", "sftp", "rsync", "http", "https", "ftp", "gsiftp", "file"];
@@ -98,7 +98,7 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 }
 
 /// From places to an endpoint and a way.
-pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
+pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
@@ -122,7 +122,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path, args.xattrs);
-            Ok((endpoint, super::way(true, sources, &args.exclude, false, target)))
+            Ok((endpoint, way(true, sources, &args.exclude, false, target)))
         }
         (None, Place::Local(path)) => {
             let mut sources = Vec::new();
@@ -140,7 +140,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
             // A pattern may stand for many.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
-            Ok((endpoint, super::way(false, sources, &args.exclude, patterns, target)))
+            Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))
         }
         (None, _) => {
             let local = "start the copy on one of the others, or name a file here as ./NAME if there is a colon in it";
@@ -160,16 +160,16 @@ fn absolute(source: &[u8]) -> Vec<u8> {
 type Given = (&'static str, bool);
 
 /// Refuses flags that are for another kind of far end: they would do nothing.
-pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
+pub fn fits(args: &Args, place: &Place) -> Result<()> {
     let ssh = [
         ("--port", args.port.is_some()),
         ("--identity", args.identity.is_some()),
-        ("--ssh", args.ssh != super::SSH),
-        ("--far-program", args.far_program != super::FAR_PROGRAM),
+        ("--ssh", args.ssh != SSH),
+        ("--far-program", args.far_program != FAR_PROGRAM),
         ("--data-ports", args.data_ports.is_some()),
     ];
     let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
-    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != super::SEED && args.guest.is_none())];
+    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != SEED && args.guest.is_none())];
     let kinds: [(bool, &str, &[Given]); 3] = [
         (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
         (matches!(place, Place::Server(..)), "to or from a standing server (fullpipe://)", &server),
@@ -187,7 +187,7 @@ pub fn fits(args: &super::Args, place: &Place) -> Result<()> {
     Ok(())
 }
 
-fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
@@ -208,7 +208,7 @@ fn far(args: &super::Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)>
     }
 }
 
-fn token(args: &super::Args) -> Result<Option<Token>> {
+fn token(args: &Args) -> Result<Option<Token>> {
     if args.insecure {
         return Ok(None);
     }
@@ -218,6 +218,28 @@ fn token(args: &super::Args) -> Result<Option<Token>> {
              ('fullpipe serve --root' names the file that holds it); --insecure does without, if the server does",
         )
     })
+}
+
+impl TryFrom<&Args> for Ssh {
+    type Error = Failure;
+
+    fn try_from(args: &Args) -> Result<Ssh> {
+        let words = shlex::split(&args.ssh).filter(|words| !words.is_empty());
+        let words = words.ok_or_else(|| {
+            Failure::new(ExitClass::Usage, format!("--ssh '{}': no command, or a quote that does not end", args.ssh))
+        })?;
+        let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
+        ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
+        Ok(Ssh { ssh, program: args.far_program.clone(), ports: args.data_ports.clone() })
+    }
+}
+
+/// A way and its number: the same for the same command, so that it goes on where it was.
+fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], patterns: bool, mut target: Target) -> Way {
+    target.process = rand::random();
+    let sources = Sources { paths, exclude: exclude.to_vec(), patterns };
+    if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }
 
 #[cfg(test)]

@@ -5,10 +5,12 @@ use fullpipe_transfer::client::{self, Between, Endpoint, Way};
 use fullpipe_transfer::proto::Options;
 use serde_json::json;
 
+use super::args::Args;
+use super::report::left;
 use super::transport::Chosen;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
+use crate::format;
 use crate::output::outln;
-use crate::{Result, format};
 
 /// Round trips after the last byte has come, until this end knows.
 const END_RTTS: f64 = 0.5;
@@ -57,7 +59,7 @@ fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport
 }
 
 /// How it will be sent, what a kernel lacks for better, and why if that is wanted.
-pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
+pub fn print(args: &Args, chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", format::seconds(rtt_s));
     outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
     if let Some(expected) = chosen.expected_bps {
@@ -69,7 +71,7 @@ pub fn print(args: &super::Args, chosen: &Chosen, rtt_s: f64, why: bool) {
 }
 
 /// Looks at both ends, and moves nothing.
-pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
+pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
     let client::Looked { between, count } = client::look(endpoint, options, way)?;
     let rtt_s = between.rtt_s;
     let chosen = args.how.choose(&between)?;
@@ -93,7 +95,7 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
         }
     }
     let what = format::count(count.left.total, "thing", "things") + " would not be copied";
-    super::left(&count.left, &what).map_err(Failure::said)
+    left(&count.left, &what).map_err(Failure::said)
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use fullpipe_lab::{Lab, LabCopy, RECORD, TOP};
 use fullpipe_path::{ExitClass, LabPath, Time};
 
+use super::args::Args;
 use super::endpoint::Place;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use crate::output::{self, errln};
-use crate::{Result, progress};
+use crate::{progress, run_record};
 
 /// Copies, and prints what the near end in the guest prints.
-pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
+pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     let mut sources = Vec::new();
@@ -31,7 +32,7 @@ pub fn run(args: &super::Args, from: &[Place], path: &LabPath, to: &[u8]) -> Res
     // Its own words, but for those that name places and those that are for this end.
     words.extend(args.passed_on(&how));
     if let Some(to) = &args.record {
-        super::record::check(to)?;
+        run_record::check_target(to)?;
         words.extend(["--record", RECORD, "--guest"].map(str::to_owned));
         words.push(path.to_string());
         words.extend(["--sample".to_owned(), args.sample.to_string(), "--seed".to_owned(), args.seed.to_string()]);

@@ -4,7 +4,7 @@ use fullpipe_path::Probability;
 use fullpipe_transfer::Losses;
 use fullpipe_transfer::client::Between;
 
-use super::transport::{self, Chosen};
+use super::transport::{Chosen, TransportArgs};
 use crate::format;
 
 /// Fewer lost segments tell no share, and fewer instants not whether they were lost one by one.
@@ -40,7 +40,7 @@ fn by_itself(losses: &Losses, rtt_s: f64) -> bool {
 }
 
 /// What to do the next time, if losses have held a transfer back and the profile knows what bears them better.
-pub fn advice(how: &transport::Args, chosen: &Chosen, between: &Between, losses: &Losses) -> Option<String> {
+pub fn advice(how: &TransportArgs, chosen: &Chosen, between: &Between, losses: &Losses) -> Option<String> {
     // Who has said how to send has been obeyed.
     chosen.expected_bps?;
     let loss = share(losses, between.rtt_s).filter(|loss| *loss > 0.0 && by_itself(losses, between.rtt_s))?;
@@ -69,7 +69,7 @@ mod tests {
     #[derive(Parser)]
     struct Words {
         #[command(flatten)]
-        how: transport::Args,
+        how: TransportArgs,
     }
 
     /// Ten seconds of 8 streams at 50 Mb/s that lose one packet in a thousand.
@@ -80,7 +80,7 @@ mod tests {
     }
 
     /// How 45.6 ms and packets of 1,500 bytes are sent over by hosts that have what most have.
-    fn chosen(words: &[&str]) -> (transport::Args, Chosen, Between) {
+    fn chosen(words: &[&str]) -> (TransportArgs, Chosen, Between) {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
         let limits = Limits { ccs, send: 1 << 30, receive: 1 << 30, tuned_send: 1 << 30, tuned_receive: 1 << 30 };

@@ -11,6 +11,7 @@ use fullpipe_transfer::sobas::Note;
 use indicatif::ProgressBar;
 use serde_json::json;
 
+use super::args::Args;
 use super::names::Names;
 use super::transport::Chosen;
 use crate::output::{errln, outln};
@@ -54,7 +55,7 @@ pub struct Watch {
 
 impl Watch {
     /// A bar on a terminal, NDJSON on stdout, or nothing.
-    pub fn new(args: &super::Args, sends: bool) -> Watch {
+    pub fn new(args: &Args, sends: bool) -> Watch {
         Watch {
             bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,

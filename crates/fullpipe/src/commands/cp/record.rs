@@ -1,6 +1,6 @@
 //! A transfer's record: the same as a measurement's, so that all that reads those reads it too.
 
-use std::path::{Path as FilePath, PathBuf};
+use std::path::Path as FilePath;
 use std::time::Duration;
 
 use fullpipe_net::wire::Request;
@@ -10,29 +10,14 @@ use fullpipe_transfer::client::{Endpoint, Finished, Way};
 
 use fullpipe_transfer::sobas::Note;
 
-use super::transport;
-use crate::Result;
-use crate::commands::measure::{self, Sized};
-use crate::failure::Failure;
-
-/// Whether one file is meant, not a folder of them.
-fn is_file(to: &FilePath) -> bool {
-    to.extension().is_some_and(|e| e == "ndjson")
-}
-
-/// Checks that a record can be written there.
-pub fn check(to: &FilePath) -> Result {
-    let folder = if is_file(to) { to.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(to) };
-    Ok(record::check_folder(folder.unwrap_or(FilePath::new(".")))?)
-}
-
-fn target(to: &FilePath, id: &str) -> PathBuf {
-    if is_file(to) { to.to_owned() } else { to.join(format!("{id}.ndjson")) }
-}
+use super::args::Args;
+use super::transport::law_name;
+use crate::failure::{Failure, Result};
+use crate::run_record::{self, SobasTrace};
 
 /// Writes it.
 pub fn write(
-    args: &super::Args,
+    args: &Args,
     to: &FilePath,
     endpoint: &Endpoint,
     way: &Way,
@@ -66,8 +51,8 @@ pub fn write(
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
     // A short transfer may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
-    let law = began.or(args.how.sobas()).map(transport::name);
-    let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
+    let law = began.or(args.how.sobas()).map(law_name);
+    let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(line).collect() });
     let over = match (&args.guest, endpoint) {
         (Some(_), _) => Over::Lab,
         (None, Endpoint::Server { .. }) => Over::Server,
@@ -75,13 +60,13 @@ pub fn write(
     };
     let copy = Copied { over, encrypted: !args.no_encrypt };
     // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
-    let mut file = target(to, &measure::id(&run, sized.as_ref(), Some(&copy)));
-    while matches!(run.path, Path::Host(_)) && !is_file(to) && file.exists() {
+    let mut file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
+    while matches!(run.path, Path::Host(_)) && !run_record::is_file(to) && file.exists() {
         run.seed = run.seed.wrapping_add(1);
-        file = target(to, &measure::id(&run, sized.as_ref(), Some(&copy)));
+        file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
     }
     let mut text = Vec::new();
-    measure::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
+    run_record::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
     Ok(record::write_atomically(&file, &text)?)
 }
 
@@ -100,5 +85,5 @@ pub fn write_text(to: &FilePath, text: &str) -> Result {
     }
     let head: Head = serde_json::from_str(text.lines().next().unwrap_or_default())
         .map_err(|e| Failure::new(ExitClass::Lab, format!("the guest's record: {e}")))?;
-    Ok(record::write_atomically(&target(to, &head.id), text.as_bytes())?)
+    Ok(record::write_atomically(&run_record::file(to, &head.id), text.as_bytes())?)
 }

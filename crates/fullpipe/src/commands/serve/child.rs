@@ -27,8 +27,7 @@ use landlock::{
 use nix::sys::resource::{Resource, setrlimit};
 
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
-use crate::Result;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 
 /// Most memory of the process beside its code and mapped files, bytes: far more than any transfer takes (8 to 34 MB).
 const MAX_DATA: u64 = 4 << 30;

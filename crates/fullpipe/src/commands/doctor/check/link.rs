@@ -1,6 +1,6 @@
 //! An interface: its link, its queues, its packets.
 
-use super::{FAST, Finding, Yardstick};
+use crate::commands::doctor::finding::{FAST, Finding, SYSCTL_FILE, Yardstick};
 use crate::commands::doctor::host::{Host, Interface};
 use crate::format;
 
@@ -106,7 +106,7 @@ fn queue(interface: &Interface) -> Finding {
     } else {
         finding.fix(format!("tc qdisc replace dev {name} root fq"))
     };
-    finding.keep(super::SYSCTL_FILE, "net.core.default_qdisc = fq")
+    finding.keep(SYSCTL_FILE, "net.core.default_qdisc = fq")
 }
 
 /// It bounds only queues without a limit of their own.

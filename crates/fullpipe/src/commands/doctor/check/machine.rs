@@ -1,6 +1,6 @@
 //! Processors, limits of processes, and what stands between this system and the hardware.
 
-use super::{Finding, State, Yardstick};
+use crate::commands::doctor::finding::{Finding, State, Yardstick};
 use crate::commands::doctor::host::Host;
 use crate::format;
 

@@ -1,6 +1,6 @@
 //! Settings of TCP, and what the kernel can do.
 
-use super::{Finding, MAX_WINDOW, MODULES_FILE, State, Yardstick};
+use crate::commands::doctor::finding::{Finding, MAX_WINDOW, MODULES_FILE, State, Yardstick};
 use crate::commands::doctor::host::Host;
 use crate::format;
 

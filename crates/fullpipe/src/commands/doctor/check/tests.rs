@@ -7,6 +7,7 @@ use std::path::Path;
 use fullpipe_net::sys::Rings;
 
 use super::*;
+use crate::commands::doctor::finding::{SYSCTL_FILE, State};
 
 fn write(root: &Path, files: &[(&str, &str)]) {
     for (file, text) in files {
