@@ -1,4 +1,4 @@
-//! How a transfer would go, before it does.
+//! `--explain` and `--dry-run`: how a copy will be sent, and how long it will take.
 
 use fullpipe_path::{Transport, Workload};
 use fullpipe_transfer::client::{self, Between, Endpoint, Way};
@@ -12,45 +12,47 @@ use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::outln;
 
-/// Round trips after the last byte has come, until this end knows.
+/// Round trips from the arrival of the last byte until this end knows of it.
 const END_RTTS: f64 = 0.5;
 /// First window of a connection, segments (RFC 6928).
-const FIRST_SEGMENTS: f64 = 10.0;
-/// What of a packet is headers, with timestamps, and its usual size, bytes.
-const HEADERS: f64 = 52.0;
-const PACKET: u32 = 1500;
-/// The round trip over which Hybla is as fast as others, seconds (`rtt0`, `tcp_hybla.c`), and the most that it makes of
-/// a longer one.
-const HYBLA_S: f64 = 0.025;
-const HYBLA_MOST: f64 = 16.0;
-/// The full rate is at most so many times the mean; found in so many steps.
-const MOST_FULL: f64 = 2.0;
+const INITIAL_WINDOW_SEGMENTS: f64 = 10.0;
+/// Headers of IPv4 and TCP in a packet, timestamps included, bytes.
+const HEADER_BYTES: f64 = 52.0;
+/// Usual packet size, bytes, where the kernel does not know that of the path.
+const DEFAULT_MTU: u32 = 1500;
+/// Round trip at which Hybla is as fast as other congestion controls, seconds (`rtt0`, `tcp_hybla.c`).
+const HYBLA_RTT_S: f64 = 0.025;
+/// Largest factor by which Hybla makes up for a longer round trip.
+const HYBLA_MAX_FACTOR: f64 = 16.0;
+/// Largest ratio of full rate to mean rate that is looked for.
+const MAX_FULL_TO_MEAN: f64 = 2.0;
+/// Steps of the search for the full rate.
 const BISECTIONS: usize = 40;
 
-/// Seconds for so many bytes at so many a second, slow start included: the window doubles each round trip.
+/// Seconds to send `bytes` at a full rate of `per_second` bytes a second, slow start included.
 fn sending(bytes: f64, per_second: f64, between: &Between, transport: &Transport) -> f64 {
-    let segment = f64::from(between.mtu.unwrap_or(PACKET)) - HEADERS;
-    let longer = match transport.cc.as_str() {
-        "hybla" => (between.rtt_s / HYBLA_S).clamp(1.0, HYBLA_MOST),
+    let segment = f64::from(between.mtu.unwrap_or(DEFAULT_MTU)) - HEADER_BYTES;
+    let hybla = match transport.cc.as_str() {
+        "hybla" => (between.rtt_s / HYBLA_RTT_S).clamp(1.0, HYBLA_MAX_FACTOR),
         _ => 1.0,
     };
-    let first = f64::from(transport.streams) * FIRST_SEGMENTS * segment * longer;
-    let factor = longer.exp2();
-    // A geometric series: all that has been sent after so many round trips.
+    let first = f64::from(transport.streams) * INITIAL_WINDOW_SEGMENTS * segment * hybla;
+    // The window doubles each round trip, with Hybla faster; what has been sent is the sum of a geometric series.
+    let factor = hybla.exp2();
     let rounds = |sum: f64| (1.0 + sum * (factor - 1.0) / first).log(factor);
     let full = (per_second * between.rtt_s - first).max(0.0) / (factor - 1.0);
     let steady = (bytes - full).max(0.0) / per_second.max(1.0);
     rounds(bytes.min(full)) * between.rtt_s + steady
 }
 
-/// Bytes a second once started up, where so many were the mean over a workload from its start.
+/// The full rate after slow start, bytes a second, of a workload `over` whose mean rate from its start was `mean`.
 fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport) -> f64 {
     let (bytes, seconds) = match over {
         Workload::Size(size) => (size.0 as f64, size.0 as f64 / mean.max(1.0)),
         Workload::Duration(time) => (mean * time.seconds(), time.seconds()),
     };
-    // As slow a start as all of that tells nothing of what would have followed.
-    let (mut low, mut high) = (mean, MOST_FULL * mean);
+    // If slow start took most of the workload, its mean tells little about the full rate, so the search is bounded.
+    let (mut low, mut high) = (mean, MAX_FULL_TO_MEAN * mean);
     for _ in 0..BISECTIONS {
         let middle = (low + high) / 2.0;
         if sending(bytes, middle, between, transport) > seconds { low = middle } else { high = middle }
@@ -58,7 +60,7 @@ fn full_rate(mean: f64, over: Workload, between: &Between, transport: &Transport
     low
 }
 
-/// How it will be sent, what a kernel lacks for better, and why if that is wanted.
+/// Prints how the data will be sent and what a kernel lacks for a better way; with `why`, all reasons.
 pub fn print(args: &Args, chosen: &Chosen, rtt_s: f64, why: bool) {
     outln!("round trip  {}", format::seconds(rtt_s));
     outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
@@ -70,7 +72,7 @@ pub fn print(args: &Args, chosen: &Chosen, rtt_s: f64, why: bool) {
     }
 }
 
-/// Looks at both ends, and moves nothing.
+/// Prints what would be copied, how, and how long it would take. Nothing is copied.
 pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
     let client::Looked { between, count } = client::look(endpoint, options, way)?;
     let rtt_s = between.rtt_s;
@@ -83,7 +85,7 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
                    "why": chosen.why, "left": format::left(&count.left), "left_total": count.left.total})
         );
     } else {
-        let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
+        let there = if options.update { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         print(args, &chosen, rtt_s, args.explain);
@@ -110,13 +112,13 @@ mod tests {
             let transport = Transport { cc: cc.into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };
             sending(bytes, 1.5e6, &between, &transport)
         };
-        // 15 + 30 + 60 KB in three round trips; at 120 KB in the next one it is near what the path gives.
+        // 15 + 30 + 60 KB in three round trips; the next one, of 120 KB, nearly fills the path.
         assert!((sending(105e3, "cubic") - 0.3).abs() < 1e-9);
-        // Then it is the path's: 150 KB each.
+        // From then on each round trip sends what the path carries, 150 KB.
         assert!((sending(135e3 + 15e6, "cubic") - 10.33).abs() < 0.01, "{}", sending(135e3 + 15e6, "cubic"));
         assert!(sending(105e3, "hybla") < 0.15);
         assert_eq!(sending(0.0, "cubic"), 0.0);
-        // What the profile's runs took is what as much is said to take.
+        // A copy as large as the profile's runs is expected to take as long as they took.
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };
         let full = |mean, over| full_rate(mean, over, &between, &transport);
         let ten: Workload = Workload::Duration("10s".parse().unwrap());

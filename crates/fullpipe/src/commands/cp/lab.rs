@@ -1,4 +1,4 @@
-//! A copy in the testbed: this program at both ends of an emulated path, real files of this host.
+//! A copy in the testbed: this program runs at both ends of an emulated path, with real files of this host.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, errln};
 use crate::{progress, run_record};
 
-/// Copies, and prints what the near end in the guest prints.
+/// Copies, and prints what the sending fullpipe in the guest prints.
 pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
@@ -29,7 +29,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
         *profile = current()?.join(&*profile);
         keep(profile);
     }
-    // Its own words, but for those that name places and those that are for this end.
+    // The guest gets this command line, but for paths and for flags that only this process acts on.
     words.extend(args.passed_on(&how));
     if let Some(to) = &args.record {
         run_record::check_target(to)?;
@@ -40,7 +40,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     words.push("--".into());
     for place in from {
         let Place::Local(source) = place else {
-            return Err(Failure::new(ExitClass::Usage, "what goes into the testbed must be on this host"));
+            return Err(Failure::new(ExitClass::Usage, "sources of a copy into the testbed must be on this host"));
         };
         let whole = absolute(source)?;
         keep(&whole);
@@ -76,7 +76,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     }
     if !args.quiet && !args.json && copied.code == 0 {
         errln!(
-            "in the testbed: {:.3} s of virtual time, {} packets dropped at the bottleneck's queue",
+            "in the testbed: {:.3} s of virtual time, {} packets dropped by the bottleneck's queue",
             copied.report.seconds,
             copied.report.forward.drops
         );
@@ -86,7 +86,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
         code => {
             let class = ExitClass::from_code(code).unwrap_or(ExitClass::Lab);
             let failure = Failure::new(class, error.unwrap_or("the copy in the testbed failed"));
-            // In the guest's own lines, if it came so far.
+            // The guest has told a program already, if it came as far as its last line.
             let last = copied.stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
             let said = last.is_some_and(|line: serde_json::Value| line["kind"] == "failed" || line["kind"] == "done");
             Err(if said { failure.said() } else { failure })
@@ -94,26 +94,33 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     }
 }
 
+/// The current folder.
 fn current() -> Result<PathBuf> {
-    std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, format!("finding the current folder: {e}")))
+    std::env::current_dir()
+        .map_err(|e| Failure::new(ExitClass::Missing, format!("cannot find the current folder: {e}")))
 }
 
+/// The absolute path of a source, which must exist.
 fn absolute(source: &[u8]) -> Result<PathBuf> {
     let path = current()?.join(OsStr::from_bytes(source));
     let shown = || fullpipe_transfer::item::printable(source);
-    std::fs::metadata(&path).map_err(|e| Failure::new(ExitClass::Usage, format!("{}: {e}", shown())))?;
+    std::fs::metadata(&path).map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read {}: {e}", shown())))?;
     Ok(path)
 }
 
+/// A path as text for the guest's command line.
 fn text(path: &Path, source: &[u8]) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         let shown = fullpipe_transfer::item::printable(source);
-        Failure::new(ExitClass::Usage, format!("{shown}: the testbed's command line takes only UTF-8; name its folder"))
+        Failure::new(
+            ExitClass::Usage,
+            format!("{shown}: the testbed takes only names in UTF-8; copy the folder that holds it"),
+        )
     })
 }
 
-/// The folder of this host that the far end writes to, which must be there, and what is to be made in it. Without links:
-/// the guest shows the folder itself, and not what leads there.
+/// The existing folder of this host that the far end writes to, and the path to create in it. Both are without links,
+/// since the guest sees the folder itself but not the links that lead to it.
 fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
     let whole = current()?.join(OsStr::from_bytes(to));
     let found = |folder: &Path| std::fs::canonicalize(folder).ok().filter(|folder| folder.is_dir());
@@ -127,7 +134,7 @@ fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
         let shown = fullpipe_transfer::item::printable(to);
         Failure::new(
             ExitClass::Usage,
-            format!("{shown}: its folder does not exist on this host, where the far end writes"),
+            format!("{shown}: its folder does not exist on this host; make it first, the far end writes there"),
         )
     })?;
     if to.ends_with(b"/") {

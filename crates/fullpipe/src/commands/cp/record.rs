@@ -1,4 +1,4 @@
-//! A transfer's record: the same as a measurement's, so that all that reads those reads it too.
+//! The record of a copy. It has the form of a measurement's record, so that what reads those reads it too.
 
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
 use fullpipe_transfer::client::{Endpoint, Finished, Way};
-
 use fullpipe_transfer::sobas::Note;
 
 use super::args::Args;
@@ -15,7 +14,7 @@ use super::transport::law_name;
 use crate::failure::{Failure, Result};
 use crate::run_record::{self, SobasTrace};
 
-/// Writes it.
+/// Writes the record of a copy that has ended, into the folder or file `to`.
 pub fn write(
     args: &Args,
     to: &FilePath,
@@ -26,7 +25,7 @@ pub fn write(
     notes: &[Note],
 ) -> Result {
     let Some(trace) = &finished.trace else {
-        return Err(Failure::new(ExitClass::Record, "the far end told nothing for the record"));
+        return Err(Failure::new(ExitClass::Record, "cannot write the record: the other end sent no samples"));
     };
     let path = match (&args.guest, endpoint) {
         (Some(path), _) => path.parse()?,
@@ -38,7 +37,7 @@ pub fn write(
     };
     let direction = if matches!(way, Way::Push(..)) { Direction::Send } else { Direction::Receive };
     let transport = finished.transport.clone();
-    // Nothing to send is no workload; a record of it says one byte for every stream.
+    // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
     let mut run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
     let capacity = match &run.path {
@@ -49,17 +48,17 @@ pub fn write(
     let clock = (trace.zero_ns, (finished.rtt_s * 1e9) as u64);
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
-    // A short transfer may be over before its controller has begun.
+    // A short copy may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(args.how.sobas()).map(law_name);
-    let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(line).collect() });
+    let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(decision).collect() });
     let over = match (&args.guest, endpoint) {
         (Some(_), _) => Over::Lab,
         (None, Endpoint::Server { .. }) => Over::Server,
         (None, Endpoint::Ssh { .. }) => Over::Ssh,
     };
     let copy = Copied { over, encrypted: !args.no_encrypt };
-    // A real host draws nothing: there a seed tells transfers apart that are otherwise alike.
+    // On real hosts the seed has no effect, so it can number copies of one description and keep their records apart.
     let mut file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
     while matches!(run.path, Path::Host(_)) && !run_record::is_file(to) && file.exists() {
         run.seed = run.seed.wrapping_add(1);
@@ -70,20 +69,20 @@ pub fn write(
     Ok(record::write_atomically(&file, &text)?)
 }
 
-/// A note with its instant. The controller's clock and the run's begin within a round trip of each other.
-fn line(note: &Note) -> Option<(u64, serde_json::Value)> {
+/// A note of the controller with its time, ns. The controller's clock and the run's start within a round trip of each other.
+fn decision(note: &Note) -> Option<(u64, serde_json::Value)> {
     let mut fields = note.to_json().ok()?;
     let at_ns = fields.as_object_mut()?.remove("at_ns").and_then(|at| at.as_u64()).unwrap_or(0);
     Some((at_ns, fields))
 }
 
-/// Writes one that the testbed has made.
+/// Writes a record that the testbed has made.
 pub fn write_text(to: &FilePath, text: &str) -> Result {
     #[derive(serde::Deserialize)]
     struct Head {
         id: String,
     }
     let head: Head = serde_json::from_str(text.lines().next().unwrap_or_default())
-        .map_err(|e| Failure::new(ExitClass::Lab, format!("the guest's record: {e}")))?;
+        .map_err(|e| Failure::new(ExitClass::Lab, format!("cannot read the record that the guest wrote: {e}")))?;
     Ok(record::write_atomically(&run_record::file(to, &head.id), text.as_bytes())?)
 }
