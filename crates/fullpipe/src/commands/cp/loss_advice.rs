@@ -1,4 +1,4 @@
-//! What a transfer has found out of its path's loss, and what that would change the next time.
+//! What a copy has measured of its path's random loss, and which transport would have borne it better.
 
 use fullpipe_path::Probability;
 use fullpipe_transfer::Losses;
@@ -7,51 +7,56 @@ use fullpipe_transfer::client::Between;
 use super::transport::{Chosen, TransportArgs};
 use crate::format;
 
-/// Fewer lost segments tell no share, and fewer instants not whether they were lost one by one.
-const ENOUGH: u64 = 10;
-const LOOKS: u16 = 8;
-/// Round trips, and seconds, over which they are counted at least: of less, start-up is too large a part.
-const RTTS: f64 = 50.0;
-const SECONDS: f64 = 2.0;
-/// Where packets wait for longer than this, seconds and part of the round-trip time, a queue overflows now and then; and
-/// where losses come in bursts like these: then they are what TCP or others make of the path, not the path's own.
-const WAIT_S: f64 = 1e-3;
-const WAIT_RTTS: f64 = 0.02;
-const BURSTS: f64 = 3.0;
-/// TCP is what holds a transfer back if this part of its streams (not all: they do not end together) has more to send than
-/// TCP lets go, and waits for windows no longer than that part of the time.
-const HELD: f64 = 0.5;
-const WINDOW: f64 = 0.2;
-/// Another transport is worth a word if so many times as much is expected of it as there was.
-const WORTH: f64 = 1.5;
+/// Fewest lost segments from which a loss rate is estimated.
+const MIN_LOST_SEGMENTS: u64 = 10;
+/// Fewest observations from which it can be told whether segments were lost one by one or in bursts.
+const MIN_OBSERVATIONS: u16 = 8;
+/// Shortest observed time, in round trips and in seconds: in less, start-up is too large a part.
+const MIN_RTTS: f64 = 50.0;
+const MIN_SECONDS: f64 = 2.0;
+/// Longest wait of packets in a queue, seconds plus a fraction of the round trip, at which losses still count as random. If
+/// packets wait longer, a queue overflows now and then.
+const MAX_WAIT_S: f64 = 1e-3;
+const MAX_WAIT_RTTS: f64 = 0.02;
+/// Largest variance-to-mean ratio of the losses between two observations at which they still count as random: 1 if each
+/// segment is lost by itself, more if queues overflow.
+const MAX_BURSTINESS: f64 = 3.0;
+/// Smallest fraction of the streams that must have had more to send than TCP let go, so that losses count as what limited
+/// the copy. It is below 1, as streams do not end together.
+const MIN_HELD: f64 = 0.5;
+/// Largest fraction of the time that streams may have waited for a window, for the same.
+const MAX_WINDOW_LIMITED: f64 = 0.2;
+/// Smallest expected gain, as a ratio of rates, at which another transport is worth a line.
+const MIN_GAIN: f64 = 1.5;
 
-/// Share of the segments that the network has lost, where so many have gone that it can be told.
+/// Fraction of the segments that the network lost; none if the copy was too short to tell.
 pub fn share(losses: &Losses, rtt_s: f64) -> Option<f64> {
     let sent = &losses.later;
-    let long = sent.ns as f64 * 1e-9 >= SECONDS.max(RTTS * rtt_s) && losses.looks >= LOOKS;
-    (long && (sent.lost() == 0 || sent.lost() >= ENOUGH)).then(|| sent.loss())
+    let long = sent.ns as f64 * 1e-9 >= MIN_SECONDS.max(MIN_RTTS * rtt_s) && losses.looks >= MIN_OBSERVATIONS;
+    (long && (sent.lost() == 0 || sent.lost() >= MIN_LOST_SEGMENTS)).then(|| sent.loss())
 }
 
-/// Whether it is losses that held the transfer back, and the path itself that lost.
-fn by_itself(losses: &Losses, rtt_s: f64) -> bool {
-    let waits = losses.queue_ns as f64 * 1e-9 > WAIT_S + WAIT_RTTS * rtt_s;
+/// Whether random losses, which the path itself makes, limited the copy.
+fn limited_by_random_loss(losses: &Losses, rtt_s: f64) -> bool {
+    let waits = losses.queue_ns as f64 * 1e-9 > MAX_WAIT_S + MAX_WAIT_RTTS * rtt_s;
     let window = losses.later.window_ns as f64 / (losses.later.ns as f64 * f64::from(losses.streams)).max(1.0);
-    losses.held >= HELD && window <= WINDOW && !waits && losses.bursts <= BURSTS
+    losses.held >= MIN_HELD && window <= MAX_WINDOW_LIMITED && !waits && losses.bursts <= MAX_BURSTINESS
 }
 
-/// What to do the next time, if losses have held a transfer back and the profile knows what bears them better.
+/// Advice for the next copy, if random losses limited this one and the profile has a transport that bears them better.
 pub fn advice(how: &TransportArgs, chosen: &Chosen, between: &Between, losses: &Losses) -> Option<String> {
-    // Who has said how to send has been obeyed.
+    // Without an expected rate, the user chose the transport.
     chosen.expected_bps?;
-    let loss = share(losses, between.rtt_s).filter(|loss| *loss > 0.0 && by_itself(losses, between.rtt_s))?;
-    // Counted from a few, it is not known better than this.
+    let loss =
+        share(losses, between.rtt_s).filter(|loss| *loss > 0.0 && limited_by_random_loss(losses, between.rtt_s))?;
+    // A count of few segments gives no more than two digits.
     let loss: Probability = format!("{loss:.1e}").parse().ok()?;
     let other = how.with_loss(loss).choose(between).ok()?;
     let bps = losses.later.bps();
-    let better = other.transport != chosen.transport && other.expected_bps? >= WORTH * bps;
+    let better = other.transport != chosen.transport && other.expected_bps? >= MIN_GAIN * bps;
     better.then(|| {
         format!(
-            "{loss} of the packets were lost on the way, which left {} in the second half; --loss {loss} would have taken {}",
+            "the path lost {loss} of the packets, which left {} in the second half; with --loss {loss}, fullpipe chooses {}",
             format::rate(bps),
             other.transport
         )
@@ -79,7 +84,7 @@ mod tests {
         Losses { all: later, later, streams: 8, looks: 30, queue_ns: 500_000, held: 1.0, bursts: 1.0 }
     }
 
-    /// How 45.6 ms and packets of 1,500 bytes are sent over by hosts that have what most have.
+    /// The choice for 45.6 ms and packets of 1,500 bytes between hosts with usual kernels.
     fn chosen(words: &[&str]) -> (TransportArgs, Chosen, Between) {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
@@ -89,7 +94,7 @@ mod tests {
         (how, chosen, between)
     }
 
-    /// What is said of losses after such a transfer.
+    /// The advice after such a copy.
     fn said(words: &[&str], losses: &Losses) -> Option<String> {
         let (how, chosen, between) = chosen(words);
         assert!(!words.is_empty() || chosen.transport.cc == "cubic", "{}", chosen.transport);
@@ -113,7 +118,7 @@ mod tests {
     fn what_bears_losses_is_named() {
         let said = said(&[], &losses()).unwrap();
         assert!(
-            said.starts_with("0.001 of the packets") && said.contains("--loss 0.001 would have taken bbr"),
+            said.starts_with("the path lost 0.001 of") && said.contains("with --loss 0.001, fullpipe chooses bbr"),
             "{said}"
         );
     }

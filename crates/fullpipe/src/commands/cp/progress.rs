@@ -1,4 +1,4 @@
-//! What a person, or a program, sees of a transfer while it runs.
+//! What a copy shows while it runs: a bar on a terminal, or NDJSON on standard output.
 
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
@@ -17,44 +17,51 @@ use super::transport::Chosen;
 use crate::output::{errln, outln};
 use crate::{format, progress};
 
-/// Of the controller's decisions a record keeps so many: it decides some ten a second, the other end may say any number.
-const MOST_NOTES: usize = 1 << 17;
+/// Most notes of the controller that a record keeps. The controller decides about ten times a second; a faulty other end
+/// may send any number.
+const MAX_NOTES: usize = 1 << 17;
+/// Shortest time between two updates, seconds.
+const UPDATE_S: f64 = 1.0;
+/// Weight of the latest update in the smoothed rate that the ETA is computed from.
+const PACE_WEIGHT: f64 = 0.3;
+/// Longest ETA that is shown, seconds.
+const MAX_ETA_S: f64 = 1e7;
 
-/// How much of a second's rate is taken for the pace of what is to come.
-const STEADY: f64 = 0.3;
-/// Who would wait for longer does not want to know, seconds.
-const LONGEST_ETA_S: f64 = 1e7;
-
-/// Progress of all attempts together.
+/// The progress of a copy over all its attempts.
 pub struct Watch {
-    /// None while it connects: ssh may ask something on the same terminal.
+    /// Hidden while an attempt connects, as ssh may ask for a password on the same terminal.
     bar: RefCell<ProgressBar>,
     json: bool,
     quiet: bool,
     encrypted: bool,
-    /// How it is sent is told elsewhere.
+    /// Whether `--explain` prints how data is sent.
     explained: bool,
-    /// This end sends.
+    /// Whether this end sends.
     sends: bool,
+    /// Most bytes that any attempt has got done or sent.
     moved: Cell<u64>,
-    /// Bytes on the network in this attempt, and in those before it.
+    /// Bytes sent over the network in this attempt.
     wire: Cell<u64>,
+    /// Bytes done in this attempt: written, there already, or holes.
     done: Cell<u64>,
-    /// What was last said to be done: it does not go back.
+    /// Bytes done as last shown; what is shown never goes back.
     shown: Cell<u64>,
-    /// Rate over the last some seconds, bit/s.
+    /// Smoothed rate, bit/s; none before the first update.
     pace: Cell<Option<f64>>,
+    /// Bytes sent over the network in earlier attempts.
     earlier: Cell<u64>,
+    /// Time, arrived bytes, and both ends' busy times at the last update.
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
+    /// Whether the transport has been printed.
     said: Cell<bool>,
-    /// Where somebody else than a person at a terminal reads what moves.
+    /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
     names: Option<Names>,
-    /// For the record, where one is wanted.
+    /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<Note>>>,
 }
 
 impl Watch {
-    /// A bar on a terminal, NDJSON on stdout, or nothing.
+    /// Shows a bar, prints NDJSON or stays silent, as the flags say.
     pub fn new(args: &Args, sends: bool) -> Watch {
         Watch {
             bar: RefCell::new(ProgressBar::hidden()),
@@ -76,12 +83,12 @@ impl Watch {
         }
     }
 
-    /// What the controller of window and pacing did, as far as a record wants it.
+    /// Takes the notes of the controller of window and pacing for the record.
     pub fn noted(&self) -> Vec<Note> {
         self.notes.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
-    /// An attempt begins.
+    /// Starts an attempt: hides the bar and counts anew.
     pub fn connecting(&self) {
         self.clear();
         self.earlier.set(self.earlier.get() + self.wire.take());
@@ -90,22 +97,22 @@ impl Watch {
         self.pace.set(None);
     }
 
-    /// Bytes of content that earlier attempts have brought onto the network.
+    /// Bytes of content that earlier attempts sent over the network.
     pub fn earlier(&self) -> u64 {
         self.earlier.get()
     }
 
-    /// Bytes that did not have to be sent in this attempt: there already, or holes.
+    /// Bytes that this attempt did not have to send, because they were there already or are holes.
     pub fn spared(&self) -> u64 {
         self.done.get().saturating_sub(self.wire.get())
     }
 
-    /// Bytes written so far, whoever asks.
+    /// Most bytes that any attempt has got done or sent so far.
     pub fn moved(&self) -> u64 {
         self.moved.get()
     }
 
-    /// How it will be sent.
+    /// Tells how the data will be sent, and shows the bar.
     pub fn chosen(&self, chosen: &Chosen, rtt_s: f64) {
         let t = &chosen.transport;
         if self.json {
@@ -115,7 +122,7 @@ impl Watch {
                        "expected_bps": chosen.expected_bps, "why": chosen.why})
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
-            errln!("{t}, at {} round trip", format::seconds(rtt_s));
+            errln!("{t}, over a round trip of {}", format::seconds(rtt_s));
             if let (Some(lacking), false) = (&chosen.lacking, self.explained) {
                 errln!("{lacking}");
             }
@@ -123,7 +130,7 @@ impl Watch {
         self.bar.replace(progress::bar(0, "", self.quiet || self.json));
     }
 
-    /// Something that happened.
+    /// Tells of an event.
     pub fn say(&self, what: &str) {
         if self.json {
             outln!("{}", json!({"kind": "note", "note": what}));
@@ -132,7 +139,7 @@ impl Watch {
         }
     }
 
-    /// What the controller of window and pacing did.
+    /// Tells of a decision of the controller of window and pacing.
     fn sized(&self, note: &Note) {
         if self.json {
             let mut line = json!({"kind": "sobas"});
@@ -141,28 +148,27 @@ impl Watch {
             }
             outln!("{line}");
         } else if let Note::Began { udp: false, .. } = note {
-            self.say("UDP does not get through: no packet trains, the capacity is learnt from what arrives");
+            self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
         }
     }
 
-    /// Shows how far it is.
+    /// Shows how far the copy is.
     pub fn show(&self, counters: &Counters) {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
             self.sized(&note);
             if let Some(notes) = &self.notes {
                 if matches!(note, Note::Began { .. }) {
-                    // Of an attempt that failed nothing else is in the record either.
+                    // The record is of the last attempt alone.
                     notes.borrow_mut().clear();
                 }
-                if notes.borrow().len() < MOST_NOTES {
+                if notes.borrow().len() < MAX_NOTES {
                     notes.borrow_mut().push(note);
                 }
             }
         }
         for name in counters.take_names() {
             match &self.names {
-                // On one terminal with the bar.
                 None => self.bar.borrow().suspend(|| outln!("{name}")),
                 Some(names) if self.json => {
                     names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
@@ -184,16 +190,17 @@ impl Watch {
             return;
         };
         let seconds = (now - then).as_secs_f64();
-        if seconds < 1.0 {
+        if seconds < UPDATE_S {
             return;
         }
         *last = Some((now, come, ours, theirs));
-        // What was there already does not count.
+        // Bytes that were there already have no rate.
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
         let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
         let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
-        // On a slow path a block takes long. Between its arrival and its being written it is neither here nor there.
+        // On a slow path a block takes long, so its arrived part counts as done. Between its arrival and its write it is in
+        // neither counter, and what is shown must not go back.
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
         self.shown.set(done);
         if self.json {
@@ -209,11 +216,11 @@ impl Watch {
         } else {
             String::new()
         };
-        // What was there already and holes take no time: the rest at this pace does.
-        let pace = self.pace.get().map_or(rate, |before| before + STEADY * (rate - before));
+        // Only what is left to send takes time, at the smoothed rate.
+        let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
         self.pace.set(Some(pace));
         let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
-            seconds if seconds <= LONGEST_ETA_S => {
+            seconds if seconds <= MAX_ETA_S => {
                 format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
             }
             _ => String::new(),
@@ -231,7 +238,7 @@ impl Watch {
         }
     }
 
-    /// Nothing more moves.
+    /// Ends the display: removes the bar, and waits until all names have been printed.
     pub fn finish(&self) {
         self.clear();
         if let Some(names) = &self.names {
@@ -239,12 +246,13 @@ impl Watch {
         }
     }
 
-    /// Takes the bar away.
-    pub fn clear(&self) {
+    /// Removes the bar.
+    fn clear(&self) {
         self.bar.replace(ProgressBar::hidden()).finish_and_clear();
     }
 }
 
+/// Busy times between two instants.
 fn since(now: Times, before: Times) -> Times {
     Times {
         disk: now.disk.saturating_sub(before.disk),
@@ -253,7 +261,7 @@ fn since(now: Times, before: Times) -> Times {
     }
 }
 
-/// Names what holds it back: the end that does not wait for the other, and what it does meanwhile.
+/// What limits the copy: the work of the end that waits least for the network, or the network.
 fn limit(sender: &Times, receiver: &Times) -> &'static str {
     let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
     let (most, disk) = if busy(sender) >= busy(receiver) { (sender, "disk read") } else { (receiver, "disk write") };

@@ -1,4 +1,4 @@
-//! What `fullpipe cp` prints when it has ended.
+//! What `fullpipe cp` prints at its end.
 
 use std::time::Duration;
 
@@ -14,16 +14,19 @@ use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::{errln, outln};
 
-/// Lines of what was left that a person reads.
+/// Most lines about files that were not copied.
 const SHOWN: usize = 20;
 
-/// The last line with `--json` where nothing was done.
+/// Prints the last line of `--json` for a copy that failed before it could report.
 pub fn print_failed(error: &str, code: u8) {
     outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
 }
 
-/// Says how it went; what was left makes the command fail. With the bytes that attempts have moved before the last, and
-/// those that it did not have to move.
+/// Prints how the copy went. `earlier` are bytes sent by attempts before the last one, `spared` bytes that the last one
+/// did not have to send.
+///
+/// # Errors
+/// Something was not copied.
 pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
@@ -44,16 +47,16 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         );
     } else if !args.quiet {
         let skipped = match summary.skipped {
-            // What an earlier attempt of this command has moved counts as moved.
+            // What an earlier attempt of this command sent counts as copied, not as found.
             0 if spared > earlier && bytes > 0 => {
-                format!(" ({} of it were holes, or there already)", format::bytes((spared - earlier) as f64))
+                format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
-            n if args.update => format!(" ({} there already, or newer)", format::thousands(n)),
-            n => format!(" ({} there already)", format::thousands(n)),
+            n if args.update => format!(" ({} already there, or newer)", format::thousands(n)),
+            n => format!(" ({} already there)", format::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
-        // Of nothing there is no rate.
+        // No bytes have no rate.
         let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
         let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
         errln!(
@@ -65,12 +68,12 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     }
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
-            errln!("not used: {file}; what an earlier attempt may have left there was copied again, under other names");
+            errln!("not trusted: {file}; what it holds was copied again, under another name");
         }
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
-            "{} of other commands in the destination: each goes on with its own command, 'rm .fullpipe.*' there gives up all",
+            "{} of other commands in the destination; repeat a command to finish its copy, or 'rm .fullpipe.*' there to drop all",
             format::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }
@@ -78,23 +81,26 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     self::left(&left, &what).map_err(Failure::said)
 }
 
-/// Files at the destination that did not count, as the receiver tells of them.
+/// Files at the destination that the receiver did not trust, as it describes them.
 fn told(distrusted: &[String]) -> Vec<String> {
     distrusted.iter().take(SHOWN).map(|text| one_line(text.as_bytes())).collect()
 }
 
-/// Names what was left, or would be; that makes the command fail.
+/// Names what was not copied, or would not be. `what` counts it, for the error.
+///
+/// # Errors
+/// There is anything of that kind.
 pub fn left(left: &Leftovers, what: &str) -> Result {
     for one in left.named.iter().take(SHOWN) {
-        errln!("left: {one}");
+        errln!("not copied: {one}");
     }
     if left.total == 0 {
         return Ok(());
     }
-    let more = if left.total > SHOWN as u64 { " (the first of them above)" } else { "" };
+    let more = if left.total > SHOWN as u64 { " (the first are listed above)" } else { "" };
     let again = match left.to_do() {
         0 => "",
-        _ => "; once the cause is mended, the same command copies the rest, and only that",
+        _ => "; remove the cause and run the same command again, it copies only the rest",
     };
     Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
 }
