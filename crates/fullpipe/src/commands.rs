@@ -1,4 +1,4 @@
-//! The verbs of the command line, one file each. No verb imports another verb.
+//! The verbs of the command line, one file each. No verb imports another; what several need is beside this folder.
 
 pub mod cp;
 pub mod doctor;

@@ -1,4 +1,4 @@
-//! Numbers as a person reads them, and what was left as a program does.
+//! Numbers as people read them, and parts of results that `cp` and `serve` print alike.
 
 use fullpipe_path::text;
 use fullpipe_transfer::item::printable;
@@ -6,12 +6,12 @@ use fullpipe_transfer::proto::Verified;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
 
-/// `1 run`, `2 runs`.
+/// A number with its noun: `1 run`, `2 runs`.
 pub fn count(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", thousands(n), if n == 1 { one } else { many })
 }
 
-/// `1,000,000`.
+/// A number with commas: `1,000,000`.
 pub fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -24,7 +24,7 @@ pub fn thousands(n: u64) -> String {
     text
 }
 
-/// `9.412 Gb/s`, `93.51 Mb/s`: four digits.
+/// A rate in four digits: `9.412 Gb/s`, `93.51 Mb/s`.
 pub fn rate(bps: f64) -> String {
     let (value, unit) = match bps {
         b if b >= 1e9 => (b * 1e-9, "Gb/s"),
@@ -35,7 +35,7 @@ pub fn rate(bps: f64) -> String {
     format!("{} {unit}", four(value))
 }
 
-/// `268.4 MB`: four digits.
+/// A size in four digits: `268.4 MB`.
 pub fn bytes(bytes: f64) -> String {
     let (value, unit) = match bytes {
         b if b >= 1e9 => (b * 1e-9, "GB"),
@@ -46,7 +46,7 @@ pub fn bytes(bytes: f64) -> String {
     format!("{} {unit}", four(value))
 }
 
-/// `1.307 s`, `52.1 us`: four digits.
+/// A time in four digits: `1.307 s`, `52.10 us`.
 pub fn seconds(s: f64) -> String {
     let (value, unit) = match s {
         s if s >= 1.0 || s <= 0.0 => (s, "s"),
@@ -68,18 +68,19 @@ pub fn percent(fraction: f64) -> String {
     format!("{}%", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
+/// A number in four digits.
 fn four(value: f64) -> String {
     let whole = if value < 1.0 { 1 } else { value.log10() as usize + 1 };
     format!("{value:.*}", 4usize.saturating_sub(whole))
 }
 
-/// What was read back from storage, for programs.
+/// What `--verify` read back from storage, as JSON.
 pub fn verified(verified: &Verified) -> Value {
     json!({"files": verified.files, "bytes": verified.bytes, "seconds": verified.busy_ns as f64 / 1e9,
            "after_s": verified.after_ns as f64 / 1e9})
 }
 
-/// The same as the end of a line: `; 3 files, 1.200 GB verified in 1.310 s, 212.0 ms of it at the end`.
+/// What `--verify` read back, as the end of a line: `; 3 files, 1.200 GB verified in 1.310 s, 212.0 ms of it at the end`.
 pub fn verified_line(verified: &Verified) -> String {
     format!(
         "; {}, {} verified in {}, {} of it at the end",
@@ -90,7 +91,7 @@ pub fn verified_line(verified: &Verified) -> String {
     )
 }
 
-/// What was left, for programs.
+/// What was not copied, as JSON.
 pub fn left(left: &Leftovers) -> Vec<Value> {
     let one = |left: &Left| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()

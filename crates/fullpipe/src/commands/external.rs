@@ -1,4 +1,4 @@
-//! Verbs of other programs.
+//! Runs `fullpipe-VERB` from PATH for a verb that is not built in.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -9,14 +9,14 @@ use fullpipe_path::ExitClass;
 
 use crate::failure::Failure;
 
-/// Becomes `fullpipe-VERB`; comes back only if that cannot be.
+/// Replaces this process by `fullpipe-VERB`. Returns only if that fails.
 pub fn run(words: &[OsString]) -> ExitCode {
     let verb = words.first().map_or(OsStr::new(""), OsString::as_os_str);
     let mut name = OsString::from("fullpipe-");
     name.push(verb);
     let mut command = Command::new(&name);
     command.args(words.iter().skip(1));
-    // What it calls back should be this same program.
+    // If that program calls fullpipe, it should be this very one.
     if let Ok(me) = std::env::current_exe() {
         command.env("FULLPIPE", me);
     }
@@ -26,13 +26,13 @@ pub fn run(words: &[OsString]) -> ExitCode {
         match verb.as_ref() {
             "campaign" | "analyze" | "report" => Failure::new(
                 ExitClass::Missing,
-                format!("'{verb}' comes with fullpipe's Python part: 'make build', then put .venv/bin on PATH"),
+                format!(
+                    "'{verb}' needs fullpipe's Python part; run 'make build' in the repository, then put its .venv/bin on PATH"
+                ),
             ),
             _ => Failure::new(
                 ExitClass::Usage,
-                format!(
-                    "'{verb}' is no verb of fullpipe, and there is no fullpipe-{verb} on PATH; see fullpipe --help"
-                ),
+                format!("fullpipe has no verb '{verb}', and there is no fullpipe-{verb} on PATH; see fullpipe --help"),
             ),
         }
     } else {

@@ -1,4 +1,4 @@
-//! `fullpipe far`: what ssh starts at the other end of a transfer. Not for people.
+//! `fullpipe far`: the far end of a copy, which ssh starts and people do not.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,20 +11,20 @@ use crate::failure::{Failure, Result};
 use crate::ports::data_ports;
 use crate::rlimit;
 
-/// Command line.
+/// The arguments of `fullpipe far`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Ports for data streams, FIRST-LAST; the kernel chooses if not given
+    /// Receive data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
 }
 
-/// All addresses of the kind at which ssh was called; of both kinds where it does not say.
+/// The wildcard address of the IP version that ssh was called by, or of both versions if ssh does not say.
 fn address() -> SocketAddr {
     let told = std::env::var("SSH_CONNECTION").ok();
     let ip = told.and_then(|text| text.split_whitespace().nth(2)?.parse::<IpAddr>().ok());
     match ip {
-        // Behind a translating router the streams come to another address than ssh's.
+        // Behind NAT the streams arrive at another address than that of ssh.
         Some(IpAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
         _ => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
     }

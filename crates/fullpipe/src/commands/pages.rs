@@ -1,4 +1,4 @@
-//! `fullpipe completions`, `fullpipe man`: what a package installs beside the program, made from its own command line.
+//! `fullpipe completions` and `fullpipe man`: files that a package installs beside the program, made from its command line.
 
 use std::path::{Path, PathBuf};
 
@@ -8,21 +8,21 @@ use fullpipe_path::ExitClass;
 use crate::failure::{Failure, Result};
 use crate::output::Stdout;
 
-/// Command line.
+/// The arguments of `fullpipe completions`.
 #[derive(clap::Args)]
 pub struct Completions {
-    /// Which shell's
+    /// Shell to complete for
     shell: clap_complete::Shell,
 }
 
-/// Command line.
+/// The arguments of `fullpipe man`.
 #[derive(clap::Args)]
 pub struct Man {
-    /// Folder for the pages, made where it is missing
+    /// Folder for the pages, created if missing
     folder: PathBuf,
 }
 
-/// Prints a shell's completions.
+/// Prints the completions for a shell.
 pub fn completions(args: &Completions, mut program: Command) {
     clap_complete::generate(args.shell, &mut program, "fullpipe", &mut Stdout);
 }
@@ -40,7 +40,7 @@ fn write(folder: &Path, program: Command) -> std::io::Result<()> {
     clap_mangen::generate_to(without_help(program), folder)
 }
 
-/// Verbs that only repeat `--help` have no page.
+/// Drops the `help` verbs, which repeat `--help` and need no page.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }
