@@ -1,4 +1,4 @@
-//! `fullpipe lab`.
+//! `fullpipe lab`: builds the testbed's kernel, and runs scenarios.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::progress;
 
-/// Command line.
+/// The arguments of `fullpipe lab`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -23,41 +23,41 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build the guest kernel, once (some minutes), or say where it is
+    /// Build the guest kernel (takes some minutes, once), or print where it is
     Kernel {
-        /// Which of the distribution's sources: 6.12, 6.1; the newest by default
+        /// Build this version of the distribution's kernel sources, such as 6.12 [default: the newest]
         #[arg(long)]
         version: Option<String>,
-        /// Build from this tarball instead
+        /// Build from this tarball of kernel sources
         #[arg(long, value_name = "TARBALL", conflicts_with = "version")]
         source: Option<PathBuf>,
-        /// Print configuration and patches, and build nothing
+        /// Print configuration and patches, but build nothing
         #[arg(long)]
         recipe: bool,
-        /// The result as JSON on stdout
+        /// Print the result as JSON on stdout
         #[arg(long)]
         json: bool,
-        /// No progress
+        /// Show no progress
         #[arg(long)]
         quiet: bool,
     },
-    /// Run any programs on the two ends of an emulated path
+    /// Run any programs at the two ends of an emulated path
     Run {
-        /// The scenario (see docs/testbed.md)
+        /// Scenario to run: a TOML file with a path and programs
         scenario: PathBuf,
-        /// Memory of the guest, if what the path needs is not enough
+        /// Set the memory of the guest, such as 2GB [default: what the path needs]
         #[arg(long, value_name = "SIZE")]
         memory: Option<Size>,
-        /// Give up after so much real time
+        /// Give up after this much real time
         #[arg(long, default_value = "1h", value_name = "TIME")]
         limit: Time,
-        /// Copy each program's output into this folder: 0.out, 0.err, 1.out, ...
+        /// Write each program's output into this folder, as 0.out, 0.err, 1.out, ...
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Results as NDJSON on stdout
+        /// Print results as NDJSON on stdout
         #[arg(long)]
         json: bool,
-        /// No progress
+        /// Show no progress
         #[arg(long)]
         quiet: bool,
     },
@@ -79,7 +79,7 @@ pub fn run(args: Args) -> Result {
             let built = kernel::build(&kernel::cache_folder()?, &source, &|step, doing| {
                 bar.set_position(step.min(STEPS));
                 bar.set_message(doing.to_owned());
-                // Where nobody watches a bar, a log still shows what takes minutes.
+                // Nobody watches the bar, but a log should show what takes minutes.
                 if bar.is_hidden() && !quiet && said.replace(static_name(doing)) != static_name(doing) {
                     errln!("kernel: {doing}");
                 }
@@ -98,6 +98,7 @@ pub fn run(args: Args) -> Result {
     }
 }
 
+/// The name of a step of the build without its details, so that a log has each step once.
 fn static_name(doing: &str) -> &'static str {
     ["waiting for another build", "unpacking", "configuring", "compiling"]
         .into_iter()
@@ -151,7 +152,7 @@ fn scenario_run(
     } else {
         results.iter().for_each(print);
         outln!(
-            "-- {:.3} s of virtual time; forward {} packets, {} bytes, {} dropped, deepest queue {} bytes; lost at random {}",
+            "-- {:.3} s of virtual time; forward: {} packets, {} bytes, {} dropped, deepest queue {} bytes; {} lost at random",
             report.seconds,
             report.forward.packets,
             report.forward.bytes,
@@ -177,7 +178,7 @@ fn print(result: &ProgramResult) {
         Ended::Signal(signal) => format!("signal {signal}"),
         Ended::NotStarted(why) => format!("not started: {why}"),
     };
-    let stopped = if result.report.stopped { ", asked to end" } else { "" };
+    let stopped = if result.report.stopped { ", stopped by the scenario" } else { "" };
     outln!(
         "-- {}: {} ({how}{stopped}; {:.3} s to {:.3} s)",
         result.end,
@@ -188,7 +189,7 @@ fn print(result: &ProgramResult) {
     output::unchanged(result.stdout.as_bytes(), result.stderr.as_bytes());
 }
 
-/// A program that failed by itself makes the scenario fail.
+/// Fails if a program failed that the scenario did not stop.
 fn failed(results: &[ProgramResult]) -> Result {
     for result in results {
         let how = match &result.report.ended {
@@ -198,7 +199,7 @@ fn failed(results: &[ProgramResult]) -> Result {
             Ended::Signal(signal) => format!("was killed by signal {signal}"),
             Ended::NotStarted(why) => format!("could not be started: {why}"),
         };
-        let text = format!("in the guest, '{}' on end {} {how}", result.run.join(" "), result.end);
+        let text = format!("'{}' on end {} of the path {how}", result.run.join(" "), result.end);
         return Err(Failure::new(ExitClass::Lab, text));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `fullpipe measure`.
+//! `fullpipe measure`: measures one transport over one path.
 
 use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
@@ -14,65 +14,72 @@ use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
 use crate::{format, progress, run_record};
 
-/// Command line.
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/";
+
+/// The arguments of `fullpipe measure`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT running 'fullpipe serve', lab:rtt=45.6ms,rate=10gbit,..., or a TOML file of those keys
+    /// Path to measure: HOST or HOST:PORT where 'fullpipe serve' runs, an emulated path lab:rtt=45.6ms,rate=10gbit,..., or a
+    /// TOML file with the keys of an emulated path
     path: String,
-    /// Congestion control, under the kernel's name
+    /// Use this congestion control, under its kernel name
     #[arg(long, default_value = "cubic", value_name = "NAME")]
     cc: String,
-    /// Parallel streams, 1 to 64
+    /// Send over this many parallel streams, 1 to 64
     #[arg(long, short = 'n', default_value_t = 1)]
     streams: u16,
-    /// Socket buffer of each stream at both ends, or 'auto' for the kernel's autotuning
+    /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto)
     #[arg(long, default_value = "auto", value_name = "SIZE|auto")]
     buffer: Buffer,
-    /// Pacing rate of all streams together
+    /// Send no faster than this, all streams together, such as 9.9gbit [default: unpaced]
     #[arg(long, value_name = "RATE")]
     pacing: Option<Rate>,
-    /// Send so much, over all streams
+    /// Send this much over all streams, such as 1GB
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
-    /// Send for so long; 10s if neither is given
+    /// Send for this long [default: 10s, unless --size is given]
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
     /// Receive instead of sending
     #[arg(long)]
     reverse: bool,
-    /// Draws the streams' starting instants, and in the testbed every random number
+    /// Seed the streams' start times and, in the testbed, every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Time between samples of TCP_INFO, from 10ms
+    /// Sample TCP_INFO this often, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME")]
     sample: Time,
-    /// Write the record into this folder, or to this file if it ends in .ndjson
+    /// Write the record into folder DIR, or to FILE if it ends in .ndjson
     #[arg(long, value_name = "DIR|FILE")]
     out: Option<PathBuf>,
-    /// The whole record as NDJSON on stdout
+    /// Print the whole record as NDJSON on stdout
     #[arg(long)]
     json: bool,
-    /// No progress and no words but errors
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
-    /// Give up when nothing moved for so long
+    /// Give up when nothing has moved for this long
     #[arg(long, default_value = "60s", value_name = "TIME")]
     stall: Time,
-    /// File with the token of a server that wants one; or it is in the environment as FULLPIPE_TOKEN
+    /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Testbed: give up after so much real time
+    /// In the testbed, give up after this much real time
     #[arg(long, default_value = "1h", value_name = "TIME")]
     limit: Time,
-    /// Testbed: memory of the guest, if what the path needs is not enough
+    /// In the testbed, set the memory of the guest, such as 2GB [default: what the path needs]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
-    /// Runs in the testbed's guest on behalf of this path
+    /// The emulated path on whose behalf this process runs inside the guest
     #[arg(long, hide = true)]
     guest: Option<String>,
 }
 
-/// Measures, prints, writes the record.
+/// Measures, writes the record, and prints the result.
 pub fn run(args: Args) -> Result {
     let path = read_path(&args.path)?;
     let transport = Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
@@ -93,7 +100,7 @@ pub fn run(args: Args) -> Result {
         Path::Host(host) => {
             let (described, measured) = on_host(host, &run, &args)?;
             if args.json && target.is_none() {
-                // Straight out: a long record, held whole, is much for a guest.
+                // A long record would take much of a guest's memory, so it is not held whole.
                 let mut stdout = BufWriter::new(output::Stdout);
                 return run_record::render(&described, &measured, None, None, &mut stdout);
             }
@@ -114,11 +121,12 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
+/// Reads a path from the command line, or from a TOML file.
 fn read_path(text: &str) -> Result<Path> {
     if text.ends_with(".toml") {
         let table = std::fs::read_to_string(text)
             .map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read path file {text}: {e}")))?;
-        // The two kinds of file are easily confused.
+        // A scenario is a TOML file too, and easily taken for a path.
         if table.lines().any(|line| line.trim() == "[[program]]") {
             let why = format!("{text} is a scenario, not a path; run it with 'fullpipe lab run {text}'");
             return Err(Failure::new(ExitClass::Usage, why));
@@ -129,8 +137,9 @@ fn read_path(text: &str) -> Result<Path> {
     Ok(text.parse()?)
 }
 
+/// Measures to a real host, or from inside the guest.
 fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
-    // In the guest, the description is the testbed's, not the guest's own view of it.
+    // In the guest, the record describes the emulated path, not the address at its end.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
         None => run.clone(),
@@ -173,17 +182,17 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
     Ok((described, measured))
 }
 
-/// What the kernel gave less of than was asked for.
+/// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
 fn warn_of_limits(run: &Run, measured: &Measured) {
     let Buffer::Bytes(asked) = run.transport.buffer else { return };
     for (end, got, what, sysctl) in [
         ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
         ("receiver", measured.receiver.rcvbuf, "SO_RCVBUF", "net.core.rmem_max"),
     ] {
-        // The kernel books twice of what is asked.
+        // The kernel reports twice of what was asked for.
         if got < asked.0 * 2 {
             errln!(
-                "warning: the {end}'s kernel gave {what} {}, not {asked}; there, as root: sysctl -w {sysctl}={}",
+                "warning: the {end}'s kernel granted {what} {} instead of {asked}; there, as root: sysctl -w {sysctl}={}",
                 Size(got / 2),
                 asked.0
             );
@@ -191,10 +200,11 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
     }
 }
 
+/// Measures over an emulated path.
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
     if args.token_file.is_some() {
-        let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed wants no token";
+        let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
         return Err(Failure::new(ExitClass::Usage, why));
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
@@ -216,11 +226,11 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
         format::thousands(outcome.bytes),
         format::seconds(outcome.seconds)
     );
-    let again = format::count(outcome.retransmits, "segment sent again", "segments sent again");
+    let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
     match outcome.queue_drops {
         Some(drops) => {
             let drops = format::count(drops, "packet", "packets");
-            outln!("loss        {again}, {drops} dropped at the bottleneck's queue");
+            outln!("loss        {again}, {drops} dropped by the bottleneck's queue");
         }
         None => outln!("loss        {again}"),
     }
@@ -230,7 +240,7 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
     }
 }
 
-/// What held the run back, and what to try.
+/// What limited the run, and what to try.
 fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
     match (what, buffer) {
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
@@ -243,7 +253,7 @@ fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
         }
         (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
         (Bottleneck::Path, _) => "path: it is full",
-        (Bottleneck::Cpu, _) => "cpu: a processor of either end",
+        (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
     }
 }

@@ -1,4 +1,4 @@
-//! `fullpipe select`.
+//! `fullpipe select`: chooses a transport for a path from a profile.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,48 +11,56 @@ use crate::format;
 use crate::output::outln;
 use crate::shipped_profile::{describe, text_of};
 
-/// Lines of the ranking that a person reads.
+/// Most lines of the ranking, or of missing runs.
 const SHOWN: usize = 20;
 
-/// Command line.
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe select --rtt 91.6ms --rate 10gbit --explain
+  fullpipe select host                             measures the RTT to a host that runs 'fullpipe serve'
+  fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%";
+
+/// The arguments of `fullpipe select`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT running 'fullpipe serve', whose RTT is measured, or lab:rtt=91.6ms,rate=10gbit
+    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), or
+    /// lab:rtt=91.6ms,rate=10gbit
     path: Option<String>,
-    /// Round-trip time of the path, instead of naming it
+    /// Choose for this round-trip time instead of a PATH, such as 91.6ms
     #[arg(long, conflicts_with = "path", value_name = "TIME")]
     rtt: Option<Time>,
-    /// The profile, as 'fullpipe analyze' makes one; the one that comes with the program by default
+    /// Choose from this profile, made by 'fullpipe analyze' [default: the one that comes with fullpipe]
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Capacity of the path
+    /// Choose for this capacity, such as 10gbit
     #[arg(long)]
     rate: Option<Rate>,
-    /// Random loss of the path: 1e-5, 0.001%
+    /// Choose for this random loss, such as 1e-5 or 0.001%
     #[arg(long, value_name = "PROBABILITY")]
     loss: Option<Probability>,
-    /// Queue of the path's bottleneck
+    /// Choose for a bottleneck with this queue, such as 16MB; needs --rate
     #[arg(long, value_name = "SIZE")]
     queue: Option<Size>,
-    /// Largest packet of the path, bytes
+    /// Choose for packets of at most this many bytes, such as 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
-    /// What will be sent, where the profile has several
+    /// Choose for sending this much, such as 10GB, if the profile has several workloads
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
-    /// For how long it will be sent, where the profile has several
+    /// Choose for sending this long, such as 100s, if the profile has several workloads
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
-    /// Choose only if the choice is this sure (0.95 or 95%); otherwise say which runs to add, and fail
+    /// Choose only if the data are this sure, such as 0.95 or 95%; otherwise list the runs to add, and fail
     #[arg(long, value_name = "LEVEL")]
     certain: Option<Probability>,
-    /// Rates within this fraction of the best are as good as the best
+    /// Count rates within this fraction of the best as equally good
     #[arg(long, value_name = "FRACTION", default_value = "1%")]
     within: Probability,
-    /// Say why: the ranking, what cannot be told apart, where the estimates come from
+    /// Explain the choice: the ranking, what the data cannot tell apart, where estimates come from
     #[arg(long)]
     explain: bool,
-    /// The selection as JSON on stdout
+    /// Print the selection as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -73,7 +81,7 @@ pub fn run(args: Args) -> Result {
     if !args.json {
         print(&selection, &query, args.profile.is_none());
         if let Some(Path::Host(_)) = args.path.as_deref().and_then(|path| path.parse().ok()) {
-            say_what_lacks(&selection);
+            print_lacking(&selection);
         }
         if args.explain {
             explain(&selection);
@@ -82,12 +90,13 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
+/// The query of the command line to the profile.
 fn query(args: &Args) -> Result<Query> {
     let mut query = match (&args.path, args.rtt) {
         (_, Some(rtt)) => Query::from(rtt),
         (Some(path), None) => ask_path(&path.parse()?)?,
         (None, None) => {
-            let why = "for which path? give HOST, lab:rtt=91.6ms,rate=10gbit, or --rtt 91.6ms";
+            let why = "no path given; name one as HOST or lab:rtt=91.6ms,rate=10gbit, or give its RTT as --rtt 91.6ms";
             return Err(Failure::new(ExitClass::Usage, why));
         }
     };
@@ -97,7 +106,7 @@ fn query(args: &Args) -> Result<Query> {
     query.within = args.within.get();
     if let Some(level) = args.certain {
         if level.get() <= 0.5 || level.get() >= 1.0 {
-            let why = format!("--certain {level}: give a level over 0.5 and under 1, such as 0.95");
+            let why = format!("--certain {level} is out of range; give a level above 0.5 and below 1, such as 0.95");
             return Err(Failure::new(ExitClass::Usage, why));
         }
         query.level = Some(level.get());
@@ -105,6 +114,7 @@ fn query(args: &Args) -> Result<Query> {
     Ok(query)
 }
 
+/// A query with what is known of a path; measures the RTT to a real host.
 fn ask_path(path: &Path) -> Result<Query> {
     Ok(match path {
         Path::Host(host) => {
@@ -134,13 +144,13 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     );
     if choice.expected.outside {
         outln!(
-            "note        {} ms is outside the measured range; this is the value at {} ms",
+            "note        {} ms is outside the measured range; this is the rate at {} ms",
             format::ms(query.rtt_ms),
             format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
         );
     }
     if !selection.assumed.is_empty() {
-        outln!("assumed     {}; say --rate, --loss, --queue, --mtu, --size for another", selection.assumed.join(", "));
+        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", selection.assumed.join(", "));
     }
     for note in &selection.notes {
         outln!("note        {note}");
@@ -161,8 +171,8 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
 }
 
-/// A real host has what it has: what of the choice this end could not do.
-fn say_what_lacks(selection: &Selection) {
+/// Prints what this host's kernel lacks for the choice, and how to get it.
+fn print_lacking(selection: &Selection) {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
     let available = read("ipv4/tcp_available_congestion_control");
     let has = |cc: &str| available.split_whitespace().any(|name| name == cc);
@@ -170,7 +180,7 @@ fn say_what_lacks(selection: &Selection) {
     if !available.is_empty() && !has(cc) {
         let best = selection.ranking.iter().find(|choice| has(&choice.transport.cc));
         let best = best.map_or_else(String::new, |c| {
-            format!("; of what it has, the best is {} ({})", c.transport, format::rate(c.expected.mean_bps))
+            format!("; the best that it has is {} ({})", c.transport, format::rate(c.expected.mean_bps))
         });
         outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
     }
@@ -178,7 +188,10 @@ fn say_what_lacks(selection: &Selection) {
         for name in ["core/wmem_max", "core/rmem_max"] {
             if read(name).trim().parse::<u64>().is_ok_and(|limit| limit < size.0) {
                 let key = format!("net.{}", name.replace('/', "."));
-                outln!("note        this kernel limits buffers; on both ends, as root: sysctl -w {key}={}", size.0);
+                outln!(
+                    "note        this kernel grants smaller buffers; as root on both ends: sysctl -w {key}={}",
+                    size.0
+                );
             }
         }
     }
@@ -188,14 +201,14 @@ fn explain(selection: &Selection) {
     let tied = selection.ranking.iter().filter(|c| c.tied).count();
     outln!("\nwhy");
     outln!(
-        "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni); of those within {} of it,",
+        "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni). Of those within {} of it,",
         format::count(tied as u64, "transport", "transports"),
         selection.ranking.len(),
         format::percent(selection.level),
         format::percent(selection.within)
     );
-    outln!("  {} disturbs least: fewest streams, then the smallest buffer, then CUBIC", selection.choice.transport);
-    outln!("\nranking (= where the data cannot tell it from the highest)");
+    outln!("  {} disturbs others least: fewest streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    outln!("\nranking (= marks those that the data cannot tell from the highest)");
     for choice in selection.ranking.iter().take(SHOWN) {
         let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", format::ms(*r))).collect();
         outln!(
@@ -212,10 +225,10 @@ fn explain(selection: &Selection) {
     }
 }
 
-/// Why there is no choice, and what would bring one.
+/// Why there is no sure choice, and which runs would make it one.
 fn uncertain(selection: &Selection) -> String {
     let mut lines = vec![format!(
-        "no transport is within {} of the best for certain at {}; {} is the highest so far. Runs to add:",
+        "no transport is certain to be within {} of the best at {}; {} is the highest so far. Runs to add:",
         format::percent(selection.within),
         format::percent(selection.level),
         selection.choice.transport
@@ -235,11 +248,12 @@ fn uncertain(selection: &Selection) -> String {
     lines.join("\n")
 }
 
+/// The expected rate with its interval: `9.412 Gb/s (9.3 to 9.5 at 95%, n=10)`.
 fn expected(choice: &Choice, level: f64) -> String {
     let e = &choice.expected;
     let interval = match (e.low_bps, e.high_bps) {
         (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, format::percent(level)),
-        _ => "no interval: no repeats to tell from".into(),
+        _ => "no interval, as no run was repeated".into(),
     };
     format!("{:.3} Gb/s ({interval}, n={})", e.mean_bps * 1e-9, e.n)
 }
