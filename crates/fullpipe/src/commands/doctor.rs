@@ -1,4 +1,4 @@
-//! `fullpipe doctor`.
+//! `fullpipe doctor`: shows which settings of this host limit long fast paths, and how to change them.
 
 mod check;
 mod finding;
@@ -13,56 +13,67 @@ use fullpipe_path::{ExitClass, Path, Rate, Time};
 use serde::Serialize;
 use serde_json::json;
 
-use self::check::judge;
 use self::finding::{Finding, State, Yardstick};
 use self::host::{Host, Interface};
 use crate::failure::{Failure, Result};
 use crate::output::outln;
 use crate::{format, shipped_profile};
 
-/// Version of what `--json` prints.
+/// Version of the output of `--json`.
 const VERSION: u32 = 1;
-/// A path where nothing is said of it: across a continent and back.
-const RTT: Time = Time(100_000_000);
-/// A link where none tells its rate.
-const RATE: Rate = Rate(10_000_000_000);
+/// Round-trip time that is assumed if nothing tells it: across a continent and back.
+const DEFAULT_RTT: Time = Time(100_000_000);
+/// Rate that is assumed if no link tells its own.
+const DEFAULT_RATE: Rate = Rate(10_000_000_000);
 
-/// Command line.
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe doctor                                for all interfaces and a round trip of 100 ms
+  fullpipe doctor host                           for the route to host
+  fullpipe doctor --rtt 91.6ms --rate 10gbit --all";
+
+/// The arguments of `fullpipe doctor`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// HOST or HOST:PORT that data will go to, whose RTT is measured if 'fullpipe serve' runs there, or
-    /// lab:rtt=91.6ms,rate=10gbit; all interfaces if left out
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), or for a path like
+    /// lab:rtt=91.6ms,rate=10gbit [default: check all interfaces]
     path: Option<String>,
-    /// Round-trip time to judge by [default: that of HOST, or 100ms]
+    /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
     #[arg(long, value_name = "TIME")]
     rtt: Option<Time>,
-    /// Rate to judge by [default: that of the fastest link seen, or 10gbit]
+    /// Check for this rate, such as 10gbit [default: that of PATH or of the fastest link, or 10gbit]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Show what is well too, a line each
+    /// Show the settings that are fine too
     #[arg(long)]
     all: bool,
-    /// Exit with 1 if anything costs
+    /// Exit with 1 if any setting costs rate, time or processor
     #[arg(long)]
     strict: bool,
-    /// Findings as NDJSON on stdout
+    /// Print findings as NDJSON on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// What the host is judged by, and where that is from.
-struct Asked {
+/// The path that the host is checked for, and where its values come from.
+struct Goal {
     rtt: Time,
+    /// Source of the RTT, in words.
     rtt_from: String,
     rate: Rate,
+    /// Source of the rate, in words.
     rate_from: String,
 }
 
-/// Looks, judges, prints.
+/// Reads the host's settings, checks them for the path, and prints the findings.
 pub fn run(args: Args) -> Result {
     for (flag, zero) in [("--rtt", args.rtt == Some(Time(0))), ("--rate", args.rate == Some(Rate(0)))] {
         if zero {
-            return Err(Failure::new(ExitClass::Usage, format!("{flag} 0: give more than nothing to judge by")));
+            return Err(Failure::new(
+                ExitClass::Usage,
+                format!("{flag} 0 is no value to check for; give a larger one"),
+            ));
         }
     }
     let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;
@@ -72,22 +83,22 @@ pub fn run(args: Args) -> Result {
     };
     let mut host = Host::read(FilePath::new("/"), interface.as_deref());
     host.ask();
-    let (asked, far_end) = ask(&args, path.as_ref(), &host);
+    let (goal, no_rtt) = goal(&args, path.as_ref(), &host);
     let by = Yardstick {
-        rtt_s: asked.rtt.seconds(),
-        rate_bps: asked.rate.0 as f64,
+        rtt_s: goal.rtt.seconds(),
+        rate_bps: goal.rate.0 as f64,
         asked: args.rate.is_some() || path.is_some(),
-        ranking: shipped_profile::shipped_ranking(asked.rtt, asked.rate),
+        ranking: shipped_profile::shipped_ranking(goal.rtt, goal.rate),
     };
-    let mut findings = judge(&host, &by);
-    if let Some(why) = far_end {
+    let mut findings = check::all(&host, &by);
+    if let Some(why) = no_rtt {
         findings.push(Finding::far_end(&why));
         findings.sort_by_key(|finding| finding.state);
     }
     if args.json {
-        as_json(&host, &asked, &by, &findings)?
+        as_json(&host, &goal, &by, &findings)?
     } else {
-        print(&asked, &by, &findings, args.all)
+        print(&goal, &by, &findings, args.all)
     }
     let costs = findings.iter().filter(|finding| finding.state == State::Costs).count() as u64;
     if args.strict && costs > 0 {
@@ -97,39 +108,40 @@ pub fn run(args: Args) -> Result {
     Ok(())
 }
 
-/// By what to judge; and why the far end was not asked, if it was to be.
-fn ask(args: &Args, path: Option<&Path>, host: &Host) -> (Asked, Option<String>) {
-    let mut far_end = None;
+/// The path to check for; and the error, if the RTT to a host could not be measured.
+fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>) {
+    let assumed = |flag: &str| format!("assumed; set with {flag}");
+    let mut no_rtt = None;
     let (rtt, rtt_from) = match (args.rtt, path) {
         (Some(rtt), _) => (rtt, "as given".into()),
         (None, Some(Path::Lab(lab))) => (lab.rtt, "as given".into()),
         (None, Some(Path::Host(to))) => match fullpipe_net::measure::round_trip(to, Duration::from_secs(5)) {
             Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
             Err(error) => {
-                far_end = Some(error.to_string());
-                (RTT, "assumed; say --rtt for another".into())
+                no_rtt = Some(error.to_string());
+                (DEFAULT_RTT, assumed("--rtt"))
             }
         },
-        (None, None) => (RTT, "assumed; say --rtt for another".into()),
+        (None, None) => (DEFAULT_RTT, assumed("--rtt")),
     };
-    // A virtual link between two namespaces calls itself 10 Gb/s.
+    // A virtual link claims 10 Gb/s, which counts only if the data go that way.
     let counts = |interface: &&Interface| interface.device || matches!(path, Some(Path::Host(_)));
     let fastest = host.interfaces.iter().filter(counts).filter_map(|i| Some((i.speed_bps?, &i.name))).max();
     let (rate, rate_from) = match (args.rate, path, fastest) {
         (Some(rate), ..) => (rate, "as given".into()),
         (None, Some(Path::Lab(lab)), _) => (lab.rate, "as given".into()),
         (None, _, Some((speed, name))) => (Rate(speed), format!("the link of {name}")),
-        (None, _, None) => (RATE, "assumed; say --rate for another".into()),
+        (None, _, None) => (DEFAULT_RATE, assumed("--rate")),
     };
-    (Asked { rtt, rtt_from, rate, rate_from }, far_end)
+    (Goal { rtt, rtt_from, rate, rate_from }, no_rtt)
 }
 
-/// The interface that packets to a host leave by: connecting a datagram socket sends nothing, and asks the
-/// kernel for the route.
+/// The interface that packets to a host leave by. Connecting a datagram socket sends nothing, but makes the kernel choose a
+/// route.
 fn route(name: &str, port: u16) -> Result<Option<String>> {
     let resolve = |source| NetError::Resolve { host: name.to_owned(), source };
     let found = (name, port).to_socket_addrs();
-    let found = found.or_else(|error| match of_ssh(name) {
+    let found = found.or_else(|error| match ssh_host_name(name) {
         Some(host) => (host.as_str(), port).to_socket_addrs(),
         None => Err(error),
     });
@@ -143,18 +155,19 @@ fn route(name: &str, port: u16) -> Result<Option<String>> {
             Err(error) => last = Some(error),
         }
     }
-    let why = last.map_or_else(|| "it has no address".to_owned(), |error| error.to_string());
+    let why = last.map_or_else(|| "its name has no address".to_owned(), |error| error.to_string());
     Err(Failure::new(ExitClass::Missing, format!("this host has no route to '{name}': {why}")))
 }
 
-/// What ssh's configuration calls so: `cp` takes such names too.
-fn of_ssh(name: &str) -> Option<String> {
+/// The real name of a host that ssh's configuration has an alias for; `cp` takes such aliases too.
+fn ssh_host_name(name: &str) -> Option<String> {
     let asked = std::process::Command::new("ssh").args(["-G", "--", name]).output().ok()?;
     let text = String::from_utf8(asked.stdout).ok()?;
     let host = text.lines().find_map(|line| line.strip_prefix("hostname "))?;
     (asked.status.success() && host != name).then(|| host.to_owned())
 }
 
+/// The interface that has an address.
 fn interface_of(local: IpAddr) -> Option<String> {
     let found = nix::ifaddrs::getifaddrs().ok()?.find(|entry| {
         let Some(address) = &entry.address else { return false };
@@ -165,7 +178,7 @@ fn interface_of(local: IpAddr) -> Option<String> {
     Some(found.interface_name)
 }
 
-fn as_json(host: &Host, asked: &Asked, by: &Yardstick, findings: &[Finding]) -> Result {
+fn as_json(host: &Host, goal: &Goal, by: &Yardstick, findings: &[Finding]) -> Result {
     #[derive(Serialize)]
     struct Line<'a> {
         kind: &'static str,
@@ -178,7 +191,7 @@ fn as_json(host: &Host, asked: &Asked, by: &Yardstick, findings: &[Finding]) -> 
         json!({
             "kind": "doctor", "version": VERSION, "program": env!("CARGO_PKG_VERSION"),
             "host": host.sysctl("kernel.hostname"), "kernel": host.sysctl("kernel.osrelease"), "interfaces": names,
-            "rtt_s": by.rtt_s, "rtt_from": asked.rtt_from, "rate_bps": by.rate_bps, "rate_from": asked.rate_from,
+            "rtt_s": by.rtt_s, "rtt_from": goal.rtt_from, "rate_bps": by.rate_bps, "rate_from": goal.rate_from,
             "bdp_bytes": by.bdp(),
         })
     );
@@ -189,13 +202,13 @@ fn as_json(host: &Host, asked: &Asked, by: &Yardstick, findings: &[Finding]) -> 
     Ok(())
 }
 
-fn print(asked: &Asked, by: &Yardstick, findings: &[Finding], all: bool) {
+fn print(goal: &Goal, by: &Yardstick, findings: &[Finding], all: bool) {
     outln!(
-        "judged by {} ({}) over {} ms ({}): {} in flight\n",
+        "checked for {} ({}) over {} ms ({}): {} in flight\n",
         format::rate(by.rate_bps),
-        asked.rate_from,
+        goal.rate_from,
         format::ms(by.rtt_s * 1e3),
-        asked.rtt_from,
+        goal.rtt_from,
         format::bytes(by.bdp())
     );
     let (well, shown): (Vec<&Finding>, Vec<&Finding>) =
@@ -208,25 +221,25 @@ fn print(asked: &Asked, by: &Yardstick, findings: &[Finding], all: bool) {
             State::Ok => "ok",
         };
         let read = finding.read.as_ref().map(|read| format!("{read}: ")).unwrap_or_default();
-        let see = finding.see.as_ref().map(|command| format!(": {command}")).unwrap_or_default();
+        let see = finding.see.as_ref().map(|command| format!("; run: {command}")).unwrap_or_default();
         outln!("{state:<8} {:<width$}  {read}{}{see}", finding.subject, finding.words);
     }
     if !well.is_empty() {
-        outln!("{:<8} {} more; --all shows them", "ok", well.len());
+        outln!("{:<8} {} more; show them with --all", "ok", well.len());
     }
     let (sure, unsure): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().filter(|finding| finding.state == State::Costs).partition(|finding| finding.only_if.is_none());
-    mend(&sure, "");
+    print_fixes(&sure, "");
     for finding in unsure {
-        mend(&[finding], &format!(", but only if {}", finding.only_if.as_deref().unwrap_or_default()));
+        print_fixes(&[finding], &format!(", but only if {}", finding.only_if.as_deref().unwrap_or_default()));
     }
 }
 
-/// The lines that mend findings, to be pasted as they are.
-fn mend(findings: &[&Finding], condition: &str) {
+/// Prints the commands that fix findings, ready to be pasted.
+fn print_fixes(findings: &[&Finding], condition: &str) {
     for (root, who) in [(false, ""), (true, ", as root")] {
         let lines = findings.iter().filter(|finding| finding.root == root).flat_map(|finding| &finding.fix);
-        block(&format!("to mend it now{who}{condition}"), lines);
+        block(&format!("to fix it now{who}{condition}"), lines);
     }
     let keeps = || findings.iter().filter_map(|finding| finding.keep.as_ref());
     let mut files: Vec<&str> = keeps().map(|keep| keep.file.as_str()).collect();
@@ -234,13 +247,13 @@ fn mend(findings: &[&Finding], condition: &str) {
     files.dedup();
     for file in files {
         block(
-            &format!("to keep it so, add to {file}{condition}"),
+            &format!("to keep it fixed after a reboot, add to {file}{condition}"),
             keeps().filter(|keep| keep.file == file).flat_map(|keep| &keep.lines),
         );
     }
 }
 
-/// Lines below a heading, each once.
+/// Prints lines below a heading, each line once.
 fn block<'a>(heading: &str, lines: impl Iterator<Item = &'a String>) {
     let mut told: Vec<&String> = Vec::new();
     for line in lines {

@@ -1,30 +1,30 @@
-//! What is found out about one limit of a host, and what hosts are judged by.
+//! A finding about one limit of a host, and the path that hosts are checked for.
 
 use serde::Serialize;
 
 use crate::format;
 
-/// Where sysctl lines go to stay (`sysctl.d(5)`).
+/// File for sysctl settings that should survive a reboot (`sysctl.d(5)`).
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-fullpipe.conf";
-/// Where modules are named that are to be loaded at boot (`modules-load.d(5)`).
+/// File that names the modules to load at boot (`modules-load.d(5)`).
 pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
-/// Where commands go that set up an interface as it appears (`udev(7)`).
+/// File for commands that set up an interface when it appears (`udev(7)`).
 pub const UDEV_FILE: &str = "/etc/udev/rules.d/90-fullpipe.rules";
-/// Largest window of TCP, bytes: 16 bits, shifted by 14 at most (RFC 7323, 2.3).
+/// Largest window of TCP, bytes: 16 bits, shifted by at most 14 (RFC 7323, 2.3).
 pub const MAX_WINDOW: f64 = 65_535.0 * 16_384.0;
-/// Links from here on are what the guidance for data transfer nodes is about, bit/s.
+/// Rate from which the guidance for data transfer nodes applies, bit/s.
 pub const FAST: f64 = 10e9;
 
-/// What a host is judged by: what should go through, and how far.
+/// The path that a host is checked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Yardstick {
     /// Round-trip time, seconds.
     pub rtt_s: f64,
-    /// Rate that should be had, bit/s.
+    /// Rate that should be reached, bit/s.
     pub rate_bps: f64,
-    /// Someone asked for that rate, or for a path that leaves here: it is not only what the fastest link does.
+    /// Whether the user named the rate or the path. If not, the rate is only that of the fastest link.
     pub asked: bool,
-    /// Congestion controls, the fastest first, with what each is expected to do there, bit/s.
+    /// Congestion controls, the fastest first, each with the rate expected on that path, bit/s.
     pub ranking: Vec<(String, f64)>,
 }
 
@@ -34,74 +34,74 @@ impl Yardstick {
         self.rate_bps * self.rtt_s / 8.0
     }
 
-    /// What one stream does with a window of so many bytes, bit/s: a window a round trip
-    /// (Prasad, Jain and Dovrolis, 2003, section 2).
+    /// Rate of one stream with a window of this many bytes, bit/s: one window per round trip (Prasad, Jain and Dovrolis,
+    /// 2003, section 2).
     pub fn through(&self, window: f64) -> f64 {
         window * 8.0 / self.rtt_s.max(1e-9)
     }
 
-    /// Window that one stream needs, bytes: one BDP, and no more than TCP has.
+    /// Window that one stream needs, bytes: one BDP, but no more than TCP allows.
     pub fn window(&self) -> f64 {
         self.bdp().min(MAX_WINDOW)
     }
 
-    /// What to set buffers to, bytes: two BDP, as a receiver gives half to bookkeeping, in a round number. For
-    /// 10 Gb/s over 100 ms, 256 MiB, as fasterdata.es.net has it; never less than its 64 MiB.
-    pub fn target(&self, most: u64) -> u64 {
-        let two = (2.0 * self.bdp()).min(most as f64) as u64;
-        two.next_power_of_two().max(64 << 20).min(most)
+    /// Size to set buffers to, bytes: two BDP, as a receiver gives half to bookkeeping, rounded up to a power of two. For
+    /// 10 Gb/s over 100 ms that is 256 MiB, as fasterdata.es.net recommends. It is at least 64 MiB and at most `max`.
+    pub fn target(&self, max: u64) -> u64 {
+        let two = (2.0 * self.bdp()).min(max as f64) as u64;
+        two.next_power_of_two().max(64 << 20).min(max)
     }
 
-    /// `about 17.04 Mb/s of 10.00 Gb/s over 100 ms`
+    /// A rate in relation to the goal: `about 17.04 Mb/s of 10.00 Gb/s over 100 ms`.
     pub fn says(&self, bps: f64) -> String {
         let (rtt, rate) = (format::ms(self.rtt_s * 1e3), format::rate(self.rate_bps));
         format!("about {} of {rate} over {rtt} ms", format::rate(bps))
     }
 }
 
-/// How a limit stands.
+/// Whether a limit costs anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It takes rate away, or time, or processor.
+    /// It costs rate, time or processor.
     Costs,
-    /// It could not be seen, or not what follows of it.
+    /// It could not be read, or its effect is not known.
     Unknown,
-    /// It is as it should be.
+    /// It is fine.
     Ok,
 }
 
-/// One limit, and what to do about it.
+/// One limit of the host, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
-    /// What it is of: a setting's name, an interface and a word.
+    /// Name of the limit: a sysctl, or an interface and one of its properties.
     pub subject: String,
-    /// How it stands.
+    /// Whether it costs anything.
     pub state: State,
-    /// What was read.
+    /// Value that was read.
     pub read: Option<String>,
-    /// What it costs, why it is well, or why nothing is known.
+    /// What it costs, why it is fine, or why nothing is known.
     pub words: String,
-    /// About what it leaves, bit/s, where that can be computed and is too little.
+    /// Rate that it leaves, about, bit/s, if that can be computed and is too low.
     pub leaves_bps: Option<f64>,
-    /// A command that shows what could not be seen.
+    /// Command that shows what could not be read.
     pub see: Option<String>,
-    /// Commands that mend it, now.
+    /// Commands that fix it until the next boot.
     pub fix: Vec<String>,
-    /// Whether those need root.
+    /// Whether these commands need root.
     pub root: bool,
-    /// What must be so before they are typed, as else they break more than they mend.
+    /// Condition under which the commands may be typed; without it they do harm.
     pub only_if: Option<String>,
-    /// How it stays mended.
+    /// Lines that keep it fixed after a reboot.
     pub keep: Option<Keep>,
 }
 
-/// Lines that make a change last.
+/// Lines that keep a change after a reboot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Keep {
-    /// The file they belong into.
+    /// File that the lines belong into.
     pub file: String,
-    /// They.
+    /// The lines.
     pub lines: Vec<String>,
 }
 
@@ -129,7 +129,7 @@ impl Finding {
         Finding::new(State::Costs, subject, read, words)
     }
 
-    /// Could not be seen; this command shows it.
+    /// A finding about something that could not be read. `command` shows it.
     pub fn unseen(subject: &str, words: impl Into<String>, command: impl Into<String>) -> Finding {
         let mut finding = Finding::new(State::Unknown, subject, "", words);
         finding.read = None;
@@ -137,18 +137,18 @@ impl Finding {
         finding
     }
 
-    /// The other host did not tell how far it is.
+    /// A finding that the RTT to the other host could not be measured.
     pub fn far_end(why: &str) -> Finding {
-        let words = format!("could not measure the RTT, {why}; there");
+        let words = format!("could not measure the RTT: {why}; a server has to run on that host");
         Finding::unseen("far end", words, "fullpipe serve")
     }
 
     pub fn unseen_sysctl(key: &str) -> Finding {
-        let why = "could not see it: this kernel lacks it, or a container hides it; on the host itself";
+        let why = "could not see it: this kernel lacks it, or a container hides it (then look on its host)";
         Finding::unseen(key, why, format!("sysctl {key}"))
     }
 
-    /// What was read all the same.
+    /// Adds the value that was read.
     pub fn having_read(mut self, read: impl ToString) -> Finding {
         self.read = Some(read.to_string());
         self
@@ -159,7 +159,7 @@ impl Finding {
         self
     }
 
-    /// Mended as root by this command.
+    /// Adds a command that fixes it as root.
     pub fn fix(mut self, command: impl Into<String>) -> Finding {
         self.fix.push(command.into());
         self.root = true;
@@ -171,21 +171,21 @@ impl Finding {
         self
     }
 
-    /// To be mended only if this is so.
+    /// Adds a condition under which its commands may be typed.
     pub fn only_if(mut self, condition: impl Into<String>) -> Finding {
         self.only_if = Some(condition.into());
         self
     }
 
-    /// Mended by this setting.
+    /// Adds the commands and lines that set a sysctl.
     pub fn set(self, key: &str, value: impl ToString) -> Finding {
         let value = value.to_string();
         let quoted = if value.contains(' ') { format!("\"{value}\"") } else { value.clone() };
         self.fix(format!("sysctl -w {key}={quoted}")).keep(SYSCTL_FILE, format!("{key} = {value}"))
     }
 
-    /// Stays mended by this command whenever the interface appears, which for most is when it moves to its name:
-    /// they are added as eth0.
+    /// Adds a rule that runs this command whenever the interface appears. Most interfaces are added as eth0, and appear when
+    /// they are renamed.
     pub fn whenever(self, interface: &str, command: &str) -> Finding {
         let rule = format!("ACTION==\"add|move\", SUBSYSTEM==\"net\", KERNEL==\"{interface}\", RUN+=\"{command}\"");
         self.keep(UDEV_FILE, rule)

@@ -14,7 +14,7 @@ const MSS: f64 = 1448.0;
 /// Segments that a stream starts with (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
 
-pub(super) fn judge(host: &Host, by: &Yardstick) -> Vec<Finding> {
+pub(super) fn check(host: &Host, by: &Yardstick) -> Vec<Finding> {
     let mut findings = vec![
         asked(host, by, "net.core.wmem_max"),
         asked(host, by, "net.core.rmem_max"),

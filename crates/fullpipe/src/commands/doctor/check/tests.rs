@@ -100,7 +100,7 @@ fn a_host_as_installed() {
     let host = read(dir.path());
     assert_eq!(host.interfaces.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["ens1"]);
     assert_eq!(host.cpus, 2);
-    let findings = judge(&host, &by(0.1, 10e9));
+    let findings = all(&host, &by(0.1, 10e9));
     for (subject, leaves, fix, keep) in [
         ("net.core.wmem_max", Some(17.04e6), "sysctl -w net.core.wmem_max=268435456", "net.core.wmem_max = 268435456"),
         ("net.core.rmem_max", Some(17.04e6), "sysctl -w net.core.rmem_max=268435456", "net.core.rmem_max = 268435456"),
@@ -184,9 +184,9 @@ fn processors_without_aes_check_slowly() {
     let dir = as_installed();
     let aes = |cpuinfo: &str| {
         write(dir.path(), &[("proc/cpuinfo", cpuinfo)]);
-        find(&judge(&read(dir.path()), &by(0.1, 10e9)), "AES instructions")
+        find(&all(&read(dir.path()), &by(0.1, 10e9)), "AES instructions")
     };
-    assert_eq!(find(&judge(&read(dir.path()), &by(0.1, 10e9)), "AES instructions").state, State::Unknown);
+    assert_eq!(find(&all(&read(dir.path()), &by(0.1, 10e9)), "AES instructions").state, State::Unknown);
     let server = aes("processor\t: 0\nflags\t\t: fpu sse2 aes avx avx2\n");
     let small = aes("processor\t: 0\nFeatures\t: fp asimd crc32\n");
     let large = aes("processor\t: 0\nFeatures\t: fp asimd aes pmull\n");
@@ -200,13 +200,13 @@ fn processors_without_aes_check_slowly() {
 fn mended_it_costs_nothing() {
     let dir = as_installed();
     // What was said for 10 Gb/s over 100 ms, put where it was said.
-    for finding in judge(&read(dir.path()), &by(0.1, 10e9)) {
+    for finding in all(&read(dir.path()), &by(0.1, 10e9)) {
         for line in finding.keep.filter(|keep| keep.file == SYSCTL_FILE).iter().flat_map(|keep| &keep.lines) {
             let (key, value) = line.split_once(" = ").unwrap();
             write(dir.path(), &[(&format!("proc/sys/{}", key.replace('.', "/")), value)]);
         }
     }
-    for finding in judge(&read(dir.path()), &by(0.1, 10e9)) {
+    for finding in all(&read(dir.path()), &by(0.1, 10e9)) {
         assert!(!finding.subject.starts_with("net.") || finding.state == State::Ok, "{finding:?}");
     }
 }
@@ -215,7 +215,7 @@ fn mended_it_costs_nothing() {
 fn nothing_is_seen_of_an_empty_host() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::read(dir.path(), None);
-    let findings = judge(&host, &by(0.1, 10e9));
+    let findings = all(&host, &by(0.1, 10e9));
     for finding in &findings {
         assert_eq!(finding.state, State::Unknown, "{finding:?}");
         assert!(finding.see.is_some() && finding.fix.is_empty(), "{finding:?}");
@@ -229,7 +229,7 @@ fn nothing_is_seen_of_an_empty_host() {
 #[test]
 fn a_short_or_slow_path_needs_little() {
     let dir = as_installed();
-    let findings = judge(&read(dir.path()), &by(0.0002, 1e9));
+    let findings = all(&read(dir.path()), &by(0.0002, 1e9));
     for subject in ["net.core.wmem_max", "net.ipv4.tcp_wmem", "net.ipv4.tcp_rmem", "ens1 MTU", "ens1 rings"] {
         assert_eq!(find(&findings, subject).state, State::Ok, "{subject}");
     }
@@ -239,7 +239,7 @@ fn a_short_or_slow_path_needs_little() {
 fn no_window_is_beyond_what_tcp_has() {
     let dir = as_installed();
     let by = by(0.366, 100e9);
-    let findings = judge(&read(dir.path()), &by);
+    let findings = all(&read(dir.path()), &by);
     let one = find(&findings, "one stream");
     assert_eq!(one.state, State::Costs);
     assert!(one.words.contains("--streams 5"), "{}", one.words);
@@ -250,7 +250,7 @@ fn no_window_is_beyond_what_tcp_has() {
         dir.path(),
         &[("proc/sys/net/core/rmem_max", "1073741823"), ("proc/sys/net/ipv4/tcp_rmem", "1 2 2147483647")],
     );
-    let findings = judge(&read(dir.path()), &by);
+    let findings = all(&read(dir.path()), &by);
     assert_eq!(find(&findings, "net.core.rmem_max").state, State::Ok);
     assert_eq!(find(&findings, "net.ipv4.tcp_rmem").state, State::Ok);
     assert!(find(&findings, "irqbalance").fix.contains(&"systemctl disable --now irqbalance".to_owned()));
@@ -259,9 +259,9 @@ fn no_window_is_beyond_what_tcp_has() {
     // Pages of 64 KiB hold as much in fewer.
     let mut host = read(dir.path());
     host.page = Some(65_536);
-    assert_eq!(find(&judge(&host, &by), "net.ipv4.tcp_mem").state, State::Ok);
+    assert_eq!(find(&all(&host, &by), "net.ipv4.tcp_mem").state, State::Ok);
     write(dir.path(), &[("proc/meminfo", "MemTotal: 16000000 kB\n")]);
-    let memory = find(&judge(&read(dir.path()), &by), "net.ipv4.tcp_mem");
+    let memory = find(&all(&read(dir.path()), &by), "net.ipv4.tcp_mem");
     assert!(memory.fix.is_empty() && memory.words.contains("more than this machine can give"), "{memory:?}");
 }
 
@@ -279,7 +279,7 @@ fn what_is_switched_off() {
             ("sys/class/net/ens1/duplex", "half"),
         ],
     );
-    let findings = judge(&read(dir.path()), &by(0.1, 10e9));
+    let findings = all(&read(dir.path()), &by(0.1, 10e9));
     for (subject, part) in [
         ("net.ipv4.tcp_window_scaling", "about 5.243 Mb/s"),
         ("net.ipv4.tcp_timestamps", "every 3.436 s"),
@@ -298,7 +298,7 @@ fn what_is_switched_off() {
 #[test]
 fn loss_is_remembered_unless_a_setting_says_not_to() {
     let dir = as_installed();
-    let metrics = || find(&judge(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_no_metrics_save");
+    let metrics = || find(&all(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_no_metrics_save");
     write(dir.path(), &[("proc/sys/net/ipv4/tcp_no_ssthresh_metrics_save", "0")]);
     assert_eq!(metrics().fix, ["sysctl -w net.ipv4.tcp_no_metrics_save=1"]);
     // As before 5.6.
@@ -320,7 +320,7 @@ fn what_a_card_cannot_do_is_not_asked_of_it() {
     ] {
         let offloads = ["gro", "gso", "rx", "sg", "tso"].map(|name| (name.to_owned(), !off.contains(&name)));
         host.interfaces[0].offloads = offloads.into();
-        let finding = find(&judge(&host, &by(0.1, 10e9)), "ens1 offloads");
+        let finding = find(&all(&host, &by(0.1, 10e9)), "ens1 offloads");
         assert_eq!((finding.state, finding.fix.concat().as_str()), (state, fix), "{finding:?}");
     }
 }
@@ -334,7 +334,7 @@ fn a_hard_limit_is_never_lowered() {
     ] {
         let limits = format!("Max open files            512                  {hard}              files     \n");
         write(dir.path(), &[("proc/self/limits", &limits)]);
-        let finding = find(&judge(&read(dir.path()), &by(0.1, 10e9)), "open files");
+        let finding = find(&all(&read(dir.path()), &by(0.1, 10e9)), "open files");
         assert_eq!((finding.fix.concat().as_str(), finding.root), (fix, root));
         assert_eq!(finding.keep.unwrap().lines, [keep]);
     }
@@ -351,7 +351,7 @@ fn old_kernels() {
     ] {
         let dir = as_installed();
         write(dir.path(), &[("proc/sys/kernel/osrelease", release)]);
-        let finding = find(&judge(&read(dir.path()), &by(0.1, 100e9)), "kernel");
+        let finding = find(&all(&read(dir.path()), &by(0.1, 100e9)), "kernel");
         assert_eq!(finding.state == State::Ok, parts.is_empty(), "{finding:?}");
         for part in parts {
             assert!(finding.words.contains(part), "{finding:?}");
@@ -372,7 +372,7 @@ fn a_container_in_a_virtual_machine() {
         ],
     );
     fs::remove_dir_all(dir.path().join("lib")).unwrap();
-    let findings = judge(&read(dir.path()), &by(0.1, 10e9));
+    let findings = all(&read(dir.path()), &by(0.1, 10e9));
     assert!(find(&findings, "permission").words.contains("read-only"));
     assert_eq!(find(&findings, "virtualisation").read.as_deref(), Some("QEMU"));
     assert_eq!(find(&findings, "container").read.as_deref(), Some("lxc"));
@@ -387,7 +387,7 @@ fn a_bond_is_judged_with_its_parts() {
     symlink("../ens1", dir.path().join("sys/class/net/bond0/lower_ens1")).unwrap();
     let host = Host::read(dir.path(), Some("bond0"));
     assert_eq!(host.interfaces.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["bond0", "ens1"]);
-    let findings = judge(&host, &by(0.1, 10e9));
+    let findings = all(&host, &by(0.1, 10e9));
     assert!(findings.iter().any(|f| f.subject == "ens1 rings"));
     // A bond has no rings of its own.
     assert!(findings.iter().all(|f| f.subject != "bond0 rings"));
@@ -403,10 +403,10 @@ fn a_slow_link_beside_a_fast_one_is_fine() {
     let dir = as_installed();
     write(dir.path(), &[("sys/class/net/ens1/speed", "1000"), ("sys/class/net/bond0/mtu", "1500")]);
     let mut by = by(0.1, 100e9);
-    let speed = |by: &Yardstick| find(&judge(&read(dir.path()), by), "ens1 link").state;
+    let speed = |by: &Yardstick| find(&all(&read(dir.path()), by), "ens1 link").state;
     assert_eq!(speed(&by), State::Costs);
     by.asked = false;
-    let findings = judge(&read(dir.path()), &by);
+    let findings = all(&read(dir.path()), &by);
     for part in ["link", "PCIe", "MTU", "rings", "txqueuelen"] {
         let finding = find(&findings, &format!("ens1 {part}"));
         assert_eq!(finding.state, State::Ok, "{finding:?}");
@@ -422,7 +422,7 @@ fn the_window_is_what_each_kernel_makes_of_the_buffer() {
     let dir = as_installed();
     let rmem = |release: &str, scale: &str| {
         write(dir.path(), &[("proc/sys/kernel/osrelease", release), ("proc/sys/net/ipv4/tcp_adv_win_scale", scale)]);
-        find(&judge(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_rmem")
+        find(&all(&read(dir.path()), &by(0.1, 10e9)), "net.ipv4.tcp_rmem")
     };
     for (scale, part) in [("1", "about 251.7 Mb/s of"), ("2", "about 377.5 Mb/s of"), ("-2", "about 125.8 Mb/s of")] {
         let words = rmem("5.15.0", scale).words;
