@@ -1,4 +1,4 @@
-//! What this host is, read from /proc, /sys and /lib below a root, and asked of the kernel.
+//! Reads what this host is like: from files in /proc, /sys and /lib, and from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,7 +8,7 @@ use fullpipe_lab::guest::{Standing, standing};
 use fullpipe_net::sys::{self, Offload, Rings};
 use nix::unistd::{SysconfVar, sysconf};
 
-/// Settings that bear on throughput.
+/// Settings that bear on throughput, and the names of host and kernel.
 const SYSCTLS: [&str; 20] = [
     "net.core.default_qdisc",
     "net.core.netdev_max_backlog",
@@ -43,81 +43,81 @@ const OFFLOADS: [(Offload, &str); 6] = [
 const IFF_UP: u64 = 0x1;
 const IFF_LOOPBACK: u64 = 0x8;
 
-/// A host as it was found. What is `None` could not be seen.
+/// A host as it was found. `None` stands for what could not be read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Host {
-    /// By name; without those that could not be read.
+    /// Settings by name, without those that could not be read.
     pub sysctls: BTreeMap<String, String>,
-    /// /proc/sys is mounted read-only, as in a container.
+    /// Whether /proc/sys is mounted read-only, as in a container.
     pub sysctls_read_only: bool,
     /// Congestion controls that are modules of the running kernel, loaded or not.
     pub modules: Option<BTreeSet<String>>,
-    /// The interfaces in question.
+    /// The interfaces that data may go through.
     pub interfaces: Vec<Interface>,
-    /// Processors that are online.
+    /// Number of processors.
     pub cpus: usize,
-    /// Whether processors have instructions for AES, and on x86 AVX, which what uses them here wants too.
+    /// Whether processors have instructions for AES, and on x86 also AVX, which the encryption needs too.
     pub aes: Option<bool>,
-    /// Frequency governors, and on how many processors each.
+    /// Frequency governors, each with the number of its processors.
     pub governors: BTreeMap<String, usize>,
-    /// Whether a process of that name runs.
+    /// Whether a process named irqbalance runs.
     pub irqbalance: Option<bool>,
-    /// Packets that the processors dropped since boot, for want of room in their backlogs.
+    /// Packets dropped since boot because the backlog of a processor was full.
     pub backlog_drops: Option<u64>,
-    /// RLIMIT_NOFILE, soft and hard.
+    /// Soft and hard limit on open files (RLIMIT_NOFILE).
     pub open_files: Option<(u64, u64)>,
     /// Physical memory, bytes.
     pub memory: Option<u64>,
-    /// A page of it, bytes: 4 KiB, or on Arm and POWER up to 64.
+    /// Size of a memory page, bytes: 4 KiB, on Arm and POWER up to 64 KiB.
     pub page: Option<u64>,
-    /// A virtual machine, and whose, as far as it says.
+    /// Name of the hypervisor, in a virtual machine.
     pub hypervisor: Option<String>,
-    /// A container, and what says so.
+    /// Kind of container, in a container.
     pub container: Option<String>,
-    /// May change the network's settings (CAP_NET_ADMIN, `capabilities(7)`).
+    /// Whether this process may change network settings (CAP_NET_ADMIN, `capabilities(7)`).
     pub net_admin: Option<bool>,
 }
 
 /// A network interface.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its number.
+    /// Index in the kernel.
     pub index: u32,
     /// Largest packet, bytes.
     pub mtu: Option<u64>,
-    /// What the link does, bit/s.
+    /// Speed of the link, bit/s.
     pub speed_bps: Option<u64>,
-    /// `full` or `half`.
+    /// Duplex mode, `full` or `half`.
     pub duplex: Option<String>,
-    /// Packets that a queue without a limit of its own holds.
+    /// Length of queues that have no limit of their own, packets.
     pub queue_len: Option<u64>,
-    /// Queues of received packets.
+    /// Number of queues for received packets.
     pub rx_queues: usize,
-    /// Queues of packets to send.
+    /// Number of queues for packets to send.
     pub tx_queues: usize,
-    /// The driver, where there is a device under it.
+    /// Driver of the device, if there is one.
     pub driver: Option<String>,
-    /// Whether there is a device under it at all, a card or a virtual one.
+    /// Whether the interface has a device, a card or a virtual one.
     pub device: bool,
-    /// Whether it is part of another interface, a bond or a bridge.
+    /// Whether the interface is part of a bond or a bridge.
     pub part: bool,
-    /// What its PCI Express link carries each way, bit/s: now, and at most.
+    /// Rate of its PCI Express link each way, bit/s: the present one, and the highest possible.
     pub pcie_bps: Option<(f64, f64)>,
-    /// Packets that came and were lost here since boot, under the kernel's names.
+    /// Received packets that were lost here since boot, under the kernel's names of the counters.
     pub lost: BTreeMap<String, u64>,
-    /// The queueing disciplines that packets wait in.
+    /// Kinds of the queueing disciplines that packets wait in.
     pub qdiscs: Option<Vec<String>>,
-    /// Ring buffers.
+    /// Sizes of the ring buffers.
     pub rings: Option<Rings>,
-    /// Offloads under ethtool's names; without those that could not be seen.
+    /// Offloads under ethtool's names, without those that could not be read.
     pub offloads: BTreeMap<String, bool>,
 }
 
 impl Host {
-    /// Reads what files tell: `/` is this host, another folder one that was made up. Takes `only` this
-    /// interface and those that it is made of (a bond's, a VLAN's), or else all that are up but loopback.
+    /// Reads a host from files below `root`: `/` for this host, another folder in tests. Reads the interface `only` and those
+    /// it is made of (a bond, a VLAN), else all that are up except loopback.
     pub fn read(root: &Path, only: Option<&str>) -> Host {
         let sysctls: BTreeMap<String, String> = SYSCTLS
             .iter()
@@ -145,18 +145,18 @@ impl Host {
         }
     }
 
-    /// Asks the running kernel for what no file tells: queueing disciplines, rings, offloads.
+    /// Asks the running kernel for what no file has: queueing disciplines, rings, offloads.
     pub fn ask(&mut self) {
         let standing = standing().ok();
         for interface in &mut self.interfaces {
             if let Some(standing) = &standing {
-                // What arrives is only looked at in these two, and never waits.
+                // ingress and clsact only look at arriving packets; nothing waits there.
                 let here = |q: &&Standing| q.link == interface.index && q.kind != "ingress" && q.kind != "clsact";
                 let kinds = |root| -> Vec<String> {
                     standing.iter().filter(here).filter(|q| q.root == root).map(|q| q.kind.clone()).collect()
                 };
                 let (roots, children) = (kinds(true), kinds(false));
-                // mq only hands out to one queue each; packets wait in those.
+                // mq only hands packets to its children; they wait there.
                 let shares = roots.iter().any(|kind| kind.starts_with("mq")) && !children.is_empty();
                 let mut waits = if shares { children } else { roots };
                 waits.sort();
@@ -172,44 +172,45 @@ impl Host {
         }
     }
 
-    /// A setting.
+    /// The value of a setting.
     pub fn sysctl(&self, name: &str) -> Option<&str> {
         self.sysctls.get(name).map(String::as_str)
     }
 
-    /// A setting that is one number.
+    /// The value of a setting that is one number.
     pub fn number(&self, name: &str) -> Option<i64> {
         self.sysctl(name)?.parse().ok()
     }
 
-    /// A setting that is three: least, default and most, or for tcp_mem low, pressure and high.
+    /// The values of a setting that is three numbers: min, default and max, or for tcp_mem low, pressure and high.
     pub fn three(&self, name: &str) -> Option<[u64; 3]> {
         let numbers: Vec<u64> = self.sysctl(name)?.split(' ').filter_map(|word| word.parse().ok()).collect();
         numbers.try_into().ok()
     }
 
-    /// A setting that is a list of words.
+    /// The values of a setting that is a list of words.
     pub fn list(&self, name: &str) -> Option<Vec<&str>> {
         Some(self.sysctl(name)?.split(' ').filter(|word| !word.is_empty()).collect())
     }
 
-    /// Major and minor version of the kernel.
+    /// The major and minor version of the kernel.
     pub fn kernel(&self) -> Option<(u32, u32)> {
         let mut parts = self.sysctl("kernel.osrelease")?.split(|c: char| !c.is_ascii_digit());
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 }
 
-/// A file's words, one space between them.
+/// The words of a file, with one space between them.
 fn text(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
+/// The number in a file.
 fn number(path: &Path) -> Option<u64> {
     text(path)?.parse().ok()
 }
 
-/// Names in a folder, sorted; none if it cannot be read.
+/// The names in a folder, sorted; none if it cannot be read.
 fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -217,8 +218,9 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
+/// Whether /proc/sys is mounted read-only.
 fn read_only(root: &Path) -> bool {
-    // What was mounted last is what is seen.
+    // A later mount hides an earlier one.
     let mounts = fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default();
     let mut options = mounts.lines().rev().filter_map(|line| {
         let mut words = line.split(' ');
@@ -228,6 +230,7 @@ fn read_only(root: &Path) -> bool {
     options.next().is_some_and(|options| options.split(',').any(|option| option == "ro"))
 }
 
+/// Congestion controls that are modules of the kernel, or built into it.
 fn modules(root: &Path, release: &str) -> Option<BTreeSet<String>> {
     let folder = root.join("lib/modules").join(release);
     if release.is_empty() || !folder.is_dir() {
@@ -240,13 +243,14 @@ fn modules(root: &Path, release: &str) -> Option<BTreeSet<String>> {
     Some(files.filter_map(|file| file.strip_prefix("tcp_")?.split_once(".ko").map(|(name, _)| name.into())).collect())
 }
 
+/// The interface `only` and those it is made of, else all that are up.
 fn interfaces(root: &Path, only: Option<&str>) -> Vec<Interface> {
     let folder = root.join("sys/class/net");
     let mut wanted: Vec<String> = match only {
         Some(name) => vec![name.to_owned()],
         None => names(&folder).into_iter().filter(|name| up(&folder.join(name))).collect(),
     };
-    // A link `lower_NAME` to each interface that one is made of: from a VLAN to a bond, from there to its cards.
+    // An interface has a link `lower_NAME` to each one that it is made of: a VLAN to a bond, a bond to its cards.
     let mut looked = 0;
     while only.is_some() && looked < wanted.len() {
         let parts = names(&folder.join(&wanted[looked]));
@@ -258,6 +262,7 @@ fn interfaces(root: &Path, only: Option<&str>) -> Vec<Interface> {
     wanted.into_iter().map(|name| interface(&folder.join(&name), name)).collect()
 }
 
+/// Whether an interface is up and not loopback.
 fn up(folder: &Path) -> bool {
     let flags =
         text(&folder.join("flags")).and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
@@ -265,6 +270,7 @@ fn up(folder: &Path) -> bool {
         && text(&folder.join("operstate")).is_none_or(|state| matches!(state.as_str(), "up" | "unknown"))
 }
 
+/// Reads one interface.
 fn interface(folder: &Path, name: String) -> Interface {
     let queues = names(&folder.join("queues"));
     let count = |prefix: &str| queues.iter().filter(|queue| queue.starts_with(prefix)).count();
@@ -275,7 +281,7 @@ fn interface(folder: &Path, name: String) -> Interface {
     Interface {
         index: number(&folder.join("ifindex")).unwrap_or(0) as u32,
         mtu: number(&folder.join("mtu")),
-        // -1 where the driver does not know.
+        // It reads -1 if the driver does not know.
         speed_bps: number(&folder.join("speed")).filter(|mbit| *mbit > 0).map(|mbit| mbit * 1_000_000),
         duplex: text(&folder.join("duplex")).filter(|duplex| duplex != "unknown"),
         queue_len: number(&folder.join("tx_queue_len")),
@@ -293,8 +299,8 @@ fn interface(folder: &Path, name: String) -> Interface {
     }
 }
 
-/// What a PCI Express link carries each way, bit/s: transfers per second and lane, times lanes, less the line
-/// code, 8b/10b up to 5 GT/s and 128b/130b from 8 GT/s (PCI Express Base Specification, 4.2.1 and 4.2.2).
+/// Rate of a PCI Express link each way, bit/s: transfers per second and lane, times lanes, less the line code. The code is
+/// 8b/10b up to 5 GT/s, and 128b/130b from 8 GT/s on (PCI Express Base Specification, 4.2.1 and 4.2.2).
 fn pcie(folder: &Path, which: &str) -> Option<f64> {
     let transfers = text(&folder.join(format!("device/{which}_link_speed")))?;
     let transfers: f64 = transfers.split(' ').next()?.parse().ok()?;
@@ -303,6 +309,7 @@ fn pcie(folder: &Path, which: &str) -> Option<f64> {
     Some(transfers * 1e9 * lanes * code).filter(|bps| *bps > 0.0)
 }
 
+/// Folders of the processors.
 fn processors(root: &Path) -> Vec<PathBuf> {
     let folder = root.join("sys/devices/system/cpu");
     let is_one = |name: &String| {
@@ -311,6 +318,7 @@ fn processors(root: &Path) -> Vec<PathBuf> {
     names(&folder).iter().filter(|name| is_one(name)).map(|name| folder.join(name)).collect()
 }
 
+/// Frequency governors, each with the number of its processors.
 fn governors(root: &Path) -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
     for governor in processors(root).iter().filter_map(|cpu| text(&cpu.join("cpufreq/scaling_governor"))) {
@@ -319,6 +327,7 @@ fn governors(root: &Path) -> BTreeMap<String, usize> {
     found
 }
 
+/// Whether a process named irqbalance runs; none if processes cannot be seen.
 fn irqbalance(root: &Path) -> Option<bool> {
     let proc = root.join("proc");
     let names = names(&proc);
@@ -327,12 +336,14 @@ fn irqbalance(root: &Path) -> Option<bool> {
     Some(processes.any(|pid| text(&proc.join(pid).join("comm")).as_deref() == Some("irqbalance")))
 }
 
+/// Packets that all processors dropped from their backlogs.
 fn backlog_drops(root: &Path) -> Option<u64> {
-    // One line a processor; the second column is what it dropped (net/core/net-procfs.c).
+    // Each processor has a line, whose second column counts its drops (net/core/net-procfs.c).
     let text = fs::read_to_string(root.join("proc/net/softnet_stat")).ok()?;
     text.lines().map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()).sum()
 }
 
+/// A limit of /proc/self/limits, soft and hard.
 fn limit(limits: &str, name: &str) -> Option<(u64, u64)> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     let value = |word: &str| if word == "unlimited" { Some(u64::MAX) } else { word.parse().ok() };
@@ -340,12 +351,14 @@ fn limit(limits: &str, name: &str) -> Option<(u64, u64)> {
     Some((value(words.next()?)?, value(words.next()?)?))
 }
 
+/// Physical memory, bytes.
 fn memory(root: &Path) -> Option<u64> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
+/// Name of the hypervisor, in a virtual machine.
 fn hypervisor(root: &Path) -> Option<String> {
     let says = |file: &str| text(&root.join(file)).filter(|text| !text.is_empty());
     if let Some(kind) = says("sys/hypervisor/type") {
@@ -356,19 +369,21 @@ fn hypervisor(root: &Path) -> Option<String> {
         .then(|| says("sys/class/dmi/id/sys_vendor").unwrap_or_else(|| "of unknown make".into()))
 }
 
+/// Whether processors have the instructions that encryption needs.
 fn aes(root: &Path) -> Option<bool> {
     let all = |found: BTreeSet<String>, wanted: &[&str]| wanted.iter().all(|ability| found.contains(*ability));
     let x86 = abilities(root, "flags").map(|found| all(found, &["aes", "avx"]));
     x86.or_else(|| abilities(root, "Features").map(|found| all(found, &["aes"])))
 }
 
-/// What the first processor can do: `flags` on x86, `Features` on Arm.
+/// Abilities of the first processor: `flags` on x86, `Features` on Arm.
 fn abilities(root: &Path, title: &str) -> Option<BTreeSet<String>> {
     let cpuinfo = fs::read_to_string(root.join("proc/cpuinfo")).ok()?;
     let line = cpuinfo.lines().find(|line| line.starts_with(title))?;
     Some(line.split_whitespace().map(str::to_owned).collect())
 }
 
+/// Kind of container, in a container.
 fn container(root: &Path) -> Option<String> {
     let systemd = text(&root.join("run/systemd/container")).filter(|kind| !kind.is_empty());
     let docker = || root.join(".dockerenv").exists().then(|| "docker".to_owned());
@@ -376,6 +391,7 @@ fn container(root: &Path) -> Option<String> {
     systemd.or_else(docker).or_else(podman)
 }
 
+/// Whether /proc/self/status shows CAP_NET_ADMIN.
 fn net_admin(status: &str) -> Option<bool> {
     const CAP_NET_ADMIN: u64 = 12;
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;

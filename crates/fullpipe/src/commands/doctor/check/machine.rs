@@ -45,7 +45,7 @@ fn governor(host: &Host) -> Finding {
 fn aes(host: &Host) -> Finding {
     const SUBJECT: &str = "AES instructions";
     match host.aes {
-        Some(true) => Finding::ok(SUBJECT, "there", "each processor encrypts and checks copies at 50 Gb/s and more"),
+        Some(true) => Finding::ok(SUBJECT, "there", "each processor checks copies at 50 Gb/s and more"),
         Some(false) => {
             let mend =
                 if host.hypervisor.is_some() { "; its host may pass them on (CPU model 'host' does)" } else { "" };

@@ -285,7 +285,7 @@ fn what_is_switched_off() {
         ("net.ipv4.tcp_timestamps", "every 3.436 s"),
         ("net.ipv4.tcp_sack", "100 ms"),
         ("net.ipv4.tcp_moderate_rcvbuf", "about 5.243 Mb/s"),
-        ("net.ipv4.tcp_mtu_probing", "ens1 sends 9000 bytes"),
+        ("net.ipv4.tcp_mtu_probing", "ens1 sends packets of 9000 bytes"),
         ("ens1 link", "only one end sends"),
     ] {
         let finding = find(&findings, subject);
