@@ -24,6 +24,7 @@ pub struct Args {
 #[derive(Subcommand)]
 enum Verb {
     /// Build the guest kernel (takes some minutes, once), or print where it is
+    #[command(disable_version_flag = true)]
     Kernel {
         /// Build this version of the distribution's kernel sources, such as 6.12 [default: the newest]
         #[arg(long)]

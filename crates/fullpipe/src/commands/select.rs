@@ -51,7 +51,7 @@ pub struct Args {
     /// Choose for sending this long, such as 100s, if the profile has several workloads
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
-    /// Choose only if the data are this sure, such as 0.95 or 95%; otherwise list the runs to add, and fail
+    /// Choose only with this confidence, such as 0.95 or 95%; if the data do not give it, list the runs to add, and fail
     #[arg(long, value_name = "LEVEL")]
     certain: Option<Probability>,
     /// Count rates within this fraction of the best as equally good

@@ -122,7 +122,7 @@ pub struct Args {
     /// Sample TCP_INFO this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
-    /// Print the name of each file on stdout, when it starts to be sent or when it has been received
+    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
     #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
     pub verbose: bool,
     /// Print events as NDJSON on stdout

@@ -32,7 +32,7 @@ pub struct TransportArgs {
     /// With --buffer sobas: follow this law, of the paper or of this program
     #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
     sobas: Law,
-    /// Send no faster than this, all streams together, with TCP spacing its packets evenly; such as 9.9gbit
+    /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
     pacing: Option<Rate>,
     /// Choose from this profile [default: the one that comes with fullpipe]
