@@ -15,13 +15,13 @@ use crate::tree::{bytes, leftovers, only, same, same_content, write};
 #[test]
 fn words_that_make_no_copy() {
     for (words, part) in [
-        ("a b", "both ends are this host"),
-        ("one:a two:b", "one end must be this host"),
+        ("a b", "source and destination are both on this host"),
+        ("one:a two:b", "source or destination must be on this host"),
         ("one:a two:b c", "the sources are on different hosts"),
         ("one:a b c", "copy from one host at a time"),
-        ("a :b", "a host is missing before the colon"),
-        ("a far:b --block 1KiB", "give from 64KiB to 64MiB"),
-        ("a far:b --stall 0s", "--stall 0s: give a time"),
+        ("a :b", "the name of a host is missing before the colon"),
+        ("a far:b --block 1KiB", "give 64KiB to 64MiB"),
+        ("a far:b --stall 0s", "--stall 0s would end every copy"),
         ("a far:b --direct maybe", "give auto, on or off"),
         ("a -- -oProxyCommand=x:b", "is not a host"),
         ("no-such-file far:b", "no-such-file: no such file or directory"),

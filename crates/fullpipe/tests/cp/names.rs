@@ -86,7 +86,7 @@ fn what_is_excluded_stays() {
         assert_eq!(with("-r").fails(2, "cannot be used multiple times").json()[0]["kind"], "failed");
         assert_eq!(with("--exclude=d").ok().number("files"), 2);
         assert_eq!(with("--xattrs").ok().number("files"), 3);
-        with("--token-file=t").fails(2, "--token-file is for copies to or from a standing server");
+        with("--token-file=t").fails(2, "--token-file has an effect only on copies to or from a server");
         with("--exclude=[").fails(2, "--exclude '[': unclosed character class");
     }
     for to in ["up", "down"] {

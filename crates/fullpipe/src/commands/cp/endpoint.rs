@@ -110,7 +110,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
                 let one = fullpipe_transfer::item::printable(&sources[0]);
-                return Err(usage(format!("{one} is a folder; add -r to copy it")));
+                return Err(usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
