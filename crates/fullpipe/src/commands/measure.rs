@@ -1,5 +1,7 @@
 //! `fullpipe measure`: measures one transport over one path.
 
+mod guest_commands;
+
 use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
@@ -209,7 +211,8 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let measured = lab.measure(run, path, args.limit.duration(), args.stall, &|fraction, words| {
+    let commands = guest_commands::guest_commands(run, path, args.stall);
+    let measured = lab.measure(run, path, &commands, args.limit.duration(), &|fraction, words| {
         bar.set_position((fraction * 1_000.0) as u64);
         bar.set_message(words.to_owned());
     })?;

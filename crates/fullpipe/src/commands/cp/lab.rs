@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::{Lab, LabCopy, RECORD, TOP};
+use fullpipe_lab::{Commands, Lab, LabCopy, RECORD, SERVER_ADDRESS, TOP};
 use fullpipe_path::{ExitClass, LabPath, Time};
 
 use super::args::Args;
@@ -52,10 +52,11 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
         });
     }
     let (folder, wanted) = target(to)?;
-    words.push(format!("fullpipe://10.0.2.1{}", text(&wanted, to)?));
+    words.push(format!("fullpipe://{SERVER_ADDRESS}{}", text(&wanted, to)?));
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
-    let copy = LabCopy { path, seed: args.seed, words, sources, target: folder };
+    let commands = Commands { server: server(&folder), client: words };
+    let copy = LabCopy { path, seed: args.seed, commands, sources, target: folder };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
         bar.set_message(format!(
             "{seconds:.1} s of virtual time, {:.2} GB through the bottleneck",
@@ -92,6 +93,13 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
             Err(if said { failure.said() } else { failure })
         }
     }
+}
+
+/// The command line of the server at the far end, which may write everything that the guest lets it write.
+fn server(target: &Path) -> Vec<String> {
+    let root = if target == Path::new("/") { TOP } else { "/" };
+    let words = ["fullpipe", "serve", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--root", root];
+    words.into_iter().chain(["--insecure", "--allow-special"]).map(str::to_owned).collect()
 }
 
 /// The current folder.
