@@ -26,6 +26,11 @@ impl Failure {
         Failure { class, text: text.to_string(), said: false }
     }
 
+    /// A failure of what the user typed or gave as input.
+    pub fn usage(text: impl Display) -> Failure {
+        Failure::new(ExitClass::Usage, text)
+    }
+
     /// This failure, marked as told to programs in a result.
     pub fn said(self) -> Failure {
         Failure { said: true, ..self }

@@ -1,7 +1,5 @@
 //! The range of ports for data streams, as `--data-ports` takes it.
 
-use fullpipe_path::ExitClass;
-
 use crate::failure::{Failure, Result};
 
 /// First and last port of `--data-ports`; `(0, 0)` without the flag, which lets the kernel choose.
@@ -12,7 +10,7 @@ pub fn data_ports(text: Option<&str>) -> Result<(u16, u16)> {
     let Some(text) = text else { return Ok((0, 0)) };
     range(text).ok_or_else(|| {
         let why = format!("--data-ports '{text}' is not a range of ports; write it as FIRST-LAST, such as 7413-7476");
-        Failure::new(ExitClass::Usage, why)
+        Failure::usage(why)
     })
 }
 

@@ -30,10 +30,7 @@ pub struct SobasTrace {
 /// The time is below [`MIN_SAMPLE`].
 pub fn check_sample(sample: Time) -> Result {
     if sample < MIN_SAMPLE {
-        return Err(Failure::new(
-            ExitClass::Usage,
-            format!("--sample {sample} is too short; give at least {MIN_SAMPLE}"),
-        ));
+        return Err(Failure::usage(format!("--sample {sample} is too short; give at least {MIN_SAMPLE}")));
     }
     Ok(())
 }

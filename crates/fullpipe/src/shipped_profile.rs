@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path as FilePath;
 
-use fullpipe_path::{ExitClass, Probability, Rate, Size, Time};
+use fullpipe_path::{Probability, Rate, Size, Time};
 use fullpipe_profile::{Profile, Query, select};
 
 use crate::failure::{Failure, Result};
@@ -33,7 +33,7 @@ pub fn describe(query: &mut Query, rate: Option<Rate>, loss: Option<Probability>
     query.loss = loss.map(Probability::get).or(query.loss);
     if let Some(queue) = queue {
         let Some(rate) = query.rate else {
-            return Err(Failure::new(ExitClass::Usage, "--queue needs the capacity of the path too; add --rate"));
+            return Err(Failure::usage("--queue needs the capacity of the path too; add --rate"));
         };
         let bdp = rate.0 as f64 * query.rtt_ms / 8e3;
         query.queue = Some((queue.0, queue.0 as f64 / bdp.max(1.0)));

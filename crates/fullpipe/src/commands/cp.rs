@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_path::ExitClass;
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Endpoint, Finished, Order, Way};
 use fullpipe_transfer::proto::Options;
@@ -57,7 +56,7 @@ fn copy(args: Args) -> Result {
     args.how.check()?;
     run_record::check_sample(args.sample)?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
-        return Err(Failure::new(ExitClass::Usage, "give what to copy, and where to: SRC... DST"));
+        return Err(Failure::usage("give what to copy, and where to: SRC... DST"));
     };
     let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
     let to = endpoint::parse(to)?;
@@ -89,10 +88,10 @@ fn copy(args: Args) -> Result {
 fn options(args: &Args) -> Result<Options> {
     let Some(block) = u32::try_from(args.block.0).ok().filter(|bytes| BLOCK.contains(bytes)) else {
         let why = format!("--block {} is out of range; give 64KiB to 64MiB", args.block);
-        return Err(Failure::new(ExitClass::Usage, why));
+        return Err(Failure::usage(why));
     };
     if args.stall.0 == 0 {
-        return Err(Failure::new(ExitClass::Usage, "--stall 0s would end every copy; give a longer time, such as 60s"));
+        return Err(Failure::usage("--stall 0s would end every copy; give a longer time, such as 60s"));
     }
     Ok(Options {
         recursive: args.recursive,

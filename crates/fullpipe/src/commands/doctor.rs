@@ -70,10 +70,7 @@ struct Goal {
 pub fn run(args: Args) -> Result {
     for (flag, zero) in [("--rtt", args.rtt == Some(Time(0))), ("--rate", args.rate == Some(Rate(0)))] {
         if zero {
-            return Err(Failure::new(
-                ExitClass::Usage,
-                format!("{flag} 0 is no value to check for; give a larger one"),
-            ));
+            return Err(Failure::usage(format!("{flag} 0 is no value to check for; give a larger one")));
         }
     }
     let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;

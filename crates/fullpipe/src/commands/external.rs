@@ -30,10 +30,9 @@ pub fn run(words: &[OsString]) -> ExitCode {
                     "'{verb}' needs fullpipe's Python part; run 'make build' in the repository, then put its .venv/bin on PATH"
                 ),
             ),
-            _ => Failure::new(
-                ExitClass::Usage,
-                format!("fullpipe has no verb '{verb}', and there is no fullpipe-{verb} on PATH; see fullpipe --help"),
-            ),
+            _ => Failure::usage(format!(
+                "fullpipe has no verb '{verb}', and there is no fullpipe-{verb} on PATH; see fullpipe --help"
+            )),
         }
     } else {
         Failure::new(ExitClass::Missing, format!("cannot run fullpipe-{verb}: {error}"))

@@ -126,14 +126,14 @@ pub fn run(args: Args) -> Result {
 /// Reads a path from the command line, or from a TOML file.
 fn read_path(text: &str) -> Result<Path> {
     if text.ends_with(".toml") {
-        let table = std::fs::read_to_string(text)
-            .map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read path file {text}: {e}")))?;
+        let table =
+            std::fs::read_to_string(text).map_err(|e| Failure::usage(format!("cannot read path file {text}: {e}")))?;
         // A scenario is a TOML file too, and easily taken for a path.
         if table.lines().any(|line| line.trim() == "[[program]]") {
             let why = format!("{text} is a scenario, not a path; run it with 'fullpipe lab run {text}'");
-            return Err(Failure::new(ExitClass::Usage, why));
+            return Err(Failure::usage(why));
         }
-        let path = LabPath::from_toml(&table).map_err(|e| Failure::new(ExitClass::Usage, format!("{text}: {e}")))?;
+        let path = LabPath::from_toml(&table).map_err(|e| Failure::usage(format!("{text}: {e}")))?;
         return Ok(Path::Lab(Box::new(path)));
     }
     Ok(text.parse()?)
@@ -207,7 +207,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
     if args.token_file.is_some() {
         let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
-        return Err(Failure::new(ExitClass::Usage, why));
+        return Err(Failure::usage(why));
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);

@@ -97,7 +97,7 @@ fn query(args: &Args) -> Result<Query> {
         (Some(path), None) => ask_path(&path.parse()?)?,
         (None, None) => {
             let why = "no path given; name one as HOST or lab:rtt=91.6ms,rate=10gbit, or give its RTT as --rtt 91.6ms";
-            return Err(Failure::new(ExitClass::Usage, why));
+            return Err(Failure::usage(why));
         }
     };
     describe(&mut query, args.rate, args.loss, args.queue)?;
@@ -107,7 +107,7 @@ fn query(args: &Args) -> Result<Query> {
     if let Some(level) = args.certain {
         if level.get() <= 0.5 || level.get() >= 1.0 {
             let why = format!("--certain {level} is out of range; give a level above 0.5 and below 1, such as 0.95");
-            return Err(Failure::new(ExitClass::Usage, why));
+            return Err(Failure::usage(why));
         }
         query.level = Some(level.get());
     }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use fullpipe_path::{ExitClass, Host, LabPath, Path};
+use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::{Endpoint, Way};
 use fullpipe_transfer::keys::Token;
 use fullpipe_transfer::place::{last, transfer};
@@ -29,23 +29,21 @@ pub enum Place {
     Lab(Box<LabPath>, Vec<u8>),
 }
 
-fn usage(why: impl std::fmt::Display) -> Failure {
-    Failure::new(ExitClass::Usage, why)
-}
-
 /// Reads a source or destination. As with scp, a colon before any slash ends the name of a host; `./a:b` is a local file.
 pub fn parse(typed: &OsStr) -> Result<Place> {
     let bytes = typed.as_bytes();
     if bytes.is_empty() {
-        return Err(usage("one of the paths is empty; give the name of a file or folder"));
+        return Err(Failure::usage("one of the paths is empty; give the name of a file or folder"));
     }
     let text = typed.to_string_lossy();
     if let Some(rest) = text.strip_prefix("fullpipe://") {
         let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
         if !place.starts_with('[') && place.matches(':').count() > 1 {
-            return Err(usage(format!("{text}: write an IPv6 address in brackets, such as fullpipe://[::1]:7412/")));
+            return Err(Failure::usage(format!(
+                "{text}: write an IPv6 address in brackets, such as fullpipe://[::1]:7412/"
+            )));
         }
-        let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| usage(e))?;
+        let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| Failure::usage(e))?;
         let start = "fullpipe://".len() + place.len();
         let path = if path.is_empty() { b"/".to_vec() } else { bytes[start.min(bytes.len())..].to_vec() };
         return Ok(Place::Server(host.name, host.port, path));
@@ -55,7 +53,7 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
         let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
         let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
         let Some(mut found) = paths.next().filter(|_| text.parse::<Path>().is_err()) else {
-            return Err(usage(format!("{text}: add the folder to copy to, such as {text}:/tmp/")));
+            return Err(Failure::usage(format!("{text}: add the folder to copy to, such as {text}:/tmp/")));
         };
         // If none leaves a valid path, the last colon before a folder gives the most useful error.
         for next in paths.filter(|(at, _)| bytes[at + 1..].starts_with(b"/")) {
@@ -68,23 +66,23 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
         return match path? {
             Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
             Path::Host(_) => {
-                Err(usage(format!("{text} is not an emulated path; write lab:rtt=91.6ms,rate=10gbit:/PATH")))
+                Err(Failure::usage(format!("{text} is not an emulated path; write lab:rtt=91.6ms,rate=10gbit:/PATH")))
             }
         };
     }
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| FOREIGN_SCHEMES.contains(scheme)) {
         let known = "write HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server)";
-        return Err(usage(format!("{text}: fullpipe does not speak {scheme}; {known}")));
+        return Err(Failure::usage(format!("{text}: fullpipe does not speak {scheme}; {known}")));
     }
     // An IPv6 address has colons of its own, and stands in brackets.
     let start = bytes.iter().position(|b| *b == b']').filter(|_| text.starts_with('[') || text.contains("@["));
     let colon = bytes.iter().skip(start.unwrap_or(0)).position(|b| *b == b':').map(|at| at + start.unwrap_or(0));
     let slash = bytes.iter().position(|b| *b == b'/');
     match colon {
-        Some(0) => Err(usage(format!("{text}: the name of a host is missing before the colon"))),
+        Some(0) => Err(Failure::usage(format!("{text}: the name of a host is missing before the colon"))),
         Some(at) if slash.is_none_or(|slash| at < slash) => {
             let host = std::str::from_utf8(&bytes[..at])
-                .map_err(|_| usage(format!("{text}: the name of the host is not UTF-8")))?;
+                .map_err(|_| Failure::usage(format!("{text}: the name of the host is not UTF-8")))?;
             Ok(Place::Ssh(host.replace(['[', ']'], ""), bytes[at + 1..].to_vec()))
         }
         _ => Ok(Place::Local(bytes.to_vec())),
@@ -103,14 +101,14 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         process: 0,
     };
     match (locals, to) {
-        (Some(_), Place::Local(_)) => {
-            Err(usage("source and destination are both on this host; use cp, or name another host as HOST:PATH"))
-        }
+        (Some(_), Place::Local(_)) => Err(Failure::usage(
+            "source and destination are both on this host; use cp, or name another host as HOST:PATH",
+        )),
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
                 let one = fullpipe_transfer::item::printable(&sources[0]);
-                return Err(usage(format!("{one} is a folder; copy it with -r")));
+                return Err(Failure::usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
@@ -124,12 +122,12 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             for place in from {
                 let (endpoint, path, name) = far(args, place)?;
                 if first.as_ref().is_some_and(|(_, known)| *known != name) {
-                    return Err(usage("the sources are on different hosts; copy from one host at a time"));
+                    return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
                 }
                 sources.push(path);
                 first.get_or_insert((endpoint, name));
             }
-            let Some((endpoint, name)) = first else { return Err(usage("give SRC... DST")) };
+            let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
             let mut target = target(path, &sources);
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
             // A pattern may match several files, which need a folder.
@@ -138,7 +136,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         }
         (None, _) => {
             let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
-            Err(usage(format!("source or destination must be on this host; {local}")))
+            Err(Failure::usage(format!("source or destination must be on this host; {local}")))
         }
     }
 }
@@ -175,7 +173,7 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
                 ("--port", Place::Server(..)) => "; give a server's port in its name: fullpipe://HOST:PORT/",
                 _ => "",
             };
-            return Err(usage(format!("{flag} has an effect only on copies {kind}{more}")));
+            return Err(Failure::usage(format!("{flag} has an effect only on copies {kind}{more}")));
         }
     }
     Ok(())
@@ -195,10 +193,12 @@ fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
             let name = Host { name: host.clone(), port: *port }.to_string();
             Ok((Endpoint::Server { host: host.clone(), port: *port, token }, path.clone(), name))
         }
-        Place::Lab(..) => Err(usage("a lab: path can only be the destination; copy into the testbed, not out of it")),
+        Place::Lab(..) => {
+            Err(Failure::usage("a lab: path can only be the destination; copy into the testbed, not out of it"))
+        }
         Place::Local(path) => {
             let path = String::from_utf8_lossy(path).into_owned();
-            Err(usage(format!("{path} is on this host, other sources are not; copy from one host at a time")))
+            Err(Failure::usage(format!("{path} is on this host, other sources are not; copy from one host at a time")))
         }
     }
 }
@@ -209,7 +209,7 @@ fn token(args: &Args) -> Result<Option<Token>> {
         return Ok(None);
     }
     crate::commands::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
-        usage(
+        Failure::usage(
             "the server needs a token; give --token-file FILE or set FULLPIPE_TOKEN ('fullpipe serve --root' says which \
              file holds it), or give --insecure if the server runs with it too",
         )
@@ -220,7 +220,7 @@ fn token(args: &Args) -> Result<Option<Token>> {
 fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
     let words = shlex::split(&args.ssh).filter(|words| !words.is_empty());
     let words = words.ok_or_else(|| {
-        usage(format!("--ssh '{}' is not a command; it is empty, or a quote in it does not end", args.ssh))
+        Failure::usage(format!("--ssh '{}' is not a command; it is empty, or a quote in it does not end", args.ssh))
     })?;
     let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
     ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));

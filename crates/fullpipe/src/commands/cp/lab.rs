@@ -40,7 +40,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     words.push("--".into());
     for place in from {
         let Place::Local(source) = place else {
-            return Err(Failure::new(ExitClass::Usage, "sources of a copy into the testbed must be on this host"));
+            return Err(Failure::usage("sources of a copy into the testbed must be on this host"));
         };
         let whole = absolute(source)?;
         keep(&whole);
@@ -112,7 +112,7 @@ fn current() -> Result<PathBuf> {
 fn absolute(source: &[u8]) -> Result<PathBuf> {
     let path = current()?.join(OsStr::from_bytes(source));
     let shown = || fullpipe_transfer::item::printable(source);
-    std::fs::metadata(&path).map_err(|e| Failure::new(ExitClass::Usage, format!("cannot read {}: {e}", shown())))?;
+    std::fs::metadata(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", shown())))?;
     Ok(path)
 }
 
@@ -120,10 +120,7 @@ fn absolute(source: &[u8]) -> Result<PathBuf> {
 fn text(path: &Path, source: &[u8]) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
         let shown = fullpipe_transfer::item::printable(source);
-        Failure::new(
-            ExitClass::Usage,
-            format!("{shown}: the testbed takes only names in UTF-8; copy the folder that holds it"),
-        )
+        Failure::usage(format!("{shown}: the testbed takes only names in UTF-8; copy the folder that holds it"))
     })
 }
 
@@ -140,10 +137,9 @@ fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
     };
     let (folder, mut wanted) = known.ok_or_else(|| {
         let shown = fullpipe_transfer::item::printable(to);
-        Failure::new(
-            ExitClass::Usage,
-            format!("{shown}: its folder does not exist on this host; make it first, the far end writes there"),
-        )
+        Failure::usage(format!(
+            "{shown}: its folder does not exist on this host; make it first, the far end writes there"
+        ))
     })?;
     if to.ends_with(b"/") {
         wanted.push("");

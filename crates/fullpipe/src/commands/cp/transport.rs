@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
+use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::proto::Limits;
@@ -167,7 +167,7 @@ impl TransportArgs {
         }
         if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
             let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
-            return Err(Failure::new(ExitClass::Usage, why));
+            return Err(Failure::usage(why));
         }
         Ok(())
     }
@@ -187,15 +187,18 @@ impl TransportArgs {
     /// # Errors
     /// The profile cannot be read, or the flags ask for a transport that does not exist.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
-        let mut chosen =
-            if between.rtt_s < LOCAL_S { local(between.rtt_s, &between.sender) } else { self.from_profile(between)? };
+        let mut chosen = if between.rtt_s < LOCAL_S {
+            local(between.rtt_s, &between.sender)
+        } else {
+            self.best_of_profile(between)?
+        };
         self.apply_flags(&mut chosen, between);
         chosen.transport.validate()?;
         Ok(chosen)
     }
 
     /// Chooses the best transport of the profile that both kernels can use.
-    fn from_profile(&self, between: &Between) -> Result<Chosen> {
+    fn best_of_profile(&self, between: &Between) -> Result<Chosen> {
         let (sender, receiver) = (&between.sender, &between.receiver);
         let (selection, mut why) = self.rank(between)?;
         let usable = |t: &Transport| has(sender, &t.cc) && fits(t.buffer, sender, receiver);

@@ -76,7 +76,7 @@ fn packet(interface: &Interface, by: &Yardstick) -> Finding {
     );
     Finding::costs(&subject, mtu, words)
         .leaves(now)
-        .only_if(format!("every hop carries 9000 bytes; set it, then check with 'ping -M do -s 8972 HOST'"))
+        .only_if("every hop carries 9000 bytes; set it, then check with 'ping -M do -s 8972 HOST'")
         .fix(format!("ip link set dev {name} mtu 9000"))
         .whenever(name, &format!("/sbin/ip link set dev {name} mtu 9000"))
 }
