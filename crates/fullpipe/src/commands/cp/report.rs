@@ -73,7 +73,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
-            "{} of other commands in the destination; repeat a command to finish its copy, or 'rm .fullpipe.*' there to drop all",
+            "{} of other commands in the destination; each goes on when its own command is repeated",
             format::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }
