@@ -28,7 +28,7 @@ from common import ROOT, verdict  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "python/tests"))
 from fullpipe.campaign.adaptive import Best, Search, parse_budget  # noqa: E402
-from fullpipe.campaign.spec import RunSpec  # noqa: E402
+from fullpipe.run import RunSpec  # noqa: E402
 from grids import GRIDS, HELD_BACK, Measured, measured, replay, rtt  # noqa: E402
 
 BAR = 0.97

@@ -3,11 +3,11 @@
 >>> import fullpipe
 >>> runs = fullpipe.read_runs("demo/runs")  # doctest: +SKIP
 >>> runs.runs.group_by("cc", "rtt_ms").mean()  # doctest: +SKIP
->>> fullpipe.answers.answer(runs)["sections"][0]["decision"]  # doctest: +SKIP
+>>> fullpipe.analysis.answer(runs)["sections"][0]["decision"]  # doctest: +SKIP
 
 Modules are loaded when they are first used:
 
-- `answers`: everything below in one go, as `fullpipe analyze` stores it;
+- `analysis`: everything below in one go, as `fullpipe analyze` stores it;
 - `profile`: mean throughput against RTT, with its spread over runs;
 - `transition`: where a profile turns from concave to convex;
 - `model`: ramp-up and sustainment, fits of profiles, closed forms;
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fullpipe import (
-        answers,
+        analysis,
         campaign,
         confidence,
         dynamics,
@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Runs",
     "__version__",
-    "answers",
+    "analysis",
     "campaign",
     "confidence",
     "dynamics",

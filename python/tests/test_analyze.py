@@ -13,10 +13,10 @@ import synthetic
 from conftest import Command, campaign_of
 
 import fullpipe
-from fullpipe.answers import PARTS, answer, read_analysis, stored, tables, words
-from fullpipe.answers.build import tidy
-from fullpipe.answers.motion import dynamics, sustained
-from fullpipe.answers.phases import phases
+from fullpipe.analysis import PARTS, answer, read_analysis, stored, tables, words
+from fullpipe.analysis.build import tidy
+from fullpipe.analysis.dynamics import dynamics, sustained
+from fullpipe.analysis.model import phases
 from fullpipe.campaign import RunSpec, expand
 from fullpipe.dynamics import Traces
 from fullpipe.errors import RecordError, UsageError

@@ -11,7 +11,7 @@ import synthetic
 from conftest import ROOT, Command, campaign_of
 from matplotlib.image import imread
 
-from fullpipe.answers import stored
+from fullpipe.analysis import stored
 from fullpipe.campaign import RunSpec, expand, read_campaign
 from fullpipe.campaign.state import prepare
 from fullpipe.report import commands, report

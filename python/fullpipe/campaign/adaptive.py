@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, posterior, references, share
 from fullpipe.errors import UsageError
+from fullpipe.run import RunSpec
 
 TOLERANCE = 0.02
 """Differences in rate below this share do not matter."""

@@ -8,7 +8,7 @@ start at most doubles the window every round trip (RFC 5681, section 3.1), from 
 import math
 
 from fullpipe.buffers import granted_window
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
 FASTER_START = frozenset({"hybla"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 
 # Seconds of one core, measured in the testbed on a 2-core virtual machine.
 START_S = 0.35

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import MissingError
 from fullpipe.record import read_outcome
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_time
 
 _PR_SET_PDEATHSIG = 1

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import product
 
 from fullpipe.campaign.file import Campaign, Grid, PathAxes
-from fullpipe.campaign.spec import LINE_RATES, LabPath, RunSpec, bdp
 from fullpipe.errors import UsageError
+from fullpipe.run import LINE_RATES, LabPath, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
 
 

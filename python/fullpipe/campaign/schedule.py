@@ -14,8 +14,8 @@ from distributed.comm.addressing import get_address_host_port
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.execute import Outcome, execute
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.errors import MissingError
+from fullpipe.run import RunSpec
 
 _AHEAD = 1000  # enough for a cluster that scales with what waits, little enough to cancel at once
 

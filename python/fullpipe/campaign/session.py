@@ -11,9 +11,9 @@ from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.execute import Outcome, record_path
 from fullpipe.campaign.progress import Teller
 from fullpipe.campaign.schedule import run_all
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.campaign.state import note_failure
 from fullpipe.record import read_outcome
+from fullpipe.run import RunSpec
 
 
 @dataclass

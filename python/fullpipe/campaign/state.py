@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fullpipe.campaign.cost import calibration
 from fullpipe.campaign.execute import Outcome, record_path
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.record import FAILED, read_failures, read_outcome
+from fullpipe.run import RunSpec
 
 DESCRIPTION = "campaign.json"
 

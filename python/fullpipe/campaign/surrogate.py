@@ -22,8 +22,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, most_in_flight, window
-from fullpipe.campaign.spec import LabPath, RunSpec, bdp
 from fullpipe.model.predict import CONGESTION_CONTROLS, MOST_STREAMS, Transport, Workload, predict
+from fullpipe.run import LabPath, RunSpec, bdp
 
 Array = NDArray[np.float64]
 

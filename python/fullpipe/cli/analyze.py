@@ -32,9 +32,9 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
     """
     from rich.console import Console
 
-    from fullpipe.analyze import analyze_whole
-    from fullpipe.answers import dump
-    from fullpipe.answers.console import show
+    from fullpipe.analysis import dump
+    from fullpipe.analysis.console import show
+    from fullpipe.analysis.pipeline import analyze_whole
 
     parts = None if only is None else only.split(",")
     with Console(stderr=True).status("analysing"):

@@ -15,12 +15,12 @@ from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.execute import find_binary
 from fullpipe.campaign.progress import Eta, Teller, duration
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
 from fullpipe.record import FAILED
+from fullpipe.run import RunSpec
 from fullpipe.units import counted
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | Non
 
 
 def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
-    from fullpipe.analyze import analyze
+    from fullpipe.analysis.pipeline import analyze
 
     content, _ = analyze(folder, folder)
     if not as_json:

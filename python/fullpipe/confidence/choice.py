@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
-from fullpipe.confidence.checks import FloatArray, check_share, vector
+from fullpipe.arrays import FloatArray, check_share, vector
 from fullpipe.errors import UsageError
 
 Spread = Literal["own", "pooled", "unknown"]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from fullpipe.confidence.checks import FloatArray, check_share, vector
+from fullpipe.arrays import FloatArray, check_share, vector
 from fullpipe.errors import UsageError
 
 Method = Literal["t", "hoeffding", "empirical-bernstein", "bootstrap"]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullpipe.confidence.checks import FloatArray, vector
+from fullpipe.arrays import FloatArray, vector
 from fullpipe.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fullpipe.confidence.checks import FloatArray, check_share
+from fullpipe.arrays import FloatArray, check_share
 from fullpipe.errors import UsageError
 
 

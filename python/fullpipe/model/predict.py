@@ -28,12 +28,12 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.buffers import granted_window
-from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
 from fullpipe.flatten import SOBAS
 from fullpipe.model.congestion import CUBIC_BETA, HTCP_BETA_LOW, RENO_BETA, SCALABLE_BETA
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 
 CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")

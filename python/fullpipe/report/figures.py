@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fullpipe.analyze import rtts, transport_name
+from fullpipe.analysis.pipeline import rtts, transport_name
 from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg

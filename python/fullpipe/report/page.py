@@ -11,8 +11,8 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fullpipe import __version__
-from fullpipe.answers import Source, answer, load, stored, tables
-from fullpipe.answers.build import by_conditions
+from fullpipe.analysis import Source, answer, load, stored, tables
+from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.profile import groups
@@ -77,7 +77,7 @@ def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> 
     Args:
         folder: Of the records.
         source: What was read from it.
-        answers: As :func:`fullpipe.answers.answer` gives them, of all parts.
+        answers: As :func:`fullpipe.analysis.answer` gives them, of all parts.
         out: Where the page will be, as its commands name it.
     """
     about, runs = commands.campaign_of(folder), source.runs

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fullpipe.answers import Sustained, words
+from fullpipe.analysis import Sustained, words
 from fullpipe.report.figures import buffers, chosen, legend_of, looks_of, set_apart, stream_counts
 from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.transition import Sigmoid

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from fullpipe.analyze import gbps, transport_name
-from fullpipe.answers import tables, words
+from fullpipe.analysis import tables, words
+from fullpipe.analysis.pipeline import gbps, transport_name
 from fullpipe.profile import Group
 
 Content = Mapping[str, Any]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullpipe.analyze import rtts
-from fullpipe.answers import Source, Sustained, sustained, tables
-from fullpipe.answers.source import read_traces
+from fullpipe.analysis import Source, Sustained, sustained, tables
+from fullpipe.analysis.pipeline import rtts
+from fullpipe.analysis.source import read_traces
 from fullpipe.dynamics import Traces
 from fullpipe.profile import Group
 from fullpipe.record import read_record

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullpipe.confidence.checks import FloatArray
+from fullpipe.arrays import FloatArray
 from fullpipe.transition.samples import group
 
 _ROUNDING = 1e-12

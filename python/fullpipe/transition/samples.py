@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullpipe.confidence.checks import FloatArray, vector
+from fullpipe.arrays import FloatArray, vector
 from fullpipe.errors import UsageError
 
 LEAST_RTTS = 3

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 from scipy.stats import f as f_distribution
 
-from fullpipe.confidence.checks import FloatArray
+from fullpipe.arrays import FloatArray
 from fullpipe.errors import UsageError
 from fullpipe.transition.differences import weights
 from fullpipe.transition.samples import Samples, gap, group

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from fullpipe.confidence.checks import FloatArray
+from fullpipe.arrays import FloatArray
 from fullpipe.errors import UsageError
 from fullpipe.transition.samples import Samples, gap, group
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from fullpipe import __version__
-from fullpipe.answers.build import PARTS, VERSION
-from fullpipe.answers.source import digest
+from fullpipe.analysis.build import PARTS, VERSION
+from fullpipe.analysis.source import digest
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.record import list_records
@@ -38,7 +38,7 @@ def write_analysis(path: Path, content: dict[str, Any]) -> None:
 
     Args:
         path: The file.
-        content: As :func:`fullpipe.answers.answer` gives it.
+        content: As :func:`fullpipe.analysis.answer` gives it.
 
     Raises:
         RecordError: The file system says no.

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fullpipe.answers.phases import few_bins
+from fullpipe.analysis.model import few_bins
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample
 from fullpipe.errors import UsageError
 

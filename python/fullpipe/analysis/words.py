@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fullpipe.analyze import gbps
-from fullpipe.answers.motion import WINDOWS
+from fullpipe.analysis.dynamics import WINDOWS
+from fullpipe.analysis.pipeline import gbps
 from fullpipe.units import counted
 
 Content = Mapping[str, Any]

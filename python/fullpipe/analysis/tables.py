@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fullpipe.analyze import gbps
-from fullpipe.answers import words
+from fullpipe.analysis import words
+from fullpipe.analysis.pipeline import gbps
 
 Content = Mapping[str, Any]
 

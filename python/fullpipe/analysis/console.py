@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullpipe.analyze import cell, gbps
-from fullpipe.answers import tables, words
+from fullpipe.analysis import tables, words
+from fullpipe.analysis.pipeline import cell, gbps
 
 
 def _print(

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.analyze import conditions, rtts, transport_name
-from fullpipe.answers.choosing import LEVEL, decision
-from fullpipe.answers.motion import dynamics
-from fullpipe.answers.phases import fits, phases, phases_at
-from fullpipe.answers.source import read_traces
-from fullpipe.answers.turning import transition
+from fullpipe.analysis.decision import LEVEL, decision
+from fullpipe.analysis.dynamics import dynamics
+from fullpipe.analysis.model import fits, phases, phases_at
+from fullpipe.analysis.pipeline import conditions, rtts, transport_name
+from fullpipe.analysis.source import read_traces
+from fullpipe.analysis.transition import transition
 from fullpipe.errors import UsageError
 from fullpipe.model import predict_runs
 from fullpipe.profile import Group, groups

@@ -31,7 +31,7 @@ def analyze_whole(
     Args:
         folder: With records, or with the Parquet that was made of them and no record.
         out: Where everything is written.
-        parts: Some of :data:`fullpipe.answers.PARTS`; None for all.
+        parts: Some of :data:`fullpipe.analysis.PARTS`; None for all.
         quick: Whether to leave out what takes resampling.
 
     Returns:
@@ -41,9 +41,9 @@ def analyze_whole(
         UsageError: A part that there is not.
         RecordError: Nothing readable there, or the output cannot be written.
     """
-    from fullpipe.answers import PARTS, answer, check_parts, load, write_analysis
-    from fullpipe.answers.source import digest
-    from fullpipe.answers.store import FILE
+    from fullpipe.analysis import PARTS, answer, check_parts, load, write_analysis
+    from fullpipe.analysis.source import digest
+    from fullpipe.analysis.store import FILE
 
     chosen = check_parts(PARTS if parts is None else parts)
     source = load(folder, out)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fullpipe.answers.phases import FLAT, flat
+from fullpipe.analysis.model import FLAT, flat
 from fullpipe.errors import UsageError
 from fullpipe.transition import DualSigmoid, ShapeFit, fit_dual_sigmoid, fit_shape, second_differences
 
