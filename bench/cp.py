@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,7 +171,7 @@ class Row:
 
     title: str
     job: Callable[[argparse.Namespace, Path], contextlib.AbstractContextManager[Job]]
-    peers: list[tuple[Callable[[Servers, Job], Peer], float | None]]
+    peers: Sequence[tuple[Callable[[Servers, Job], Peer], float | None]]
 
 
 def fill(file: Path, size: int, random: bool) -> None:

@@ -3,7 +3,7 @@
 >>> import fullpipe
 >>> runs = fullpipe.read_runs("demo/runs")  # doctest: +SKIP
 >>> runs.runs.group_by("cc", "rtt_ms").mean()  # doctest: +SKIP
->>> fullpipe.analysis.answer(runs)["sections"][0]["decision"]  # doctest: +SKIP
+>>> fullpipe.analysis.analyze(runs)["sections"][0]["decision"]  # doctest: +SKIP
 
 Modules are loaded when they are first used:
 

@@ -18,6 +18,7 @@ from fullpipe import __version__
 from fullpipe.files import write_whole
 from fullpipe.flatten import SOBAS
 from fullpipe.queues import Queue, label_queues
+from fullpipe.runs import Runs, write_parquet
 from fullpipe.units import format_rate, format_size, format_time
 
 VERSION = 2
@@ -218,3 +219,22 @@ def write_profile(path: Path, content: dict[str, Any]) -> None:
         lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in packed[name])
         parts.append(f'"{name}": [\n{lines}\n]')
     write_whole(path, head + ", " + ",\n".join(parts) + "}\n")
+
+
+def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
+    """Writes `runs.parquet`, `samples.parquet` and `profile.json` for a folder of records.
+
+    Args:
+        folder: The folder with the records (`*.ndjson`).
+        out: The folder for the three files.
+
+    Returns:
+        The profile, and the runs without their samples.
+
+    Raises:
+        RecordError: The folder has no readable record, or the output cannot be written.
+    """
+    runs = write_parquet(folder, out)
+    content = profile(runs.runs)
+    write_profile(out / "profile.json", content)
+    return content, runs

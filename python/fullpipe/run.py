@@ -11,11 +11,14 @@ from fullpipe.units import format_rate, format_size, format_time
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
 """Rate in bit/s of each modality (HPDC'17, section 2.1)."""
 
-LAB_CONGESTION_CONTROLS = (
+LINUX_CONGESTION_CONTROLS = (
     "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois",
     "lp", "nv", "reno", "scalable", "vegas", "veno", "westwood", "yeah",
 )  # fmt: skip
-"""Those of the testbed's kernels."""
+"""Names of the congestion controls in Linux, all of which the testbed's kernels have.
+
+The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the two.
+"""
 
 _QUEUE_MAX = 2**32 - 1  # what the kernel's tbf can count
 
@@ -111,12 +114,12 @@ class RunSpec:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
             )
-        if isinstance(self.path, LabPath) and self.cc not in LAB_CONGESTION_CONTROLS:
-            near = difflib.get_close_matches(self.cc, LAB_CONGESTION_CONTROLS, n=1)
+        if isinstance(self.path, LabPath) and self.cc not in LINUX_CONGESTION_CONTROLS:
+            near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
             raise UsageError(
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
                 + (f"perhaps '{near[0]}' is meant; " if near else "")
-                + f"it has {', '.join(LAB_CONGESTION_CONTROLS)}"
+                + f"it has {', '.join(LINUX_CONGESTION_CONTROLS)}"
             )
 
     @property

@@ -13,7 +13,7 @@ import synthetic
 from conftest import Command, campaign_of
 
 import fullpipe
-from fullpipe.analysis import PARTS, answer, read_analysis, stored, tables, words
+from fullpipe.analysis import PARTS, analyze, read_analysis, stored, tables, words
 from fullpipe.analysis.build import tidy
 from fullpipe.analysis.dynamics import dynamics, sustained
 from fullpipe.analysis.model import phases
@@ -48,7 +48,7 @@ def of(folder: Path, runs: list[RunSpec], gbps: Any = None, **how: Any) -> dict[
     """The analysis of made-up runs; `gbps` gives each one's goodput."""
     for run in runs:
         synthetic.write(folder / "r", run, None if gbps is None else gbps(run) * 1e9, samples=8)
-    return answer(fullpipe.read_runs(folder / "r"), **how)
+    return analyze(fullpipe.read_runs(folder / "r"), **how)
 
 
 def transport(found: dict[str, Any], number: int = 0) -> dict[str, Any]:
@@ -317,4 +317,4 @@ def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
 def test_parts_are_checked(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "r", grid(tmp_path)[0], samples=2)
     with pytest.raises(UsageError, match="no part of an analysis"):
-        answer(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])
+        analyze(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])

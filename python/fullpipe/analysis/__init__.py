@@ -5,13 +5,14 @@ fits, and what the dynamics are. Where nothing can be said there is `cannot_say`
 number. docs/analysis.md says how to read it; :mod:`fullpipe.analysis.words` turns it into words.
 
 >>> from fullpipe import analysis, read_runs
->>> found = analysis.answer(read_runs("demo/runs"), parts=["decision", "transition"])  # doctest: +SKIP
+>>> found = analysis.analyze(read_runs("demo/runs"), parts=["decision", "transition"])  # doctest: +SKIP
 >>> analysis.words.tied(found["sections"][0]["decision"][0])  # doctest: +SKIP
 """
 
 from fullpipe.analysis import tables, words
-from fullpipe.analysis.build import PARTS, VERSION, answer, check_parts
+from fullpipe.analysis.build import PARTS, VERSION, analyze, check_parts
 from fullpipe.analysis.dynamics import Sustained, sustained
+from fullpipe.analysis.pipeline import analyze_folder
 from fullpipe.analysis.source import Source, load
 from fullpipe.analysis.store import dump, read_analysis, stored, write_analysis
 
@@ -20,7 +21,8 @@ __all__ = [
     "VERSION",
     "Source",
     "Sustained",
-    "answer",
+    "analyze",
+    "analyze_folder",
     "check_parts",
     "dump",
     "load",

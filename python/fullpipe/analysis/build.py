@@ -11,10 +11,10 @@ from fullpipe import __version__
 from fullpipe.analysis.decision import LEVEL, decision
 from fullpipe.analysis.dynamics import dynamics
 from fullpipe.analysis.model import fits, phases, phases_at
-from fullpipe.analysis.pipeline import conditions, rtts, transport_name
 from fullpipe.analysis.source import read_traces
 from fullpipe.analysis.transition import transition
 from fullpipe.errors import UsageError
+from fullpipe.labels import conditions, rtts, transport_name
 from fullpipe.model import predict_runs
 from fullpipe.profile import Group, groups
 from fullpipe.runs import Runs
@@ -169,7 +169,7 @@ def by_conditions(every: Iterable[Group]) -> dict[str, list[Group]]:
     return found
 
 
-def answer(
+def analyze(
     runs: Runs,
     samples: pl.LazyFrame | None = None,
     *,

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullpipe.analysis import tables, words
-from fullpipe.analysis.pipeline import cell, gbps
+from fullpipe.labels import cell, gbps
 
 
 def _print(

@@ -1,128 +1,40 @@
-"""From a folder of records to Parquet, a profile and answers; the profile as a table."""
+"""Analyses a folder of records and writes everything that was found into files."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fullpipe.analysis.build import PARTS, analyze, check_parts
+from fullpipe.analysis.source import digest, load
+from fullpipe.analysis.store import FILE, write_analysis
 from fullpipe.profile import profile, write_profile
-from fullpipe.runs import Runs, write_parquet
+from fullpipe.runs import Runs
 
 
-def analyze(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
-    """Writes `runs.parquet`, `samples.parquet` and `profile.json` of a folder of records.
-
-    Returns:
-        The profile, and the runs without their samples.
-
-    Raises:
-        RecordError: Nothing readable there, or the output cannot be written.
-    """
-    runs = write_parquet(folder, out)
-    content = profile(runs.runs)
-    write_profile(out / "profile.json", content)
-    return content, runs
-
-
-def analyze_whole(
+def analyze_folder(
     folder: Path, out: Path, *, parts: Iterable[str] | None = None, quick: bool = False
 ) -> tuple[dict[str, Any], Runs]:
-    """As :func:`analyze`, and answers: writes `analysis.json` as well.
+    """Writes `runs.parquet`, `samples.parquet`, `profile.json` and `analysis.json` for a folder of records.
 
     Args:
-        folder: With records, or with the Parquet that was made of them and no record.
-        out: Where everything is written.
+        folder: A folder with records (`*.ndjson`), or with only the Parquet files made of them.
+        out: The folder for the files.
         parts: Some of :data:`fullpipe.analysis.PARTS`; None for all.
-        quick: Whether to leave out what takes resampling.
+        quick: Whether to leave out Lyapunov exponents, which need resampling.
 
     Returns:
         The content of `analysis.json`, and the runs without their samples.
 
     Raises:
-        UsageError: A part that there is not.
-        RecordError: Nothing readable there, or the output cannot be written.
+        UsageError: A part is unknown.
+        RecordError: The folder has nothing readable, or the output cannot be written.
     """
-    from fullpipe.analysis import PARTS, answer, check_parts, load, write_analysis
-    from fullpipe.analysis.source import digest
-    from fullpipe.analysis.store import FILE
-
     chosen = check_parts(PARTS if parts is None else parts)
     source = load(folder, out)
     write_profile(out / "profile.json", profile(source.runs.runs))
-    content = answer(source.runs, source.samples, parts=chosen, quick=quick)
-    # What the answers are about stands before them.
+    content = analyze(source.runs, source.samples, parts=chosen, quick=quick)
+    # The digest of the records stands before the findings about them.
     content = {"records": digest(folder)} | content
     content = {"kind": content["kind"], "version": content["version"]} | content
     write_analysis(out / FILE, content)
     return content, source.runs
-
-
-def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """A profile's entries, put together by what their path and workload have in common."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for entry in content["entries"]:
-        found.setdefault(conditions(entry), []).append(entry)
-    return list(found.items())
-
-
-def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
-    """All RTTs of some entries, ms, ascending."""
-    return sorted({point["rtt_ms"] for entry in entries for point in entry["points"]})
-
-
-def conditions(entry: dict[str, Any]) -> str:
-    """Path and workload of an entry in words."""
-    path, workload = entry["path"], entry["workload"]
-    words = []
-    if path["host"]:
-        words.append(f"to {path['host']}")
-    else:
-        words.append(f"{path['rate_bps'] / 1e9:g} Gb/s")
-        if path["modality"]:
-            words.append(str(path["modality"]))
-        if path["queue_bdp"] is not None:
-            words.append(f"queue {path['queue_bdp']:g} BDP")
-        elif path["queue"]:
-            words.append(f"queue {path['queue']}")
-        words.append(f"MTU {path['mtu']}")
-        for key, text in (("loss", "loss"), ("loss_back", "loss back")):
-            if path[key]:
-                words.append(f"{text} {path[key]:g}")
-        for key in ("reorder", "duplicate", "corrupt"):
-            if key in path:
-                words.append(f"{key} {path[key]:g}")
-        for key, text in (("jitter_ms", "jitter"), ("host_noise_ms", "host noise")):
-            if key in path:
-                words.append(f"{text} {path[key]:g} ms")
-        if path["cross"]:
-            words.append(f"cross traffic {path['cross']}")
-        if path["kernel"]:
-            words.append(f"kernel {path['kernel']}")
-    if path.get("direction") == "receive":
-        words.append("receiving")
-    words.append(f"transfers of {workload.get('size') or workload['duration']}")
-    return ", ".join(words)
-
-
-def transport_name(transport: dict[str, Any]) -> str:
-    """A transport in words."""
-    streams = transport["streams"]
-    paced = f", paced {transport['pacing']}" if transport["pacing"] else ""
-    return f"{transport['cc']} × {streams}, {transport['buffer']}{paced}"
-
-
-def gbps(bps: float) -> tuple[str, int]:
-    """A rate in Gb/s with three significant digits, and how many decimals that took."""
-    value = bps / 1e9
-    decimals = 2
-    while decimals < 6 and 0 < abs(value) * 10**decimals < 99.95:
-        decimals += 1
-    return f"{value:.{decimals}f}", decimals
-
-
-def cell(point: dict[str, Any]) -> str:
-    """Mean, half-width of the interval and n of one point, Gb/s: `9.41 ±0.02 n=2`."""
-    mean, decimals = gbps(point["mean_bps"])
-    if point["high_bps"] is None:
-        return f"{mean} n={point['n']}"
-    half = (point["high_bps"] - point["mean_bps"]) / 1e9
-    return f"{mean} ±{half:.{decimals}f} n={point['n']}"

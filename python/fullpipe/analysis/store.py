@@ -38,7 +38,7 @@ def write_analysis(path: Path, content: dict[str, Any]) -> None:
 
     Args:
         path: The file.
-        content: As :func:`fullpipe.analysis.answer` gives it.
+        content: As :func:`fullpipe.analysis.analyze` gives it.
 
     Raises:
         RecordError: The file system says no.

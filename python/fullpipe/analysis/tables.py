@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fullpipe.analysis import words
-from fullpipe.analysis.pipeline import gbps
+from fullpipe.labels import gbps
 
 Content = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from fullpipe.analysis.dynamics import WINDOWS
-from fullpipe.analysis.pipeline import gbps
+from fullpipe.labels import gbps
 from fullpipe.units import counted
 
 Content = Mapping[str, Any]

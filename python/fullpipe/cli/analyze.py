@@ -34,11 +34,11 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
 
     from fullpipe.analysis import dump
     from fullpipe.analysis.console import show
-    from fullpipe.analysis.pipeline import analyze_whole
+    from fullpipe.analysis.pipeline import analyze_folder
 
     parts = None if only is None else only.split(",")
     with Console(stderr=True).status("analysing"):
-        content, runs = analyze_whole(
+        content, runs = analyze_folder(
             folder, out or (folder if folder.is_dir() else folder.parent), parts=parts, quick=quick
         )
     if as_json:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullpipe.analysis.pipeline import conditions, gbps, transport_name
 from fullpipe.campaign.adaptive import WITHIN, Best
+from fullpipe.labels import conditions, gbps, transport_name
 from fullpipe.queues import Queue, label_queues
 from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time

@@ -72,9 +72,9 @@ def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | Non
 
 
 def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
-    from fullpipe.analysis.pipeline import analyze
+    from fullpipe.profile import profile_folder
 
-    content, _ = analyze(folder, folder)
+    content, _ = profile_folder(folder, folder)
     if not as_json:
         _say(f"wrote runs.parquet, samples.parquet and profile.json in {folder}")
     return content

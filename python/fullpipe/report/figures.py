@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fullpipe.analysis.pipeline import rtts, transport_name
 from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
+from fullpipe.labels import rtts, transport_name
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.units import counted, parse_size
 
@@ -226,12 +226,14 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
 
 
 def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: str) -> str:
-    """Aggregate goodput over time of some runs, a panel for each RTT. SVG.
+    """Draws the aggregate goodput of runs over time as SVG, a panel for each RTT; empty without traces.
 
     Args:
         traces: RTT in ms, transport, and throughput of each run.
         title: For the ear and for the figure's name.
     """
+    if not traces:
+        return ""
     panels = sorted({rtt for rtt, _, _ in traces})
     palette = colours([transport["cc"] for _, transport, _ in traces])
     with mpl.rc_context(RC):

@@ -1,7 +1,7 @@
 """Puts the report together: what was measured, the figures, the tables, and how to do it again."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,15 +11,15 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fullpipe import __version__
-from fullpipe.analysis import Source, answer, load, stored, tables
+from fullpipe.analysis import Source, analyze, load, stored, tables
 from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.profile import groups
 from fullpipe.record import list_records, read_failures
 from fullpipe.report import commands, rows
-from fullpipe.report.figures import chosen, stream_counts
-from fullpipe.report.section import FIGURES, NEEDS, Section
+from fullpipe.report.registry import FIGURES
+from fullpipe.report.section import Section
 from fullpipe.runs import Runs
 
 BOTTLENECKS = {
@@ -39,17 +39,24 @@ def _listed(runs: pl.DataFrame, *columns: str) -> str:
 
 def _context(section: Section, number: int, about: dict[str, Any], level: float) -> dict[str, Any]:
     """What the page says of one section."""
-    counts, answers = stream_counts(section.entries), section.answers
-    svg = {name: section.draw(name) for name in FIGURES}
+    answers = section.answers
+    svg = {name: figure.draw(section) for name, figure in FIGURES.items()}
     profile_rows, dynamics_rows = rows.profile_rows(answers), rows.dynamics_rows(answers)
     return {
         "title": section.title,
         "rtts": [f"{rtt:g}" for rtt in answers["rtt_ms"]],
-        "svg": svg,
-        "commands": {name: commands.figure(section.folder, about, name, number) for name in FIGURES},
-        "left_out": [(what, section.why_empty(name)) for name, what in FIGURES.items() if not svg[name]],
-        "streams": chosen(counts),
-        "all_streams": chosen(counts) == counts,
+        "figures": [
+            {
+                "name": name,
+                "heading": figure.heading,
+                "svg": svg[name],
+                "caption": figure.caption_of(section),
+                "command": commands.figure(section.folder, about, name, number),
+            }
+            for name, figure in FIGURES.items()
+            if svg[name]
+        ],
+        "left_out": [(f.shows, f.why_empty(section)) for name, f in FIGURES.items() if not svg[name]],
         "trace_commands": section.measure_commands() if svg["traces"] else [],
         "profile_rows": profile_rows,
         "single": any(cell.mark == "single" for _, cells in profile_rows for cell in cells),
@@ -60,7 +67,6 @@ def _context(section: Section, number: int, about: dict[str, Any], level: float)
         "dynamics_columns": tables.DYNAMICS_COLUMNS,
         "dynamics_rows": dynamics_rows,
         "dynamics_reasons": tables.reasons(tables.points_of(answers, "dynamics")),
-        "held": any("*" in cell.text for _, cells in dynamics_rows for cell in cells),
         "bottleneck_rows": rows.bottleneck_rows(section.members, answers["rtt_ms"], section.source.runs.runs),
     }
 
@@ -77,7 +83,7 @@ def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> 
     Args:
         folder: Of the records.
         source: What was read from it.
-        answers: As :func:`fullpipe.analysis.answer` gives them, of all parts.
+        answers: As :func:`fullpipe.analysis.analyze` gives them, of all parts.
         out: Where the page will be, as its commands name it.
     """
     about, runs = commands.campaign_of(folder), source.runs
@@ -132,7 +138,7 @@ def report(folder: Path, out: Path) -> int:
         RecordError: Nothing readable there, or the page cannot be written.
     """
     with _read(folder) as source:
-        answers = stored(folder) or answer(source.runs, source.samples)
+        answers = stored(folder) or analyze(source.runs, source.samples)
         write_whole(out, render(folder, source, answers, out))
         return source.runs.runs.height
 
@@ -141,23 +147,24 @@ def figure(folder: Path, name: str, out: Path, section: int = 1) -> None:
     """Writes one figure of a folder of records as SVG.
 
     Args:
-        folder: Of the records.
-        name: One of :data:`fullpipe.report.section.FIGURES`.
+        folder: The folder of the records.
+        name: One of :data:`fullpipe.report.registry.FIGURES`.
         out: The SVG file.
-        section: Which of the page's sections, from 1.
+        section: The number of the section on the page, from 1.
 
     Raises:
-        UsageError: No such section, or there is nothing to draw in it.
-        RecordError: Nothing readable there, or the file cannot be written.
+        UsageError: There is no such figure or section, or the section has nothing to draw.
+        RecordError: The folder has nothing readable, or the file cannot be written.
     """
+    if (wanted := FIGURES.get(name)) is None:
+        raise UsageError(f"there is no figure '{name}'; choose one of {', '.join(FIGURES)}")
     with _read(folder) as source:
-        parts: Sequence[str] = NEEDS.get(name, ["profile"])
-        answers = stored(folder) or answer(source.runs, source.samples, parts=parts)
-        sections = _sections(folder, source, answers)
+        analysis = stored(folder) or analyze(source.runs, source.samples, parts=wanted.parts)
+        sections = _sections(folder, source, analysis)
         if not 1 <= section <= len(sections):
             raise UsageError(f"there is no section {section}: {folder} has 1 to {len(sections)}")
-        wanted = sections[section - 1]
-        svg = wanted.draw(name)
+        svg = wanted.draw(sections[section - 1])
         if not svg:
-            raise UsageError(f"nothing to draw as '{name}' in section {section}: {wanted.why_empty(name)}")
+            reason = wanted.why_empty(sections[section - 1])
+            raise UsageError(f"nothing to draw as '{name}' in section {section}: {reason}")
         write_whole(out, svg)

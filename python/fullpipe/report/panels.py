@@ -196,12 +196,14 @@ def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def dynamics_figure(maps: Sequence[Map], title: str) -> str:
-    """Poincaré maps of the sums of streams. SVG.
+    """Draws Poincaré maps of the streams' sums as SVG; empty without maps.
 
     Args:
         maps: What :func:`maps_shown` chose, with traces.
         title: For the ear and for the figure's name.
     """
+    if not maps:
+        return ""
     palette = colours([entry["transport"]["cc"] for entry, _, _ in maps])
     rows = len({run["rtt_ms"] for _, run, _ in maps})
     across = -(-len(maps) // rows) if len(maps) % rows == 0 and len(maps) // rows <= COLUMNS + 1 else COLUMNS

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from fullpipe.analysis import tables, words
-from fullpipe.analysis.pipeline import gbps, transport_name
+from fullpipe.labels import gbps, transport_name
 from fullpipe.profile import Group
 
 Content = Mapping[str, Any]
