@@ -5,7 +5,7 @@ from typing import Any
 
 
 def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """A profile's entries, put together by what their path and workload have in common."""
+    """Groups the entries of a profile by path and workload; pairs of a title and its entries."""
     found: dict[str, list[dict[str, Any]]] = {}
     for entry in content["entries"]:
         found.setdefault(conditions(entry), []).append(entry)
@@ -13,12 +13,12 @@ def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
-    """All RTTs of some entries, ms, ascending."""
+    """All RTTs of the given entries of a profile, in ms, ascending."""
     return sorted({point["rtt_ms"] for entry in entries for point in entry["points"]})
 
 
 def conditions(entry: dict[str, Any]) -> str:
-    """Path and workload of an entry in words."""
+    """Describes the path and the workload of a profile's entry, without its RTT."""
     path, workload = entry["path"], entry["workload"]
     words = []
     if path["host"]:
@@ -52,14 +52,14 @@ def conditions(entry: dict[str, Any]) -> str:
 
 
 def transport_name(transport: dict[str, Any]) -> str:
-    """A transport in words."""
+    """Names a transport: `cubic × 4, 256MB`."""
     streams = transport["streams"]
     paced = f", paced {transport['pacing']}" if transport["pacing"] else ""
     return f"{transport['cc']} × {streams}, {transport['buffer']}{paced}"
 
 
 def gbps(bps: float) -> tuple[str, int]:
-    """A rate in Gb/s with three significant digits, and how many decimals that took."""
+    """Formats a rate in bit/s as Gb/s with three significant digits; also returns the number of decimals."""
     value = bps / 1e9
     decimals = 2
     while decimals < 6 and 0 < abs(value) * 10**decimals < 99.95:
@@ -68,7 +68,7 @@ def gbps(bps: float) -> tuple[str, int]:
 
 
 def cell(point: dict[str, Any]) -> str:
-    """Mean, half-width of the interval and n of one point, Gb/s: `9.41 ±0.02 n=2`."""
+    """Formats one point of a profile in Gb/s: mean, half-width of the interval and n, `9.41 ±0.02 n=2`."""
     mean, decimals = gbps(point["mean_bps"])
     if point["high_bps"] is None:
         return f"{mean} n={point['n']}"

@@ -13,7 +13,7 @@ from fullpipe.errors import UsageError
 Floats = NDArray[np.float64]
 
 LEAST_POINTS = 50
-MOST_STREAMS = 16
+MAX_STREAMS = 16
 WINDOWS = ("rwnd", "sndbuf")
 """Bottlenecks that are a window of a fixed size."""
 _EVEN = 0.05
@@ -129,5 +129,5 @@ def dynamics(trace: Traces, bottleneck: str = "", quick: bool = False) -> dict[s
         "interval_s": rest.interval_s,
         "points": len(rest.aggregate),
         "aggregate": _one(rest.aggregate, quick),
-        "streams": [{"stream": i, **_one(x, quick)} for i, x in enumerate(streams[:MOST_STREAMS])],
+        "streams": [{"stream": i, **_one(x, quick)} for i, x in enumerate(streams[:MAX_STREAMS])],
     }

@@ -1,4 +1,4 @@
-"""`fullpipe report`: records to one HTML file."""
+"""`fullpipe report`: writes one HTML file about records."""
 
 import sys
 from pathlib import Path

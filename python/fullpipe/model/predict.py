@@ -41,7 +41,7 @@ CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
 
 FRAMING_BYTES = {"10gige": 24, "oc192": 12}
 """What a modality's line adds to a frame."""
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 _BLOCK = 65536
 
 
@@ -231,8 +231,8 @@ def predict(
         raise UsageError(f"path mtu must be above {TCP_HEADERS + ETHERNET_HEADER} bytes of headers")
     if (loss >= 1).any():
         raise UsageError("path loss must be below 1")
-    if (streams != np.floor(streams)).any() or (streams > MOST_STREAMS).any():
-        raise UsageError(f"transport streams must be whole numbers, 1 to {MOST_STREAMS}")
+    if (streams != np.floor(streams)).any() or (streams > MAX_STREAMS).any():
+        raise UsageError(f"transport streams must be whole numbers, 1 to {MAX_STREAMS}")
     if (np.isnan(size) == np.isnan(duration)).any():
         raise UsageError("workload: give either size_bytes or duration_s, and not both")
     if (size < streams).any():
@@ -258,7 +258,7 @@ def predict(
     )
     finish, sent = np.empty(len(rtt)), np.empty(len(rtt))
     # Blocks of cases alike, which take about as many steps.
-    key = cc * (MOST_STREAMS + 1) + streams.astype(np.int64)
+    key = cc * (MAX_STREAMS + 1) + streams.astype(np.int64)
     order = np.lexsort((np.minimum(cases.b, cases.window), key))
     bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
