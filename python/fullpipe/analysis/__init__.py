@@ -1,8 +1,9 @@
-"""All answers about a set of runs at once, as `fullpipe analyze` prints and stores them.
+"""Analyses a set of runs, as `fullpipe analyze` prints and stores it.
 
-What is best at each RTT and how sure that is, where each profile turns, how long runs ramp up, which form
-fits, and what the dynamics are. Where nothing can be said there is `cannot_say` with the reason, never a
-number. docs/analysis.md says how to read it; :mod:`fullpipe.analysis.words` turns it into words.
+An analysis has the best transport at each RTT and its certainty, the RTT where each profile turns, the length
+of ramp-up, the form that fits, and the dynamics. Where the runs do not suffice, it has `cannot_say` with the
+reason instead of a number. docs/analysis.md describes its content; :mod:`fullpipe.analysis.words` puts it
+into sentences.
 
 >>> from fullpipe import analysis, read_runs
 >>> found = analysis.analyze(read_runs("demo/runs"), parts=["decision", "transition"])  # doctest: +SKIP

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.surrogate import Array, Measured, Posterior, features, posterior, references, share
+from fullpipe.campaign.surrogate import Array, Observed, Posterior, features, posterior, references, share
 from fullpipe.errors import UsageError
 from fullpipe.run import RunSpec
 
@@ -231,7 +231,7 @@ class Search:
         key = tuple(map(tuple, values))
         if self._known.get(index, ((), None))[0] != key:
             shares = {i: [share(bps, base[i]) for bps in found] for i, found in enumerate(values)}
-            self._known[index] = key, posterior(features(first), Measured.of(shares))
+            self._known[index] = key, posterior(features(first), Observed.of(shares))
         scale = np.empty(len(first))
         for cells in kind.conditions:
             scale[cells] = np.exp(base[cells] - base[cells].max())

@@ -200,7 +200,7 @@ def _kernel(of: Features, logs: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Observed:
     """The measurements of some cells: goodput as a share of the reference (:func:`share`)."""
 
     cells: NDArray[np.int64]
@@ -210,7 +210,7 @@ class Measured:
     """The sum of squared differences from the mean, for each cell."""
 
     @classmethod
-    def of(cls, values: Mapping[int, Sequence[float]]) -> "Measured":
+    def of(cls, values: Mapping[int, Sequence[float]]) -> "Observed":
         """Summarizes the values of each cell's runs."""
         cells = sorted(cells for cells, found in values.items() if found)
         found = [np.asarray(values[cell]) for cell in cells]
@@ -222,13 +222,13 @@ class Measured:
         )
 
 
-def _spread(of: Features, seen: Measured, logs: Array) -> Array:
+def _spread(of: Features, seen: Observed, logs: Array) -> Array:
     """The variance of the mean over runs, for each measured cell."""
     noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")]))
     return np.asarray(noise * of.quiet**2 / seen.count)
 
 
-def _improbability(logs: Array, of: Features, seen: Measured) -> float:
+def _improbability(logs: Array, of: Features, seen: Observed) -> float:
     """Minus the logarithm of the posterior density of the hyperparameters, without a constant."""
     spread = _spread(of, seen, logs)
     covariance = _kernel(of, logs) + np.diag(spread + _JITTER)
@@ -243,7 +243,7 @@ def _improbability(logs: Array, of: Features, seen: Measured) -> float:
     return 0.5 * float(white @ white) + float(np.log(np.diag(root)).sum()) + repeats + prior
 
 
-def _fit(of: Features, seen: Measured) -> Array:
+def _fit(of: Features, seen: Observed) -> Array:
     if len(seen.cells) < 3:
         return _MEDIAN
     bounds = list(zip(_MEDIAN - 3 * _SD, _MEDIAN + 3 * _SD, strict=True))
@@ -277,7 +277,7 @@ class Posterior:
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
 
-def posterior(of: Features, seen: Measured) -> Posterior:
+def posterior(of: Features, seen: Observed) -> Posterior:
     """Computes the posterior of all cells from the measured ones."""
     logs = _fit(of, seen)
     prior, mean = _kernel(of, logs), of.expected

@@ -1,4 +1,4 @@
-"""Puts the report together: what was measured, the figures, the tables, and how to do it again."""
+"""Builds the page of a report: a summary, figures, tables, and the commands to repeat everything."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from fullpipe.report.section import Section
 from fullpipe.runs import Runs
 
 BOTTLENECKS = {
-    "path": "the path itself was full",
+    "path": "the path was full",
     "cwnd": "the congestion window: ramping up, or recovering from loss",
     "rwnd": "the receiver's window",
     "sndbuf": "the sender's buffer",
-    "pacing": "the pacing rate that was asked for",
+    "pacing": "the requested pacing rate",
     "cpu": "a processor",
 }
 
@@ -38,13 +38,13 @@ def _listed(runs: pl.DataFrame, *columns: str) -> str:
 
 
 def _context(section: Section, number: int, about: dict[str, Any], level: float) -> dict[str, Any]:
-    """What the page says of one section."""
-    answers = section.answers
+    """The template's variables for one section."""
+    analysis = section.analysis
     svg = {name: figure.draw(section) for name, figure in FIGURES.items()}
-    profile_rows, dynamics_rows = rows.profile_rows(answers), rows.dynamics_rows(answers)
+    profile_rows, dynamics_rows = rows.profile_rows(analysis), rows.dynamics_rows(analysis)
     return {
         "title": section.title,
-        "rtts": [f"{rtt:g}" for rtt in answers["rtt_ms"]],
+        "rtts": [f"{rtt:g}" for rtt in analysis["rtt_ms"]],
         "figures": [
             {
                 "name": name,
@@ -60,34 +60,36 @@ def _context(section: Section, number: int, about: dict[str, Any], level: float)
         "trace_commands": section.measure_commands() if svg["traces"] else [],
         "profile_rows": profile_rows,
         "single": any(cell.mark == "single" for _, cells in profile_rows for cell in cells),
-        "decision_rows": rows.decision_rows(answers),
-        "transition_rows": rows.transition_rows(answers, level),
-        "phases_rows": rows.phases_rows(answers),
-        "phases_reasons": tables.reasons(tables.points_of(answers, "model")),
+        "decision_rows": rows.decision_rows(analysis),
+        "transition_rows": rows.transition_rows(analysis, level),
+        "phases_rows": rows.phases_rows(analysis),
+        "phases_reasons": tables.reasons(tables.points_of(analysis, "model")),
         "dynamics_columns": tables.DYNAMICS_COLUMNS,
         "dynamics_rows": dynamics_rows,
-        "dynamics_reasons": tables.reasons(tables.points_of(answers, "dynamics")),
-        "bottleneck_rows": rows.bottleneck_rows(section.members, answers["rtt_ms"], section.source.runs.runs),
+        "dynamics_reasons": tables.reasons(tables.points_of(analysis, "dynamics")),
+        "bottleneck_rows": rows.bottleneck_rows(
+            section.members, analysis["rtt_ms"], section.source.runs.runs
+        ),
     }
 
 
-def _sections(folder: Path, source: Source, answers: dict[str, Any]) -> list[Section]:
+def _sections(folder: Path, source: Source, analysis: dict[str, Any]) -> list[Section]:
     members = by_conditions(groups(source.runs.runs))
-    pairs = zip(members.values(), answers["sections"], strict=True)
+    pairs = zip(members.values(), analysis["sections"], strict=True)
     return [Section(folder, source, of_section, found) for of_section, found in pairs]
 
 
-def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> str:
-    """The report's HTML; the same bytes for the same records.
+def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) -> str:
+    """Renders the HTML of a report; the same records give the same bytes.
 
     Args:
-        folder: Of the records.
-        source: What was read from it.
-        answers: As :func:`fullpipe.analysis.analyze` gives them, of all parts.
-        out: Where the page will be, as its commands name it.
+        folder: The folder of the records.
+        source: The records, from :func:`fullpipe.analysis.load`.
+        analysis: The complete analysis, from :func:`fullpipe.analysis.analyze`.
+        out: The path of the page, for the commands on it.
     """
     about, runs = commands.campaign_of(folder), source.runs
-    sections = _sections(folder, source, answers)
+    sections = _sections(folder, source, analysis)
     failures = Counter(str(failure.get("reason")) for failure in read_failures(folder))
     repeats = sorted({p["n"] for s in sections for entry in s.entries for p in entry["points"]})
     environment = Environment(
@@ -108,10 +110,10 @@ def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> 
         programs=_listed(runs.runs, "program"),
         failures=sorted(failures.items(), key=lambda item: (-item[1], item[0])),
         skipped=_skipped(runs),
-        sections=[_context(s, i, about, answers["level"]) for i, s in enumerate(sections, start=1)],
+        sections=[_context(s, i, about, analysis["level"]) for i, s in enumerate(sections, start=1)],
         bottlenecks=[(name, words) for name, words in BOTTLENECKS.items() if name in seen],
         command=commands.whole(folder, about, out),
-        level=f"{100 * answers['level']:g}%",
+        level=f"{100 * analysis['level']:g}%",
         version=__version__,
     )
 
@@ -122,24 +124,34 @@ def _skipped(runs: Runs) -> list[tuple[str, str]]:
 
 @contextmanager
 def _read(folder: Path) -> Iterator[Source]:
-    """A folder's records, their samples put aside as Parquet meanwhile."""
+    """Loads a folder's records; their samples wait in a temporary Parquet file."""
     if not list_records(folder) and (folder / "runs.parquet").is_file():
-        raise RecordError(f"{folder}: a report needs the records themselves; there is only Parquet in it")
+        raise RecordError(
+            f"{folder}: a report needs the records, but the folder has only Parquet files; "
+            "copy the *.ndjson files into it"
+        )
     with TemporaryDirectory(prefix="fullpipe-") as aside:
         yield load(folder, Path(aside))
 
 
 def report(folder: Path, out: Path) -> int:
-    """Writes the report of a folder of records; the number of runs in it.
+    """Writes the report of a folder of records.
 
-    An `analysis.json` in the folder is used if it is of these records, which saves most of the time.
+    An `analysis.json` in the folder is used if it matches the records, which saves most of the time.
+
+    Args:
+        folder: The folder of the records.
+        out: The HTML file.
+
+    Returns:
+        The number of runs in the report.
 
     Raises:
-        RecordError: Nothing readable there, or the page cannot be written.
+        RecordError: The folder has nothing readable, or the page cannot be written.
     """
     with _read(folder) as source:
-        answers = stored(folder) or analyze(source.runs, source.samples)
-        write_whole(out, render(folder, source, answers, out))
+        analysis = stored(folder) or analyze(source.runs, source.samples)
+        write_whole(out, render(folder, source, analysis, out))
         return source.runs.runs.height
 
 

@@ -42,9 +42,9 @@ class Figure:
         if self.reasons is None:
             return "the records have no samples for it"
         if self.reasons == "transition":
-            found = [entry["transition"] for entry in section.answers["transports"]]
+            found = [entry["transition"] for entry in section.analysis["transports"]]
         else:
-            found = tables.points_of(section.answers, self.reasons)
+            found = tables.points_of(section.analysis, self.reasons)
         return "; ".join(tables.reasons(found)) or "none of the transports that it would show has data"
 
     def caption_of(self, section: Section) -> str:
@@ -77,7 +77,7 @@ FIGURES = {
             "convex; it assumes nothing else. The shaded RTTs are those where the runs allow it to turn. The "
             "papers' dual sigmoid mostly turns where throughput falls to half of its peak, whatever the "
             "curvature. A logarithmic axis distorts curvature: 1/RTT is convex, but seems to turn here.",
-            draw=lambda section: transition_figure(section.answers, section.title),
+            draw=lambda section: transition_figure(section.analysis, section.title),
             parts=("profile", "transition"),
             reasons="transition",
         ),
@@ -97,7 +97,7 @@ FIGURES = {
             "are means over runs with the largest buffer. RTTs at which runs end too soon to tell are left "
             "out. A short run may exceed the path's rate after ramp-up: data that waited behind a lost "
             "segment are then read at once.",
-            draw=lambda section: phases_figure(section.answers, section.title),
+            draw=lambda section: phases_figure(section.analysis, section.title),
             parts=("model",),
             reasons="model",
         ),

@@ -1,4 +1,4 @@
-"""One section of the report: what was measured under one set of conditions, and its figures."""
+"""One section of the report: the runs of one set of conditions, and the data of its figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,24 +21,24 @@ MAX_TRACES = 18
 
 @dataclass(frozen=True)
 class Section:
-    """What a section is made of.
+    """The input of one section.
 
     Attributes:
-        folder: Of the records.
-        source: All runs.
+        folder: The folder of the records.
+        source: The records of all sections.
         members: The section's transports, each with its runs.
-        answers: The section as in `analysis.json`, with at least the parts that are drawn.
+        analysis: The section of `analysis.json`, with at least the parts that are drawn.
     """
 
     folder: Path
     source: Source
     members: list[Group]
-    answers: Mapping[str, Any]
+    analysis: Mapping[str, Any]
 
     @property
     def title(self) -> str:
-        """Conditions in words."""
-        return str(self.answers["conditions"])
+        """The description of the conditions."""
+        return str(self.analysis["conditions"])
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -56,14 +56,14 @@ class Section:
         return self.streams_shown == stream_counts(self.entries)
 
     def measure_commands(self) -> list[str]:
-        """A command for each run in the figure of traces."""
+        """The commands that repeat the runs in the figure of traces."""
         files = dict(self.source.runs.runs.select("id", "file").iter_rows())
         whole = self.folder.is_dir()
         found = [self.folder / files[id_] if whole else self.folder for _, _, id_ in self._traced()]
         return [commands.measure(read_record(file).header) for file in found]
 
     def _traced(self) -> list[tuple[float, dict[str, Any], str]]:
-        """Runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
+        """The runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
         entries = self.entries
         buffer, streams, every = buffers(entries)[-1], stream_counts(entries)[-1], rtts(entries)
         picks = sorted({every[len(every) // 4], every[len(every) * 4 // 7], every[-1]})
@@ -89,6 +89,6 @@ class Section:
 
     def maps(self) -> list[tuple[Any, Any, Sustained]]:
         """Transport, run and sustained traces of each Poincaré map; none without samples."""
-        picked = maps_shown(self.answers)
+        picked = maps_shown(self.analysis)
         found = self._traces_of([run["id"] for _, run in picked])
         return [(entry, run, sustained(found[run["id"]])) for entry, run in picked if run["id"] in found]
