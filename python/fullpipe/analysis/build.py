@@ -29,7 +29,7 @@ _DIGITS = 7
 
 
 def tidy(value: Any) -> Any:
-    """Converts a value for JSON: lists, numbers with seven digits, and null for values that are not finite."""
+    """Converts a value for JSON: lists, numbers with seven digits, null for values that are not finite."""
     if isinstance(value, dict):
         return {str(key): tidy(item) for key, item in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
