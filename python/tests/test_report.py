@@ -64,7 +64,7 @@ def test_the_figures_show_in_a_browser(page: Path) -> None:
     assert "10 Gb/s, 0.4 to 366 ms" in dom
     assert "scalable × 10, 1GB" in dom
     assert "fullpipe measure lab:rtt=366ms," in dom
-    assert "cannot be told from" in dom or "better than all others" in dom
+    assert "cannot be distinguished from" in dom or "better than all others" in dom
 
 
 def test_what_has_no_data_is_left_out_with_a_word_why(page: Path) -> None:

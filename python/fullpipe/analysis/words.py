@@ -97,7 +97,9 @@ def tied(entry: Content) -> str:
     """Names the transports that cannot be distinguished from the best at one RTT."""
     if "cannot_say" in entry:
         return cannot_say(entry)
-    return f"cannot be told from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+    return (
+        f"cannot be distinguished from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+    )
 
 
 def more_runs(entry: Content) -> str:
