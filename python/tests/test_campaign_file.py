@@ -122,7 +122,7 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('cc = "cubic"', "", ["'cc' is missing"]),
         ('size = "1GB"', "", ["a size or a duration"]),
         ('size = "1GB"', 'size = "0B"', ["less than a byte"]),
-        ('size = "1GB"', 'duration = "0s"', ["more than zero"]),
+        ('size = "1GB"', 'duration = "0s"', ["give a positive time"]),
         ("[[grid]]", "[[grid]]\nseeds = 0", ["seeds"]),
         ("[[grid]]", '[[grid]]\nsample = "1ms"', ["sample", "10ms"]),
         ("[[grid]]", "[[grid]", ["is not TOML"]),
