@@ -316,5 +316,5 @@ def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_parts_are_checked(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "r", grid(tmp_path)[0], samples=2)
-    with pytest.raises(UsageError, match="no part of an analysis"):
+    with pytest.raises(UsageError, match="not a part of an analysis"):
         analyze(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])
