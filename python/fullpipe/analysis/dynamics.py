@@ -1,4 +1,4 @@
-"""Answers about the dynamics of one run: exponents and Poincaré maps, of all streams and of each."""
+"""Analyses the dynamics of one run: exponents and Poincaré maps of all streams together and of each."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,17 +6,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fullpipe.answers.phases import few_bins
+from fullpipe.analysis.model import few_bins
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample
 from fullpipe.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-LEAST_POINTS = 50
-MOST_STREAMS = 16
+MIN_POINTS = 50
+"""The fewest values of a trace that are analysed."""
+MAX_STREAMS = 16
+"""The most streams that are analysed alone."""
 WINDOWS = ("rwnd", "sndbuf")
-"""Bottlenecks that are a window of a fixed size."""
-_EVEN = 0.05
+"""The bottlenecks that are a window of fixed size."""
+_JITTER_SHARE = 0.05
+"""An interval may be shorter than an RTT by this share of itself, because sampling instants jitter."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +27,9 @@ class Sustained:
     """The part of a run's traces after ramp-up, at intervals of at least an RTT.
 
     Attributes:
-        interval_s: How long the intervals are, all alike.
-        aggregate: Throughput of all streams, bit/s, shape (n,).
-        per_stream: Of each stream, bit/s, shape (streams, n).
+        interval_s: The length of each interval, in s.
+        aggregate: The throughput of all streams, in bit/s, of shape (n,).
+        per_stream: The throughput of each stream, in bit/s, of shape (streams, n).
     """
 
     interval_s: float
@@ -37,26 +40,29 @@ class Sustained:
 def sustained(trace: Traces) -> Sustained:
     """Cuts ramp-up and the tail in which streams have finished, and joins intervals shorter than an RTT.
 
-    Within an RTT a window may go in bursts: a map of shorter intervals would show those.
+    A window may be sent in bursts within an RTT; a map of shorter intervals would show only those.
 
     Args:
-        trace: As :func:`fullpipe.dynamics.traces` gives it.
+        trace: The trace, from :func:`fullpipe.dynamics.traces`.
+
+    Returns:
+        The remaining part of the trace.
 
     Raises:
-        UsageError: One cannot say that ramp-up ended, or too few values are left.
+        UsageError: The end of ramp-up is not certain, or too few values remain.
     """
     t, _ = drop_ramp(trace.t_s, trace.aggregate, rtt_s=trace.rtt_s, start_s=trace.start_s)
     first = int(np.searchsorted(trace.t_s, t[0]))
     end = first + len(t)
-    # The interval in which a stream gets its last byte is a partial one for that stream.
+    # The interval in which a stream receives its last byte is incomplete for that stream.
     active = [np.flatnonzero(rates)[-1] for rates in trace.per_stream if rates.any()]
     end = min(end, int(min(active))) if len(trace.per_stream) > 1 else end
     count, interval = end - first, trace.interval_s
-    joined = max(1, int(np.ceil(trace.rtt_s / interval - _EVEN)))
-    if count // joined < LEAST_POINTS:
+    joined = max(1, int(np.ceil(trace.rtt_s / interval - _JITTER_SHARE)))
+    if count // joined < MIN_POINTS:
         raise UsageError(
-            f"fewer than {LEAST_POINTS} intervals of a sample or an RTT are left after ramp-up,"
-            " with every stream at work; a longer run would tell"
+            f"fewer than {MIN_POINTS} intervals of a sample or an RTT are left after ramp-up,"
+            " with every stream active; make a longer run"
         )
     cut = slice(first, end)
     start = float(trace.t_s[first - 1]) if first else trace.start_s
@@ -107,17 +113,17 @@ def _one(rates: Floats, quick: bool) -> dict[str, Any]:
 
 
 def dynamics(trace: Traces, bottleneck: str = "", quick: bool = False) -> dict[str, Any]:
-    """What :mod:`fullpipe.dynamics` finds in one run, in the sum of its streams and in each.
+    """Applies :mod:`fullpipe.dynamics` to one run: to the sum of its streams and to each stream.
 
     Args:
-        trace: As :func:`fullpipe.dynamics.traces` gives it.
-        bottleneck: As the run's record has it. Streams that their windows hold back send a window per RTT
-            each, whatever the others do, so that there is nothing to see in them alone.
-        quick: Whether to leave out the exponents, which take resampling.
+        trace: The trace, from :func:`fullpipe.dynamics.traces`.
+        bottleneck: The bottleneck in the run's record. Streams limited by their windows send one window per
+            RTT whatever the others do, so they are not analysed alone.
+        quick: Whether to leave out the exponents, which need resampling.
 
     Returns:
-        An entry of `dynamics` of analysis.json, without its id and RTT. Streams are listed if there are
-        several, up to 16, and none is held back by its window.
+        An entry of `dynamics` in analysis.json, without its id and RTT. It lists up to 16 streams if there
+        are several and their windows do not limit them.
     """
     try:
         rest = sustained(trace)
@@ -129,5 +135,5 @@ def dynamics(trace: Traces, bottleneck: str = "", quick: bool = False) -> dict[s
         "interval_s": rest.interval_s,
         "points": len(rest.aggregate),
         "aggregate": _one(rest.aggregate, quick),
-        "streams": [{"stream": i, **_one(x, quick)} for i, x in enumerate(streams[:MOST_STREAMS])],
+        "streams": [{"stream": i, **_one(x, quick)} for i, x in enumerate(streams[:MAX_STREAMS])],
     }

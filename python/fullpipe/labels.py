@@ -1,63 +1,11 @@
-"""From a folder of records to Parquet, a profile and answers; the profile as a table."""
+"""Names of paths, workloads, transports and rates, as tables, figures and messages show them."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
-
-from fullpipe.profile import profile, write_profile
-from fullpipe.runs import Runs, write_parquet
-
-
-def analyze(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
-    """Writes `runs.parquet`, `samples.parquet` and `profile.json` of a folder of records.
-
-    Returns:
-        The profile, and the runs without their samples.
-
-    Raises:
-        RecordError: Nothing readable there, or the output cannot be written.
-    """
-    runs = write_parquet(folder, out)
-    content = profile(runs.runs)
-    write_profile(out / "profile.json", content)
-    return content, runs
-
-
-def analyze_whole(
-    folder: Path, out: Path, *, parts: Iterable[str] | None = None, quick: bool = False
-) -> tuple[dict[str, Any], Runs]:
-    """As :func:`analyze`, and answers: writes `analysis.json` as well.
-
-    Args:
-        folder: With records, or with the Parquet that was made of them and no record.
-        out: Where everything is written.
-        parts: Some of :data:`fullpipe.answers.PARTS`; None for all.
-        quick: Whether to leave out what takes resampling.
-
-    Returns:
-        The content of `analysis.json`, and the runs without their samples.
-
-    Raises:
-        UsageError: A part that there is not.
-        RecordError: Nothing readable there, or the output cannot be written.
-    """
-    from fullpipe.answers import PARTS, answer, check_parts, load, write_analysis
-    from fullpipe.answers.source import digest
-    from fullpipe.answers.store import FILE
-
-    chosen = check_parts(PARTS if parts is None else parts)
-    source = load(folder, out)
-    write_profile(out / "profile.json", profile(source.runs.runs))
-    content = answer(source.runs, source.samples, parts=chosen, quick=quick)
-    # What the answers are about stands before them.
-    content = {"records": digest(folder)} | content
-    content = {"kind": content["kind"], "version": content["version"]} | content
-    write_analysis(out / FILE, content)
-    return content, source.runs
 
 
 def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """A profile's entries, put together by what their path and workload have in common."""
+    """Groups the entries of a profile by path and workload; pairs of a title and its entries."""
     found: dict[str, list[dict[str, Any]]] = {}
     for entry in content["entries"]:
         found.setdefault(conditions(entry), []).append(entry)
@@ -65,12 +13,12 @@ def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
-    """All RTTs of some entries, ms, ascending."""
+    """All RTTs of the given entries of a profile, in ms, ascending."""
     return sorted({point["rtt_ms"] for entry in entries for point in entry["points"]})
 
 
 def conditions(entry: dict[str, Any]) -> str:
-    """Path and workload of an entry in words."""
+    """Describes the path and the workload of a profile's entry, without its RTT."""
     path, workload = entry["path"], entry["workload"]
     words = []
     if path["host"]:
@@ -104,14 +52,14 @@ def conditions(entry: dict[str, Any]) -> str:
 
 
 def transport_name(transport: dict[str, Any]) -> str:
-    """A transport in words."""
+    """Names a transport: `cubic × 4, 256MB`."""
     streams = transport["streams"]
     paced = f", paced {transport['pacing']}" if transport["pacing"] else ""
     return f"{transport['cc']} × {streams}, {transport['buffer']}{paced}"
 
 
 def gbps(bps: float) -> tuple[str, int]:
-    """A rate in Gb/s with three significant digits, and how many decimals that took."""
+    """Formats a rate in bit/s as Gb/s with three significant digits; also returns the number of decimals."""
     value = bps / 1e9
     decimals = 2
     while decimals < 6 and 0 < abs(value) * 10**decimals < 99.95:
@@ -120,7 +68,7 @@ def gbps(bps: float) -> tuple[str, int]:
 
 
 def cell(point: dict[str, Any]) -> str:
-    """Mean, half-width of the interval and n of one point, Gb/s: `9.41 ±0.02 n=2`."""
+    """Formats one point of a profile in Gb/s: mean, half-width of the interval and n, `9.41 ±0.02 n=2`."""
     mean, decimals = gbps(point["mean_bps"])
     if point["high_bps"] is None:
         return f"{mean} n={point['n']}"

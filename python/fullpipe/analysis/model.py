@@ -1,4 +1,4 @@
-"""Answers about the throughput model: ramp-up and sustainment of each run, and fits of profiles."""
+"""Applies the throughput model: ramp-up and sustainment of each run, and fits of profiles."""
 
 import re
 from collections import Counter
@@ -14,26 +14,26 @@ from fullpipe.model import Fit, decompose, fit_convex, fit_exponential_ramp
 from fullpipe.tcp import TCP_HEADERS
 from fullpipe.units import parse_size, parse_time
 
-DECIDES = 4.0
-"""A difference of AICc from which the larger has "considerably less" support (Burnham and Anderson 2002)."""
+DECISIVE_AICC = 4.0
+"""The AICc difference that means "considerably less" support (Burnham and Anderson 2002)."""
 FLAT = "throughput is the same at every RTT"
-"""Why nothing can be said of a profile's form."""
+"""The reason why the form of a flat profile is undetermined."""
 _BINS = re.compile(r"^\d+ intervals of (.*?); at least (\d+) are needed")
 
 
 def few_bins(reason: str) -> str:
-    """A reason without its number of bins, so that those of several runs are one."""
+    """Removes the number of bins from a reason, so that the reasons of several runs are equal."""
     return _BINS.sub(r"fewer than \2 intervals of \1", reason)
 
 
 def phases(trace: Traces) -> dict[str, Any]:
-    """Ramp-up and sustainment of one run's aggregate trace.
+    """Separates ramp-up and sustainment in one run's aggregate trace.
 
     Args:
-        trace: As :func:`fullpipe.dynamics.traces` gives it.
+        trace: The trace, from :func:`fullpipe.dynamics.traces`.
 
     Returns:
-        An entry of `model.runs` of analysis.json, without its id and RTT.
+        An entry of `model.runs` in analysis.json, without its id and RTT.
     """
     try:
         found = decompose(trace.t_s, trace.aggregate, rtt_s=trace.rtt_s, start_s=trace.start_s)
@@ -57,7 +57,7 @@ def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 
 def phases_at(rtt_ms: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over the runs at one RTT, of those of which one can say: an entry of `model.points`."""
+    """Means over the runs at one RTT whose phases are known: an entry of `model.points`."""
     said = [run for run in runs if "cannot_say" not in run]
     point: dict[str, Any] = {"rtt_ms": rtt_ms, "n": len(runs), "said": len(said)}
     if not said:
@@ -75,16 +75,16 @@ def flat(mean_bps: ArrayLike) -> bool:
 def fitted(
     rtt_ms: Sequence[float], mean_bps: Sequence[float], workload: Mapping[str, str], mtu: int | None
 ) -> list[Fit]:
-    """The conventional convex form and both exponential ramp-ups, fitted to a profile's means.
+    """Fits the conventional convex form and both forms of exponential ramp-up to a profile's means.
 
     Args:
-        rtt_ms: RTTs of the profile, ms.
-        mean_bps: Mean goodput at each.
+        rtt_ms: The RTTs of the profile, in ms.
+        mean_bps: The mean goodput at each RTT, in bit/s.
         workload: `size` or `duration`, as in a profile.
-        mtu: Of the path; None for 9,000 bytes.
+        mtu: The MTU of the path in bytes; None for 9,000.
 
     Raises:
-        UsageError: Too few different RTTs, or no throughput.
+        UsageError: There are too few different RTTs, or all throughput is zero.
     """
     extent: dict[str, Any] = (
         {"size_bytes": parse_size(workload["size"])}
@@ -101,7 +101,7 @@ def fitted(
 
 
 def _aicc(fit: Fit) -> float | None:
-    """Akaike's criterion corrected for few points (Hurvich and Tsai 1989); None where those are too few."""
+    """Akaike's criterion corrected for few points (Hurvich and Tsai 1989); None if there are too few."""
     n, k = len(fit.predicted), len(fit.params) + 1
     return None if n - k < 2 else fit.aic + 2 * k * (k + 1) / (n - k - 1)
 
@@ -109,13 +109,13 @@ def _aicc(fit: Fit) -> float | None:
 def fits(
     rtt_ms: Sequence[float], mean_bps: Sequence[float], workload: Mapping[str, str], mtu: int | None
 ) -> dict[str, Any]:
-    """Which form fits a profile: `model.fits` of analysis.json. Arguments as of :func:`fitted`."""
+    """Finds the form that fits a profile: `model.fits` in analysis.json. Arguments as of :func:`fitted`."""
     try:
         found = fitted(rtt_ms, mean_bps, workload, mtu)
     except UsageError as error:
         return {"cannot_say": str(error)}
     if flat(mean_bps):
-        # All forms fit, and the one with the fewest parameters would win for that alone.
+        # All forms fit a flat profile; the one with the fewest parameters would win for no other reason.
         return {"cannot_say": FLAT}
     forms = [
         {
@@ -134,4 +134,4 @@ def fits(
         return content
     first, second, *_ = sorted(forms, key=lambda form: float(str(form["aicc"])))
     ahead = float(str(second["aicc"])) - float(str(first["aicc"]))
-    return content | {"closest": first["form"] if ahead >= DECIDES else None, "ahead": ahead}
+    return content | {"closest": first["form"] if ahead >= DECISIVE_AICC else None, "ahead": ahead}

@@ -1,4 +1,4 @@
-"""Answers about the choice at one RTT: which transport is best, and how sure that is."""
+"""Decides which transport is best at one RTT, and how certain that is."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,10 +9,11 @@ from fullpipe.confidence import probability_best, runs_needed, tied
 from fullpipe.errors import UsageError
 
 LEVEL = 0.95
+"""The confidence level of the whole analysis."""
 
 
 def _more_runs(samples: Mapping[str, list[float]], best: str, other: str) -> dict[str, Any]:
-    # As sure of each pair as is needed to be sure of all of them.
+    # Bonferroni: each pair at a level that makes all pairs together hold at LEVEL.
     level = 1 - (1 - LEVEL) / max(len(samples) - 1, 1)
     try:
         found = runs_needed(samples[best], samples[other], level)
@@ -24,15 +25,15 @@ def _more_runs(samples: Mapping[str, list[float]], best: str, other: str) -> dic
 
 
 def decision(rtt_ms: float, samples: Mapping[str, list[float]]) -> dict[str, Any]:
-    """What :mod:`fullpipe.confidence` says of the transports at one RTT.
+    """Compares the transports at one RTT by :mod:`fullpipe.confidence`.
 
     Args:
-        rtt_ms: Of all runs.
-        samples: Name of each transport to its runs' goodputs, bit/s.
+        rtt_ms: The RTT of all runs, in ms.
+        samples: The goodputs of each transport's runs in bit/s, by the transport's name.
 
     Returns:
-        An entry of `decision` of analysis.json. Where nothing tells the spread, it has `cannot_say`, and the
-        best is only the one with the highest mean.
+        An entry of `decision` in analysis.json. If the spread is unknown, it has `cannot_say`, and the best
+        is only the transport with the highest mean.
     """
     found = tied(samples, LEVEL)
     best = samples[found.best]

@@ -1,22 +1,24 @@
-"""Answers in words, from what `analysis.json` holds. Where nothing can be said, they say so."""
+"""Puts the content of `analysis.json` into words; every function accepts entries with `cannot_say`."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fullpipe.analyze import gbps
-from fullpipe.answers.motion import WINDOWS
+from fullpipe.analysis.dynamics import WINDOWS
+from fullpipe.labels import gbps
 from fullpipe.units import counted
 
 Content = Mapping[str, Any]
 
-_NAMED = 4
-_MANY = 1000
+_MAX_NAMES = 4
+"""The most transports that a sentence names."""
+_MAX_RUNS = 1000
+"""The largest number of further runs that is given exactly."""
 
 
 def cannot_say(content: Content) -> str:
-    """As `cannot say: ...`."""
+    """Formats the reason of `cannot_say`."""
     return f"cannot say: {content['cannot_say']}"
 
 
@@ -31,7 +33,7 @@ def _curve(shape: str, gaps: Sequence[Sequence[float]]) -> str:
 
 
 def shape(content: Content, level: float) -> str:
-    """What the runs say of a profile's shape with nothing else assumed."""
+    """Describes the shape of a profile that the runs allow without other assumptions."""
     if "cannot_say" in content:
         return cannot_say(content)
     fit, sure = content["fit_shape"], f" ({100 * level:g}% sure)"
@@ -49,7 +51,7 @@ def shape(content: Content, level: float) -> str:
 
 
 def dual_sigmoid(content: Content) -> str:
-    """What the papers' estimator says, and what it mostly is: where throughput falls to half its peak."""
+    """Describes the papers' estimate beside the RTT where throughput falls to half its peak."""
     if "cannot_say" in content:
         return cannot_say(content)
     fit = content["dual_sigmoid"]
@@ -67,7 +69,7 @@ def _half(rtt_ms: Sequence[float], fitted: Sequence[float]) -> str:
 
 
 def second_differences(content: Content) -> str:
-    """The sign of the curvature at each RTT, and how many standard errors it is from none."""
+    """Describes the curvature at each RTT in standard errors, with its sign."""
     if "cannot_say" in content:
         return cannot_say(content)
     found = content["second_differences"]
@@ -82,31 +84,33 @@ def _errors(z: float) -> str:
 
 
 def signed(number: float) -> str:
-    """Three digits and a sign."""
+    """Formats a number with its sign and three digits."""
     return f"{number:+.3g}".replace("-", "−")
 
 
 def _names(names: Sequence[str]) -> str:
-    shown, more = names[:_NAMED], len(names) - _NAMED
+    shown, more = names[:_MAX_NAMES], len(names) - _MAX_NAMES
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
 
 
 def tied(entry: Content) -> str:
-    """Which transports cannot be told from the best at one RTT."""
+    """Names the transports that cannot be distinguished from the best at one RTT."""
     if "cannot_say" in entry:
         return cannot_say(entry)
-    return f"cannot be told from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+    return (
+        f"cannot be distinguished from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+    )
 
 
 def more_runs(entry: Content) -> str:
-    """How many more runs would tell the best from the next; empty where none are needed, or none known."""
+    """Says how many more runs would separate the best from the next; empty if none are needed or known."""
     if "more_runs" not in entry:
         return ""
     needed = entry["more_runs"]
     if "cannot_say" in needed:
         return f"{cannot_say(needed)} ({needed['against']})"
-    if needed["more_of_each"] > _MANY:
-        return f"over {_MANY} of each: {needed['against']} is as good as equal"
+    if needed["more_of_each"] > _MAX_RUNS:
+        return f"over {_MAX_RUNS} of each: {needed['against']} is practically equal"
     return f"{needed['more_of_each']} of each, to tell it from {needed['against']}"
 
 
@@ -119,7 +123,7 @@ def _rate(bps: float) -> str:
 
 
 def phases_at(point: Content) -> str:
-    """Ramp-up and sustainment at one RTT."""
+    """Describes ramp-up and sustainment at one RTT."""
     if "cannot_say" in point:
         return cannot_say(point)
     some = "" if point["said"] == point["n"] else f" ({point['said']} of {counted(point['n'], 'run')})"
@@ -131,7 +135,7 @@ def phases_at(point: Content) -> str:
 
 
 def reasons(points: Sequence[Content]) -> list[str]:
-    """Why nothing can be said of some RTTs, those of one reason together."""
+    """Lists the RTTs whose phases are unknown, joined by reason."""
     silent: dict[str, list[str]] = {}
     for point in points:
         if "cannot_say" in point:
@@ -140,7 +144,7 @@ def reasons(points: Sequence[Content]) -> list[str]:
 
 
 def fits(content: Content) -> str:
-    """Which of the model's forms is closest to a profile."""
+    """Names the form that is closest to a profile, with the errors of all forms."""
     found = content["fits"]
     if "cannot_say" in found:
         return cannot_say(found)
@@ -149,14 +153,13 @@ def fits(content: Content) -> str:
     forms = sorted(found["forms"], key=lambda form: form["rmse_bps"])
     errors = ", ".join(f"{gbps(form['rmse_bps'])[0]} {form['form']}" for form in forms)
     if found["closest"] is None:
-        return (
-            f"cannot say: two are about as good (AICc {found['ahead']:.1f} apart); rms errors, Gb/s: {errors}"
-        )
+        apart = f"AICc {found['ahead']:.1f} apart"
+        return f"cannot say: the two best are about equally good ({apart}); rms errors, Gb/s: {errors}"
     return f"{found['closest']} (AICc {found['ahead']:.0f} below the next); rms errors, Gb/s: {errors}"
 
 
 def closest(content: Content) -> str:
-    """As :func:`fits`, without the errors."""
+    """Names the form that is closest to a profile."""
     found = content["fits"]
     if "cannot_say" in found or found["closest"] is None:
         return "cannot say"
@@ -164,7 +167,7 @@ def closest(content: Content) -> str:
 
 
 def prediction(content: Content) -> str:
-    """How far the model's prediction, which is not fitted to the runs, is off."""
+    """Says how far the model's prediction, which is not fitted to the runs, is off."""
     if content["predicted_bps"] is None:
         return "cannot say: there is no model for these runs"
     columns = (content["rtt_ms"], content["measured_bps"], content["predicted_bps"])
@@ -180,7 +183,7 @@ def prediction(content: Content) -> str:
 
 
 def exponent(content: Content | None) -> str:
-    """A Lyapunov exponent with its interval, its percentile among surrogates, and the verdict."""
+    """Describes a Lyapunov exponent: interval, percentile among surrogates, and verdict."""
     if content is None:
         return "exponent left out (--quick)"
     if "cannot_say" in content:
@@ -191,7 +194,7 @@ def exponent(content: Content | None) -> str:
 
 
 def geometry(content: Content) -> str:
-    """A Poincaré map's shape; spreads as shares of the mean."""
+    """Describes the shape of a Poincaré map; spreads are shares of the mean."""
     found, mean = content["poincare"], content["mean_bps"]
     if "cannot_say" in found:
         return cannot_say(found)
@@ -204,19 +207,19 @@ def geometry(content: Content) -> str:
 
 
 def verdicts(streams: Sequence[Content]) -> str:
-    """How many streams have which verdict."""
+    """Counts the streams of each verdict."""
     known = [stream["lyapunov"] for stream in streams if stream["lyapunov"] is not None]
     counts = Counter(found.get("verdict", "cannot say") for found in known)
     return ", ".join(f"{counts[name]} {name}" for name in sorted(counts))
 
 
 def window_held(run: Content) -> bool:
-    """Whether a run sent a window per RTT, so that its map shows how bursts fall into intervals."""
+    """Whether a run was limited by its window; its map then shows how bursts fall into samples."""
     return run["bottleneck"] in WINDOWS
 
 
 def dynamics_at(run: Content) -> str:
-    """Dynamics of one run: of all streams, and how many streams are alike."""
+    """Describes the dynamics of one run: of all streams together, and the verdicts of single streams."""
     if "cannot_say" in run:
         return cannot_say(run)
     whole = run["aggregate"]
@@ -224,5 +227,5 @@ def dynamics_at(run: Content) -> str:
     if run["streams"] and (alone := verdicts(run["streams"])):
         words += f"; streams alone: {alone}"
     return words + (
-        "; held back by its window, so this is how bursts meet samples" if window_held(run) else ""
+        "; limited by its window: the map shows how bursts fall into samples" if window_held(run) else ""
     )

@@ -1,4 +1,4 @@
-"""Checks of input that several bounds share."""
+"""Checks of arrays and shares that several estimators take as arguments."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -9,10 +9,17 @@ FloatArray = NDArray[np.float64]
 
 
 def vector(name: str, values: ArrayLike) -> FloatArray:
-    """A 1-D array of finite numbers, at least one of them.
+    """Converts values into a one-dimensional array of at least one finite number.
+
+    Args:
+        name: The name of the argument, for the error text.
+        values: The values.
+
+    Returns:
+        The array, of shape (n,).
 
     Raises:
-        UsageError: It is not one; the message names it.
+        UsageError: The values are not such an array.
     """
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -24,15 +31,19 @@ def vector(name: str, values: ArrayLike) -> FloatArray:
         raise UsageError(f"{name} is empty: give at least one number")
     if not np.isfinite(array).all():
         at = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise UsageError(f"{name}[{at}] is {array[at]}: leave out what has no finite value")
+        raise UsageError(f"{name}[{at}] is {array[at]}: leave out values that are not finite")
     return array
 
 
 def check_share(name: str, value: float) -> None:
-    """Refuses a level, or another probability, outside (0, 1).
+    """Checks that a level or another probability is inside (0, 1).
+
+    Args:
+        name: The name of the argument, for the error text.
+        value: The value.
 
     Raises:
-        UsageError: It is outside.
+        UsageError: The value is outside.
     """
     if not 0 < value < 1:
         raise UsageError(f"a {name} of {value:g} is not between 0 and 1: give one such as 0.95")

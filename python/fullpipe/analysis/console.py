@@ -1,4 +1,4 @@
-"""Answers on a terminal: tables, and words for each transport."""
+"""Prints an analysis on a terminal: tables, and sentences about each transport."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullpipe.analyze import cell, gbps
-from fullpipe.answers import tables, words
+from fullpipe.analysis import tables, words
+from fullpipe.labels import cell, gbps
 
 
 def _print(
@@ -39,7 +39,7 @@ def _decision(console: Console, section: Mapping[str, Any], level: float) -> Non
         [f"{d['rtt_ms']:g}", d["best"], gbps(d["mean_bps"])[0], words.tied(d), words.more_runs(d)]
         for d in section["decision"]
     ]
-    columns = ["RTT, ms", "highest mean", "Gb/s", "how sure", "further runs, 80% likely to do"]
+    columns = ["RTT, ms", "highest mean", "Gb/s", "how sure", "further runs needed (power 80%)"]
     _print(console, f"Best at each RTT, {100 * level:g}% sure", columns, rows, wraps=True)
 
 
@@ -49,10 +49,10 @@ def _phases(console: Console, section: Mapping[str, Any]) -> None:
     for transport in section["transports"]:
         points = tables.by_rtt(section["rtt_ms"], transport["model"]["points"])
         rows.append([transport["name"], *("" if p is None else tables.phases_cell(p) for p in points)])
-    _print(console, "Ramp-up, s, and what is sustained after it, Gb/s", columns, rows)
+    _print(console, "Ramp-up, s, and the sustained rate, Gb/s", columns, rows)
     if tables.above_line_rate(section):
         console.print(
-            "  above the path's rate: bytes that had waited behind a lost segment are read at once",
+            "  rates above the path's: data that waited behind a lost segment are read at once",
             highlight=False,
         )
     _reasons(console, section, "model", "? ")
@@ -67,7 +67,7 @@ def _dynamics(console: Console, section: Mapping[str, Any]) -> None:
         _print(console, title, ["transport", *tables.DYNAMICS_COLUMNS], rows, wraps=True)
         if any("*" in row[5] for row in rows):
             console.print(
-                "  * held back by its window: the map shows how bursts meet samples", highlight=False
+                "  * limited by its window: the map shows how bursts fall into samples", highlight=False
             )
     _reasons(console, section, "dynamics")
 
@@ -94,8 +94,8 @@ def show(content: Mapping[str, Any], console: Console) -> None:
     """Prints an analysis.
 
     Args:
-        content: Of `analysis.json`.
-        console: Where to.
+        content: The content of `analysis.json`.
+        console: The console to print on.
     """
     parts, level = content["parts"], content["level"]
     for section in content["sections"]:

@@ -1,17 +1,17 @@
-"""Answers as tables: rows of text, for a terminal and for a page."""
+"""Turns an analysis into rows of text, for a terminal and for the page."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fullpipe.analyze import gbps
-from fullpipe.answers import words
+from fullpipe.analysis import words
+from fullpipe.labels import gbps
 
 Content = Mapping[str, Any]
 
 
 def phases_cell(point: Content) -> str:
-    """Seconds of ramp-up and the rate after it, Gb/s, as `0.44 → 9.25`; `?` where one cannot say."""
+    """Formats ramp-up in s and the rate after it in Gb/s, as `0.44 → 9.25`; `?` if they are unknown."""
     if "cannot_say" in point:
         return "?"
     sustain = gbps(point["sustain_mean_bps"])[0]
@@ -21,7 +21,7 @@ def phases_cell(point: Content) -> str:
 
 
 def reasons(points: Iterable[Content]) -> list[str]:
-    """Why nothing can be said of some, the most frequent reason first, as `13 × the trace ends too soon`."""
+    """Counts the reasons of `cannot_say`, the most frequent first: `13 × the trace ends too soon`."""
     counts = Counter(point["cannot_say"] for point in points if "cannot_say" in point)
     return [
         f"{n} × {reason}" if n > 1 else reason
@@ -55,9 +55,9 @@ def _geometry(whole: Content) -> tuple[str, str]:
 
 
 def dynamics_rows(section: Content) -> list[tuple[str, list[str]]]:
-    """Name of each transport and a row as of :data:`DYNAMICS_COLUMNS`, of runs of which one can say anything.
+    """Names of transports with rows of :data:`DYNAMICS_COLUMNS`, for the runs whose dynamics are known.
 
-    A verdict with a star is of a run that its window held back.
+    A star at the verdict marks a run limited by its window.
     """
     rows = []
     for transport in section["transports"]:
@@ -74,7 +74,7 @@ def dynamics_rows(section: Content) -> list[tuple[str, list[str]]]:
 
 
 def points_of(section: Content, part: str) -> list[Content]:
-    """All of a section's points of `model`, or runs of `dynamics`."""
+    """All points of `model`, or all runs of `dynamics`, in a section."""
     found: list[Content] = []
     for transport in section["transports"]:
         found += transport["model"]["points"] if part == "model" else transport["dynamics"]
@@ -82,14 +82,14 @@ def points_of(section: Content, part: str) -> list[Content]:
 
 
 def above_line_rate(section: Content) -> bool:
-    """Whether the rate after a ramp-up is above the path's, as in :func:`fullpipe.model.decompose`."""
+    """Whether a sustained rate exceeds the path's rate (see :func:`fullpipe.model.decompose`)."""
     rate = section["path"].get("rate_bps")
     sustained = (point.get("sustain_mean_bps") or 0.0 for point in points_of(section, "model"))
     return rate is not None and any(bps > rate for bps in sustained)
 
 
 def said_of(transport: Content, level: float) -> list[tuple[str, str]]:
-    """What there is to say of one transport in words: pairs of what it is about, and words."""
+    """Describes one transport: pairs of a topic and a sentence."""
     said: list[tuple[str, str]] = []
     if (content := transport.get("transition")) is not None:
         said.append(("shape", words.shape(content, level)))
@@ -102,6 +102,6 @@ def said_of(transport: Content, level: float) -> list[tuple[str, str]]:
 
 
 def by_rtt(rtt_ms: Sequence[float], points: Sequence[Content]) -> list[Content | None]:
-    """Points in the order of some RTTs; None where there is none."""
+    """The points at the given RTTs; None at an RTT without a point."""
     found = {point["rtt_ms"]: point for point in points}
     return [found.get(rtt) for rtt in rtt_ms]

@@ -1,10 +1,10 @@
-"""Answers about one profile's shape: where it turns, by three methods."""
+"""Finds where one profile turns from concave to convex, by three methods."""
 
 from typing import Any
 
 import numpy as np
 
-from fullpipe.answers.phases import FLAT, flat
+from fullpipe.analysis.model import FLAT, flat
 from fullpipe.errors import UsageError
 from fullpipe.transition import DualSigmoid, ShapeFit, fit_dual_sigmoid, fit_shape, second_differences
 
@@ -41,14 +41,14 @@ def _sigmoid(fit: DualSigmoid) -> dict[str, Any]:
 
 
 def transition(rtt_ms: list[float], goodput_bps: list[float]) -> dict[str, Any]:
-    """What :mod:`fullpipe.transition` finds in one profile.
+    """Applies :mod:`fullpipe.transition` to one profile.
 
     Args:
-        rtt_ms: RTT of each run, of shape (runs,).
-        goodput_bps: Goodput of each, likewise.
+        rtt_ms: The RTT of each run, in ms, of shape (runs,).
+        goodput_bps: The goodput of each run, in bit/s, of shape (runs,).
 
     Returns:
-        `transition` of analysis.json; only `cannot_say` where there are too few RTTs or all is equal.
+        `transition` in analysis.json; only `cannot_say` if there are too few RTTs or all goodputs are equal.
     """
     try:
         shape, differences = fit_shape(rtt_ms, goodput_bps), second_differences(rtt_ms, goodput_bps)

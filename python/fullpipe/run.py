@@ -1,4 +1,4 @@
-"""One run, described completely: the same description always gives the same record."""
+"""The complete description of one run. In the testbed, the same description gives the same record."""
 
 import difflib
 import hashlib
@@ -9,20 +9,24 @@ from fullpipe.tcp import ETHERNET_HEADER
 from fullpipe.units import format_rate, format_size, format_time
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
-"""Rate in bit/s of each modality (HPDC'17, section 2.1)."""
+"""The rate of each modality, in bit/s (Rao et al., HPDC 2017, section 2.1)."""
 
-LAB_CONGESTION_CONTROLS = (
+LINUX_CONGESTION_CONTROLS = (
     "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois",
     "lp", "nv", "reno", "scalable", "vegas", "veno", "westwood", "yeah",
 )  # fmt: skip
-"""Those of the testbed's kernels."""
+"""Names of the congestion controls in Linux, all of which the testbed's kernels have.
 
-_QUEUE_MAX = 2**32 - 1  # what the kernel's tbf can count
+The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the two.
+"""
+
+_MAX_QUEUE_BYTES = 2**32 - 1
+"""The largest queue that the kernel's `tbf` can count."""
 
 
 @dataclass(frozen=True)
 class LabPath:
-    """A connection that the testbed emulates. Times in ns, rates in bit/s, sizes in bytes."""
+    """A connection that the testbed emulates. Times are in ns, rates in bit/s, sizes in bytes."""
 
     rtt: int
     rate: int
@@ -40,10 +44,10 @@ class LabPath:
     host_noise: int | None = None
 
     def __post_init__(self) -> None:
-        """Checks what no single value can tell.
+        """Checks that the queue holds a packet and that the kernel can count it.
 
         Raises:
-            UsageError: A queue that cannot be.
+            UsageError: The queue is too small or too large.
         """
         packet = self.mtu + ETHERNET_HEADER
         if self.queue < packet:
@@ -51,14 +55,14 @@ class LabPath:
                 f"path queue: {format_size(self.queue)} is smaller than one packet ({packet} B with "
                 f"mtu={self.mtu}); give at least {packet}B"
             )
-        if self.queue > _QUEUE_MAX:
+        if self.queue > _MAX_QUEUE_BYTES:
             raise UsageError(
                 f"path queue: {format_size(self.queue)} (rtt={format_time(self.rtt)}, "
                 f"rate={format_rate(self.rate)}) is over the 4.29GB that the testbed can count; give less"
             )
 
     def __str__(self) -> str:
-        """As `fullpipe measure` takes it."""
+        """The path in the form that `fullpipe measure` accepts."""
         parts = {
             "rtt": format_time(self.rtt),
             "rate": format_rate(self.rate),
@@ -79,54 +83,54 @@ class LabPath:
 
 
 def bdp(rate: int, rtt: int) -> int:
-    """Bandwidth-delay product in bytes, of bit/s and ns."""
+    """The bandwidth-delay product in bytes, of a rate in bit/s and an RTT in ns."""
     return rate * rtt // 8_000_000_000
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Path × transport × workload × seed. Times in ns, rates in bit/s, sizes in bytes."""
+    """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes."""
 
     path: LabPath | str
     """An emulated path, or a real host's `NAME:PORT`."""
     cc: str
     streams: int
     buffer: int | None
-    """Socket buffer of each stream; none for the kernel's autotuning."""
+    """The socket buffer of each stream in bytes; None for the kernel's autotuning."""
     pacing: int | None
     size: int | None
-    """Bytes over all streams, or none where a duration is given."""
+    """Bytes over all streams; None if a duration is given."""
     duration: int | None
     seed: int
     sample: int
     reverse: bool = False
 
     def __post_init__(self) -> None:
-        """Checks what no single value can tell.
+        """Checks the size against the number of streams, and the name of the congestion control.
 
         Raises:
-            UsageError: Less than a byte for each stream, or a congestion control the testbed lacks.
+            UsageError: A stream would get less than a byte, or the testbed lacks the congestion control.
         """
         if self.size is not None and self.size < self.streams:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
             )
-        if isinstance(self.path, LabPath) and self.cc not in LAB_CONGESTION_CONTROLS:
-            near = difflib.get_close_matches(self.cc, LAB_CONGESTION_CONTROLS, n=1)
+        if isinstance(self.path, LabPath) and self.cc not in LINUX_CONGESTION_CONTROLS:
+            near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
             raise UsageError(
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
                 + (f"perhaps '{near[0]}' is meant; " if near else "")
-                + f"it has {', '.join(LAB_CONGESTION_CONTROLS)}"
+                + f"it has {', '.join(LINUX_CONGESTION_CONTROLS)}"
             )
 
     @property
     def buffer_text(self) -> str:
-        """The buffer as `fullpipe measure` takes it."""
+        """The buffer in the form that `fullpipe measure` accepts."""
         return "auto" if self.buffer is None else format_size(self.buffer)
 
     @property
     def name(self) -> str:
-        """Name of the run's record without its ending: readable, and of this description alone."""
+        """The name of the run's record without its extension: readable, and unique to this description."""
         digest = hashlib.sha256("\0".join(self.arguments()).encode()).hexdigest()[:10]
         if isinstance(self.path, LabPath):
             place = f"rtt{format_time(self.path.rtt)}"
@@ -135,7 +139,7 @@ class RunSpec:
         return f"{self.cc}-n{self.streams}-b{self.buffer_text}-{place}-s{self.seed}-{digest}"
 
     def arguments(self) -> list[str]:
-        """The description as arguments of `fullpipe`."""
+        """The description as arguments of the `fullpipe` program."""
         pacing = [] if self.pacing is None else ["--pacing", format_rate(self.pacing)]
         if self.size is not None:
             workload = ["--size", format_size(self.size)]

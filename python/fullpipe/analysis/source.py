@@ -1,4 +1,4 @@
-"""Where answers come from: records, or the Parquet that was made of them."""
+"""Loads the input of an analysis: records, or the Parquet files made of them."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -13,16 +13,16 @@ from fullpipe.parquet import collect, scan
 from fullpipe.record import list_records
 from fullpipe.runs import QUEUE_SCHEMA, SAMPLES_SCHEMA, Runs, read_runs, write_parquet
 
-_AT_ONCE = 64
+_MAX_RUNS_IN_MEMORY = 64
 
 
 @dataclass(frozen=True)
 class Source:
-    """What was measured.
+    """The input of an analysis.
 
     Attributes:
-        runs: The runs; their samples may be left out.
-        samples: The samples, read when they are needed: `id`, `t`, `end`, `stream`, `bytes` and more.
+        runs: The runs, possibly without samples.
+        samples: The samples as a lazy frame: `id`, `t`, `end`, `stream`, `bytes` and more.
     """
 
     runs: Runs
@@ -30,16 +30,16 @@ class Source:
 
 
 def load(folder: Path, out: Path) -> Source:
-    """The runs of a folder: from its records, of which Parquet is made in `out`, or from its Parquet.
+    """Loads the runs of a folder from its records, or from its Parquet files if it has no records.
 
     Args:
-        folder: With records (`*.ndjson`), a single record, or, without any record, `runs.parquet` and
+        folder: A folder with records (`*.ndjson`), a single record, or a folder with only `runs.parquet` and
             `samples.parquet`.
-        out: Where Parquet is made.
+        out: The folder for the Parquet files made of the records.
 
     Raises:
-        RecordError: Nothing readable there, Parquet that is damaged or of another version, or output that
-            cannot be written.
+        RecordError: The folder has nothing readable, its Parquet is damaged or of another version, or the
+            output cannot be written.
     """
     if not list_records(folder) and (folder / "runs.parquet").is_file():
         runs = read_runs(folder / "runs.parquet", samples=False)
@@ -49,10 +49,10 @@ def load(folder: Path, out: Path) -> Source:
 
 
 def digest(folder: Path) -> dict[str, int | str]:
-    """Tells whether a folder holds the same records: how many, and a hash of their names and sizes.
+    """Identifies the records of a folder by their number and a hash of their names and sizes.
 
     Raises:
-        RecordError: No such folder.
+        RecordError: There is no such folder.
     """
     files = list_records(folder)
     names = "".join(f"{file.name} {file.stat().st_size}\n" for file in files)
@@ -62,12 +62,12 @@ def digest(folder: Path) -> dict[str, int | str]:
 def read_traces(
     runs: pl.DataFrame, samples: pl.LazyFrame, ids: Sequence[str]
 ) -> Iterator[tuple[str, Traces | str]]:
-    """Each run's traces, or why it has none, a few runs in memory at a time.
+    """Yields the id and the traces of each run, or the reason why it has none; reads a few runs at a time.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
+        runs: The runs, from :func:`fullpipe.read_runs`.
         samples: Their samples.
-        ids: Which of the runs.
+        ids: The ids of the wanted runs.
 
     Raises:
         RecordError: The samples are damaged.
@@ -75,8 +75,8 @@ def read_traces(
     rows = {id_: index for index, id_ in enumerate(runs["id"])}
     none = pl.DataFrame(schema=SAMPLES_SCHEMA)
     received = samples.filter(pl.col("end") == "receiver").select(list(SAMPLES_SCHEMA))
-    for begin in range(0, len(ids), _AT_ONCE):
-        batch = list(ids[begin : begin + _AT_ONCE])
+    for begin in range(0, len(ids), _MAX_RUNS_IN_MEMORY):
+        batch = list(ids[begin : begin + _MAX_RUNS_IN_MEMORY])
         frame = collect(received.filter(pl.col("id").is_in(batch)), Path("samples.parquet"))
         parts = {str(key[0]): part for key, part in frame.partition_by("id", as_dict=True).items()}
         for id_ in batch:

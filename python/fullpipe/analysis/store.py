@@ -1,12 +1,12 @@
-"""`analysis.json`: written, and read again while it still says what the records say."""
+"""Writes `analysis.json`, and reads it again as long as it matches the records."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from fullpipe import __version__
-from fullpipe.answers.build import PARTS, VERSION
-from fullpipe.answers.source import digest
+from fullpipe.analysis.build import PARTS, VERSION
+from fullpipe.analysis.source import digest
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.record import list_records
@@ -20,14 +20,14 @@ def _lines(items: list[Any]) -> str:
 
 
 def _block(content: dict[str, Any], long: tuple[str, ...]) -> str:
-    """An object whose long lists have a line for each entry."""
+    """Formats an object; its long lists have one line for each entry."""
     head = json.dumps({k: v for k, v in content.items() if k not in long}, allow_nan=False)[:-1]
     parts = [head, *(f'"{name}": {_lines(content[name])}' for name in long if name in content)]
     return ",\n".join(parts) + "}"
 
 
 def dump(content: dict[str, Any]) -> str:
-    """An analysis as text: JSON, with a line for each transport and each decision."""
+    """Formats an analysis as JSON with one line for each transport and each decision."""
     sections = ",\n".join(_block(section, ("decision", "transports")) for section in content["sections"])
     head = json.dumps({k: v for k, v in content.items() if k != "sections"}, allow_nan=False)[:-1]
     return f'{head}, "sections": [\n{sections}\n]}}\n'
@@ -38,10 +38,10 @@ def write_analysis(path: Path, content: dict[str, Any]) -> None:
 
     Args:
         path: The file.
-        content: As :func:`fullpipe.answers.answer` gives it.
+        content: The analysis, from :func:`fullpipe.analysis.analyze`.
 
     Raises:
-        RecordError: The file system says no.
+        RecordError: The file cannot be written.
     """
     write_whole(path, dump(content))
 
@@ -50,7 +50,7 @@ def read_analysis(path: Path) -> dict[str, Any]:
     """Reads an `analysis.json`.
 
     Raises:
-        RecordError: Not readable, not an analysis, or of another version.
+        RecordError: The file is unreadable, not an analysis, or of another version.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def read_analysis(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RecordError(f"{path}: is damaged ({error}); run 'fullpipe analyze' again") from error
     if not isinstance(content, dict) or content.get("kind") != "analysis":
-        raise RecordError(f"{path}: is no analysis; 'fullpipe analyze' writes one")
+        raise RecordError(f"{path}: is not an analysis; run 'fullpipe analyze' to write one")
     if content.get("version") != VERSION:
         raise RecordError(
             f"{path}: analysis version {content.get('version')}; this program reads version {VERSION}:"
@@ -71,7 +71,7 @@ def read_analysis(path: Path) -> dict[str, Any]:
 
 
 def stored(folder: Path) -> dict[str, Any] | None:
-    """The whole analysis of a folder of records, if there is one and it is of these very records."""
+    """Reads the complete analysis of a folder; None if it is missing or of other records."""
     file = folder / FILE
     try:
         content = read_analysis(file)

@@ -1,4 +1,4 @@
-"""Puts the answers together: sections by conditions, in them transports, and what each part says."""
+"""Builds an analysis: a section for each set of conditions, with transports and the results of each part."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -8,27 +8,28 @@ import numpy as np
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.analyze import conditions, rtts, transport_name
-from fullpipe.answers.choosing import LEVEL, decision
-from fullpipe.answers.motion import dynamics
-from fullpipe.answers.phases import fits, phases, phases_at
-from fullpipe.answers.source import read_traces
-from fullpipe.answers.turning import transition
+from fullpipe.analysis.decision import LEVEL, decision
+from fullpipe.analysis.dynamics import dynamics
+from fullpipe.analysis.model import fits, phases, phases_at
+from fullpipe.analysis.source import read_traces
+from fullpipe.analysis.transition import transition
 from fullpipe.errors import UsageError
+from fullpipe.labels import conditions, rtts, transport_name
 from fullpipe.model import predict_runs
 from fullpipe.profile import Group, groups
 from fullpipe.runs import Runs
 
 VERSION = 1
-"""Of `analysis.json`."""
+"""The version of `analysis.json`."""
 PARTS = ("profile", "decision", "transition", "model", "dynamics")
-"""What can be asked for, in the order in which it is told."""
+"""The parts of an analysis, in the order of the output."""
 
 _DIGITS = 7
+"""Significant digits of numbers in `analysis.json`."""
 
 
 def tidy(value: Any) -> Any:
-    """A value as JSON has it: plain lists and numbers of seven digits, null for what is not finite."""
+    """Converts a value for JSON: lists, numbers with seven digits, null for values that are not finite."""
     if isinstance(value, dict):
         return {str(key): tidy(item) for key, item in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -41,22 +42,24 @@ def tidy(value: Any) -> Any:
 
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
-    """Those of :data:`PARTS` that were asked for, in their order.
+    """Checks names of parts and returns them in the order of :data:`PARTS`.
 
     Raises:
-        UsageError: One that there is not, or none.
+        UsageError: A part is unknown, or none is given.
     """
     wanted = [part.strip() for part in parts if part.strip()]
     unknown = sorted(set(wanted) - set(PARTS))
     if unknown or not wanted:
-        what = f"'{unknown[0]}' is no part of an analysis" if unknown else "no part of an analysis is named"
-        raise UsageError(f"{what}; there are {', '.join(PARTS)}")
+        what = (
+            f"'{unknown[0]}' is not a part of an analysis" if unknown else "no part of an analysis is given"
+        )
+        raise UsageError(f"{what}; choose from {', '.join(PARTS)}")
     return tuple(part for part in PARTS if part in wanted)
 
 
 @dataclass
 class _OfRuns:
-    """What was found in single runs, by id."""
+    """The results of single runs, by id."""
 
     goodput: dict[str, float]
     phases: dict[str, dict[str, Any]]
@@ -64,7 +67,7 @@ class _OfRuns:
 
 
 def _first_seeds(every: Iterable[Group], runs: pl.DataFrame) -> dict[str, int]:
-    """The run of the lowest seed of each transport and RTT, with its seed."""
+    """The run with the lowest seed of each transport and RTT, with its seed."""
     seeds = dict(runs.select("id", "seed").iter_rows())
     chosen = (min(ids, key=lambda id_: (seeds[id_], id_)) for g in every for ids in g.ids.values())
     return {id_: seeds[id_] for id_ in chosen}
@@ -162,34 +165,34 @@ def _predicted(runs: pl.DataFrame) -> dict[str, float]:
 
 
 def by_conditions(every: Iterable[Group]) -> dict[str, list[Group]]:
-    """Entries of a profile by what their path and workload have in common, in words."""
+    """Groups the entries of a profile by the description of their path and workload."""
     found: dict[str, list[Group]] = {}
     for group in every:
         found.setdefault(conditions(group.entry), []).append(group)
     return found
 
 
-def answer(
+def analyze(
     runs: Runs,
     samples: pl.LazyFrame | None = None,
     *,
     parts: Iterable[str] = PARTS,
     quick: bool = False,
 ) -> dict[str, Any]:
-    """Everything that can be said of some runs, as `analysis.json` keeps it.
+    """Analyses runs; the result is the content of `analysis.json`.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
-        samples: Their samples, if `runs` is without them.
+        runs: The runs, from :func:`fullpipe.read_runs`.
+        samples: Their samples, if `runs` has none.
         parts: Some of :data:`PARTS`.
-        quick: Whether to leave out Lyapunov exponents, which take resampling and most of the time.
+        quick: Whether to leave out Lyapunov exponents, which need resampling and most of the time.
 
     Returns:
         The content of `analysis.json`, as docs/analysis.md describes it, without `records`. Rates in bit/s,
         times in s, RTTs in ms.
 
     Raises:
-        UsageError: A part that there is not.
+        UsageError: A part is unknown.
         RecordError: The samples are damaged.
     """
     chosen = check_parts(parts)
