@@ -70,10 +70,10 @@ lint: setup-lint build
 	@$(MAKE) --no-print-directory python-test
 	@scripts/lint
 
-# The whole validation of the testbed; rewrites its table in docs/testbed.md.
+# The whole validation of the testbed; rewrites its table in docs/explanation/testbed-validation.md.
 validate: kernel
 	@$(MAKE) --no-print-directory python-test
-	@.venv/bin/python3 -m lab.validate --write docs/testbed.md
+	@.venv/bin/python3 -m lab.validate --write docs/explanation/testbed-validation.md
 
 # Anything may arrive from the network: a minute for each parser and each end.
 fuzz: setup-test
@@ -88,17 +88,17 @@ profile: kernel
 	@$(FULLPIPE) campaign run campaigns/shipped.toml --out runs/shipped
 	@cp runs/shipped/profile.json crates/fullpipe/shipped.json
 
-# The papers' findings beside ours: docs/papers.md from its campaigns, about two and a half hours on two cores.
+# The papers' findings beside ours: docs/explanation/papers.md from its campaigns, about two and a half hours on two cores.
 papers: kernel
 	@$(MAKE) --no-print-directory profile
 	@for name in profiles traces sizes; do \
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
 	@.venv/bin/python3 -m lab.papers runs
 
-# Buffers that size themselves, side by side with others: the table in docs/sobas.md.
+# Buffers that size themselves, side by side with others: the table in docs/explanation/sobas-results.md.
 sobas: kernel
 	@$(MAKE) --no-print-directory python-test
-	@.venv/bin/python3 -m lab.sobas --write docs/sobas.md
+	@.venv/bin/python3 -m lab.sobas --write docs/explanation/sobas-results.md
 	@.venv/bin/python3 -m lab.sobas.clean
 
 clean:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (prose)
-"""`python -m lab.papers`: writes docs/papers.md and its figures from the papers' campaigns."""
+"""`python -m lab.papers`: writes docs/explanation/papers.md and its figures from the papers' campaigns."""
 
 import argparse
 import sys
@@ -41,7 +41,7 @@ def main() -> int:
         "runs", type=Path, help="folder with papers-profiles, papers-traces, papers-sizes and shipped"
     )
     parser.add_argument(
-        "--write", type=Path, default=Path("docs/papers.md"), help="the page; figures beside it"
+        "--write", type=Path, default=Path("docs/explanation/papers.md"), help="the page; figures beside it"
     )
     arguments = parser.parse_args()
     try:

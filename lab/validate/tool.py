@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: A path's keys (docs/testbed.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
+#: A path's keys (docs/reference/path.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
 Keys = Mapping[str, str | int | float]
 #: A line of NDJSON.
 Line = dict[str, Any]

@@ -44,7 +44,7 @@ enum Verb {
     },
     /// Run any programs on the two ends of an emulated path
     Run {
-        /// The scenario (see docs/testbed.md)
+        /// The scenario (see docs/reference/scenario.md)
         scenario: PathBuf,
         /// Memory of the guest, if what the path needs is not enough
         #[arg(long, value_name = "SIZE")]

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::outln;
 use crate::{Result, words};
 
-/// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
+/// The profile that comes with the program: measured in the testbed (`docs/explanation/selection.md`).
 const SHIPPED: &str = include_str!("../shipped.json");
 /// Lines of the ranking that a person reads.
 const SHOWN: usize = 20;

@@ -2,7 +2,7 @@
 
 What is best at each RTT and how sure that is, where each profile turns, how long runs ramp up, which form
 fits, and what the dynamics are. Where nothing can be said there is `cannot_say` with the reason, never a
-number. docs/analysis.md says how to read it; :mod:`fullpipe.answers.words` turns it into words.
+number. docs/explanation/analysis.md says how to read it; :mod:`fullpipe.answers.words` turns it into words.
 
 >>> from fullpipe import answers, read_runs
 >>> found = answers.answer(read_runs("demo/runs"), parts=["decision", "transition"])  # doctest: +SKIP

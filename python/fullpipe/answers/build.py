@@ -185,7 +185,7 @@ def answer(
         quick: Whether to leave out Lyapunov exponents, which take resampling and most of the time.
 
     Returns:
-        The content of `analysis.json`, as docs/analysis.md describes it, without `records`. Rates in bit/s,
+        The content of `analysis.json`, as docs/reference/analysis.md describes it, without `records`. Rates in bit/s,
         times in s, RTTs in ms.
 
     Raises:

@@ -26,9 +26,9 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
     """Answers what the records in DIR can say: profiles, the best transport at each RTT, and more.
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints them: cells of the
-    profile are the mean in Gb/s, the half-width of its 95% interval over runs, and n. docs/analysis.md
-    explains the words. Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be
-    written.
+    profile are the mean in Gb/s, the half-width of its 95% interval over runs, and n.
+    docs/explanation/analysis.md explains the words. Exit codes: 0 done, 2 wrong usage, 5 nothing readable,
+    or output that cannot be written.
     """
     from rich.console import Console
 
