@@ -16,7 +16,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo test build install kernel validate fuzz bench profile papers sobas lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo test build install kernel validate fuzz bench profile papers sobas docs docs-test lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -100,6 +100,26 @@ sobas: kernel
 	@$(MAKE) --no-print-directory python-test
 	@.venv/bin/python3 -m lab.sobas --write docs/explanation/sobas-results.md
 	@.venv/bin/python3 -m lab.sobas.clean
+
+.venv/.docs: .venv/.runtime
+	@.venv/bin/python3 -m pip install --quiet --disable-pip-version-check --editable 'python[docs]'
+	@touch $@
+
+# The documentation as a site, target/docs/index.html; a broken link or reference is an error.
+docs: build
+	@$(MAKE) --no-print-directory .venv/.docs
+	@scripts/docs-commands
+	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -j auto docs target/docs
+	@echo "target/docs/index.html" >&2
+
+# Runs the commands in the documentation, and checks that the commands' page is what the program says.
+docs-test: kernel
+	@scripts/docs-commands --check
+	@scripts/docs-test
+
+# The terminal session that README.md shows.
+docs/session.svg: scripts/record-session
+	@scripts/record-session $@
 
 clean:
 	rm -rf target .venv demo runs

@@ -1,4 +1,4 @@
-"""`python3 -m lab.sobas.windows`: which means moves a receive window, of docs/explanation/sobas-results.md."""
+"""`python3 -m lab.sobas.windows`: which means moves a receive window, of docs/explanation/sobas.md."""
 
 import json
 import sys

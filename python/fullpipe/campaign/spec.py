@@ -88,7 +88,7 @@ class RunSpec:
     """Path × transport × workload × seed. Times in ns, rates in bit/s, sizes in bytes."""
 
     path: LabPath | str
-    """An emulated path, or a real host's `NAME:PORT`."""
+    """An emulated path, or a real host's name and port."""
     cc: str
     streams: int
     buffer: int | None
