@@ -3,6 +3,7 @@
 
 use std::io::{Seek, SeekFrom, Write};
 
+use fullpipe_fuzz::{mutant_of_bytes, replay};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire;
 use fullpipe_transfer::item::Name;
@@ -10,7 +11,9 @@ use fullpipe_transfer::journal::{Journal, Record};
 use fullpipe_transfer::proto::{self, Chunk, Message};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(|data: &[u8]| replay(data, mutant_of_bytes, run));
+
+fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 6 {
         0 => again::<Message>(rest),
@@ -32,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}
 
 /// What is read behind a right checksum is what would be written.
 fn again<T: serde::Serialize + for<'de> serde::Deserialize<'de> + PartialEq + std::fmt::Debug>(bytes: &[u8]) {

@@ -25,7 +25,7 @@ pub mod sys;
 pub mod tcp_info;
 pub mod wire;
 
-pub use error::NetError;
+pub use error::{Denial, NetError};
 pub use limits::{Admitted, Limits};
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::doorway::{BACKLOG, Doorway};
 use crate::ends::PROGRAM;
-use crate::error::{NetError, system};
+use crate::error::{Denial, NetError, system};
 pub use crate::lobby::{Guest, Kind};
 use crate::lobby::{Lobby, LogLimit, Places};
 use crate::preface::{self, Preface};
@@ -59,14 +59,14 @@ pub trait Desk {
     /// Decides whether a proof of a token ([`wire::proof`]) for a nonce is one.
     ///
     /// # Errors
-    /// The reason for refusing the client, for a person.
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), String>;
+    /// The reason for refusing the client.
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), Denial>;
 
     /// Takes a place for a client that is to be measured.
     ///
     /// # Errors
-    /// The reason for refusing the client, for a person.
-    fn let_in(&self) -> Result<(), String>;
+    /// The reason for refusing the client.
+    fn let_in(&self) -> Result<(), Denial>;
 
     /// Hears that a run begins.
     fn begins(&self, request: &Request);
@@ -239,22 +239,30 @@ pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
 }
 
 /// What a client is told that has to prove to hold a token, and does not.
-pub(crate) const WANTS_TOKEN: &str =
-    "it measures for holders of its token only: give it with --token-file FILE, or in FULLPIPE_TOKEN";
+fn wants_token() -> Denial {
+    Denial::new(
+        "it measures for holders of its token only, and none was shown",
+        "give the token with --token-file FILE, or in FULLPIPE_TOKEN",
+    )
+}
+
+/// Tells a client why it is turned away.
+fn deny(control: &mut Control, denial: Denial) -> NetError {
+    // If the client is gone, there is nobody to tell.
+    let _ = control.send(&Message::Refused { why: denial.to_string() }, "refusing");
+    NetError::Denied(denial)
+}
 
 /// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.
 fn passes(control: &mut Control, desk: &dyn Desk, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
         Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
-        Ok(_) => Err(WANTS_TOKEN.to_owned()),
+        Ok(_) => Err(wants_token()),
         // Whoever has no token may have come for the round-trip time, which the greeting tells.
         Err(NetError::Lost { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };
-    judged.map(|()| true).map_err(|why| {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        NetError::Refused { peer: "this server".into(), why }
-    })
+    judged.map(|()| true).map_err(|denial| deny(control, denial))
 }
 
 /// Serves one client that wants to be measured.
@@ -280,9 +288,8 @@ pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &d
     {
         return Ok(());
     }
-    if let Err(why) = desk.let_in() {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        return Err(NetError::Refused { peer: "this server".into(), why });
+    if let Err(denial) = desk.let_in() {
+        return Err(deny(&mut control, denial));
     }
     let mut asked_the_time = false;
     let request = loop {
@@ -298,14 +305,12 @@ pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &d
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options)
-        .map_err(|why| NetError::Refused { peer: "this server".into(), why })
-        .and_then(|()| join(&mut control, local, &request, options));
+    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options));
     let streams = match joined {
         Ok(streams) => streams,
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = control.send(&Message::Refused { why: error.to_string() }, "refusing");
+            let _ = control.send(&Message::Refused { why: error.for_client() }, "refusing");
             return Err(error);
         }
     };
@@ -353,22 +358,26 @@ fn limit_ns(most: Duration, request: &Request) -> u64 {
     u64::try_from(most.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn validate(request: &Request, options: &MeasureOptions) -> Result<(), String> {
+fn validate(request: &Request, options: &MeasureOptions) -> Result<(), NetError> {
     let transport = &request.transport;
-    transport.validate().map_err(|e| e.to_string())?;
-    request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
+    let denied = |why: String| NetError::Denied(why.into());
+    transport.validate().map_err(|e| denied(e.to_string()))?;
+    request.workload.validate(transport.streams).map_err(|e| denied(e.to_string()))?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
-        return Err("the sampling interval is outside 10 ms to 1 h".into());
+        return Err(denied("the sampling interval is outside 10 ms to 1 h".into()));
     }
-    socket::check_known(&transport.cc).map_err(|e| e.to_string())?;
+    socket::check_known(&transport.cc)?;
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
         && time.duration() > most
     {
         let most = most.as_secs_f64();
-        return Err(format!("{time} are asked for, and a run may take {most} s here; raise its --max-duration"));
+        return Err(NetError::Denied(Denial::new(
+            format!("a run may take {most} s here, and {time} were asked for"),
+            "ask for less, or ask its operator to raise --max-duration",
+        )));
     }
     if options.check_memory {
-        socket::check_memory(transport).map_err(|e| e.to_string())?;
+        socket::check_memory(transport)?;
     }
     Ok(())
 }

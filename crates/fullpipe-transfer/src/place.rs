@@ -72,6 +72,19 @@ impl Base {
         Some(Base { folder, ..self.clone() })
     }
 
+    /// Whether the server's folder has been removed. One that has its path now is another.
+    pub fn is_removed(&self) -> bool {
+        nix::sys::stat::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Finds out whether the folder that the client is kept in can be opened.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn check(&self) -> std::io::Result<()> {
+        self.root().map(drop)
+    }
+
     /// The folder that the client is kept in. The way from the server's folder to the one below it goes through no link,
     /// whoever has put one there meanwhile: it could lead to another's folder.
     fn root(&self) -> std::io::Result<Root> {

@@ -373,7 +373,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
-            "{} of other commands in the destination: each goes on with its own command, 'rm .fullpipe.*' there gives up all",
+            "{} of other commands in the destination: each goes on when its own command is repeated",
             words::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }

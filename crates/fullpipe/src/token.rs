@@ -1,8 +1,8 @@
 //! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -88,6 +88,9 @@ struct Revoke {
     /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The revoked token's name as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// Makes, lists or revokes.
@@ -124,8 +127,9 @@ pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let why = "where to keep the token? HOME is not set; give --token-file FILE";
     let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    std::fs::create_dir_all(&folder)
-        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot make folder {}: {e}", folder.display())))?;
+    // Its files are refused where others may write to them.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
     Ok(folder.join("token"))
 }
 
@@ -136,7 +140,7 @@ pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
         return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
     };
     let (token, exposed) = keys::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
-    if let Some(exposed) = exposed.filter(|_| !quiet) {
+    for exposed in exposed.iter().filter(|_| !quiet) {
         errln!("warning: {exposed}");
     }
     Ok(Some(token))
@@ -171,6 +175,9 @@ fn new(args: &New) -> Result {
             let _ = std::fs::remove_file(out);
         }
     })?;
+    for exposed in tokens::exposed(&file)? {
+        errln!("warning: {exposed}");
+    }
     if args.json {
         let mut line = described(&grant);
         match &args.out {
@@ -192,12 +199,23 @@ fn new(args: &New) -> Result {
         None => "it is not shown again".to_owned(),
     };
     errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
+    if grant.folder.is_some() {
+        errln!(
+            "it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)"
+        );
+    }
     Ok(())
 }
 
 /// The folder of a token: absolute, without links, as text.
 fn folder(typed: &Path) -> Result<PathBuf> {
-    let whole = std::fs::canonicalize(typed).map_err(|e| usage(format!("--root {}: {e}", typed.display())))?;
+    let whole = std::fs::canonicalize(typed).map_err(|e| {
+        let why = match e.kind() {
+            ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
+            _ => e.to_string(),
+        };
+        usage(format!("--root {}: {why}", typed.display()))
+    })?;
     if !whole.is_dir() {
         return Err(usage(format!("--root {}: it is not a folder", typed.display())));
     }
@@ -215,8 +233,7 @@ fn write(out: &Path, token: &Token) -> std::result::Result<(), TransferError> {
             let _ = std::fs::remove_file(out);
         })
     };
-    let what = format!("cannot write the token to --out {}, which must not exist", out.display());
-    write().map_err(|source| TransferError::Local { what, source })
+    write().map_err(|e| TransferError::of_file(format!("cannot write the token to --out {}", out.display()), &e))
 }
 
 /// What a token grants, for programs.
@@ -250,6 +267,10 @@ fn list(args: &List) -> Result {
 fn revoke(args: &Revoke) -> Result {
     let file = server_file(args.token_file.as_deref())?;
     if tokens::revoke(&file, &args.name)? {
+        if args.json {
+            outln!("{}", json!({"kind": "revoked", "name": args.name}));
+            return Ok(());
+        }
         errln!("token {} is revoked; a server that runs refuses it from now on", args.name);
         return Ok(());
     }

@@ -234,6 +234,11 @@ impl Destination {
         }
     }
 
+    /// Files under the transfer's own names that do not count, and why: `NAME: WHY`.
+    pub(crate) fn distrusted(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |parts| &parts.distrusted)
+    }
+
     /// What the sender is asked for.
     pub fn terms(&self) -> Option<Terms> {
         self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key(), tags: parts.tags })

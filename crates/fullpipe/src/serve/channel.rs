@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasureOptions;
 use fullpipe_net::wire::Request;
 use fullpipe_transfer::Leftovers;
@@ -72,6 +73,8 @@ pub enum Ask {
     },
     /// May a client be measured now?
     LetIn,
+    /// A file at the destination does not count as this transfer's: `NAME: WHY`. Nothing is answered.
+    Distrusts(String),
     /// A run begins. Nothing is answered.
     Begins(Request),
     /// The client has been served. Nothing is answered, and the process ends.
@@ -104,7 +107,7 @@ pub enum Answer {
     /// Yes.
     Yes,
     /// No, and why.
-    No(String),
+    No(Denial),
     /// All places are taken; so many there are.
     Busy(usize),
 }
