@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
+use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
@@ -125,9 +125,9 @@ pub struct TraceOfBoth {
     /// This end's `CLOCK_MONOTONIC` when it began.
     pub zero_ns: u64,
     /// The sending end.
-    pub sender: Seen,
+    pub sender: Observed,
     /// The receiving end.
-    pub receiver: Seen,
+    pub receiver: Observed,
 }
 
 /// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte; TLS

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_net::Seen;
+use fullpipe_net::Observed;
 
 use crate::ahead::Ahead;
 use crate::counters::Counters;
@@ -64,9 +64,9 @@ pub struct Outcome {
     /// What the network has lost, as the sender knows.
     pub losses: Option<Losses>,
     /// What this end has seen, and when it began, where samples were wanted.
-    pub(crate) seen: Option<(u64, Seen)>,
+    pub(crate) seen: Option<(u64, Observed)>,
     /// What the other has told.
-    pub(crate) told: Option<Seen>,
+    pub(crate) told: Option<Observed>,
 }
 
 /// Sends or receives until the end. `tick` is called now and then.

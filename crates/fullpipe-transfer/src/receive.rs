@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
 use crate::counters::Counters;
@@ -140,7 +140,7 @@ impl Receiver {
         let (offers, offered) = mpsc::sync_channel(MOST_OFFERS);
         let n = streams.len();
         let readers = if options.verify { verify::READERS } else { 0 };
-        let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
@@ -213,7 +213,7 @@ impl Receiver {
     }
 
     /// What this end has seen, and what the other has told, where samples were wanted.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.told).seen())
     }
 

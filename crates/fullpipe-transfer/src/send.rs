@@ -7,8 +7,8 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 
 use crate::counters::Counters;
 use crate::digest::Key;
@@ -138,7 +138,7 @@ impl Sender {
             waiters: 0,
             summary: None,
         };
-        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
             trace,
             told: Mutex::default(),
@@ -193,7 +193,7 @@ impl Sender {
     }
 
     /// What this end has seen, and what the other has told, where samples were wanted.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.told).seen())
     }
 

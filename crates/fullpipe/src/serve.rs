@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use channel::{Copied, CopyOptions};
-use fullpipe_net::serve::{Event, MeasureOptions};
-use fullpipe_net::{Limits, NetError, ServeOptions, Server};
+use fullpipe_net::serve::{Event, MeasurementPolicy};
+use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
 use fullpipe_transfer::greeting::{self, Greetings};
 use fullpipe_transfer::item::{one_line, printable};
@@ -131,7 +131,7 @@ pub fn run(args: Args) -> Result {
     let data_ports = data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
-    let limits = Limits::new(max_duration.duration(), per_address);
+    let limits = AnonymousLimits::new(max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         max_clients: args.max_clients,
@@ -182,7 +182,7 @@ pub fn run(args: Args) -> Result {
     }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
-    let measure = MeasureOptions {
+    let measure = MeasurementPolicy {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
         check_memory: !args.guest,

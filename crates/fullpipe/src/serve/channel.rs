@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use fullpipe_net::Denial;
-use fullpipe_net::serve::MeasureOptions;
+use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
 use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::proto::{Summary, Task};
@@ -35,7 +35,7 @@ pub struct Job {
 #[derive(Serialize, Deserialize)]
 pub enum Work {
     /// One that wants to be measured.
-    Measure(MeasureOptions),
+    Measure(MeasurementPolicy),
     /// One that wants to copy.
     Copy(CopyOptions),
 }

@@ -210,7 +210,7 @@ impl far::Desk for Desk {
     }
 }
 
-impl fullpipe_net::serve::Desk for Desk {
+impl fullpipe_net::serve::Gatekeeper for Desk {
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }

@@ -12,9 +12,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fullpipe_net::serve::{Event, Guest, Kind, MeasureOptions};
+use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
 use fullpipe_net::wire::is_proof;
-use fullpipe_net::{Admitted, Limits, NetError};
+use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::place::Base;
 use nix::sys::signal::Signal;
@@ -28,13 +28,13 @@ const LAST: Duration = Duration::from_secs(5);
 /// What every client is served by.
 pub struct Parent {
     /// How clients are measured.
-    pub measure: MeasureOptions,
+    pub measure: MeasurementPolicy,
     /// How copies are served, and the folder; none where there are none.
     pub copies: Option<(CopyOptions, Base)>,
     /// Tokens; none where none is asked for.
     pub door: Option<Door>,
     /// What clients without a token may use; none for all.
-    pub limits: Option<Limits>,
+    pub limits: Option<AnonymousLimits>,
     /// Clients, for the log.
     pub clients: Clients,
     /// Readers of the log.
@@ -44,7 +44,7 @@ pub struct Parent {
 /// The state of one client, as far as this process knows it.
 struct Served<'a> {
     peer: &'a str,
-    guest: &'a Guest,
+    guest: &'a PendingClient,
     /// A copy of the client's connection, by which the limits end it.
     control: TcpStream,
     admitted: Option<Admitted>,
@@ -56,7 +56,7 @@ impl Parent {
     ///
     /// # Errors
     /// The client's; the client has been told, if it could be.
-    pub fn serve(&self, socket: TcpStream, peer: &str, guest: &Guest, measured: bool) -> Result<(), NetError> {
+    pub fn serve(&self, socket: TcpStream, peer: &str, guest: &PendingClient, measured: bool) -> Result<(), NetError> {
         let system = |what| move |source| NetError::System { what, source };
         let (work, folder) = match &self.copies {
             Some((options, base)) if !measured => (Work::Copy(options.clone()), Some(base.as_fd())),
@@ -106,7 +106,7 @@ impl Parent {
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
                 Ask::LetIn => self.let_in(served),
-                Ask::Admit(task) => match served.guest.let_in(Kind::Other) {
+                Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
                     Ok(()) => {
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
@@ -154,7 +154,7 @@ impl Parent {
                 Err(error) => return Answer::No(error.to_string().into()),
             }
         }
-        match served.guest.let_in(Kind::Measurement) {
+        match served.guest.let_in(Purpose::Measurement) {
             Ok(()) => Answer::Yes,
             Err(most) => Answer::Busy(most),
         }

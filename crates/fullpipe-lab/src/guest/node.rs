@@ -9,19 +9,19 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::netlink::Netlink;
-use super::{Doing, Fallible, root};
+use super::{Doing, Fallible, sysctl};
 
 type Task = Box<dyn FnOnce(&mut Netlink) + Send>;
 
 /// A host.
-pub(super) struct End {
+pub(super) struct Node {
     tasks: mpsc::Sender<Task>,
     namespace: OwnedFd,
 }
 
-impl End {
+impl Node {
     /// Makes a host, loopback up. `private` gives it folders `/tmp` and `/run` of its own.
-    pub(super) fn new(name: &'static str, private: bool) -> Fallible<End> {
+    pub(super) fn new(name: &'static str, private: bool) -> Fallible<Node> {
         let (tasks, queue) = mpsc::channel::<Task>();
         let (ready, is_ready) = mpsc::channel();
         std::thread::Builder::new()
@@ -39,7 +39,7 @@ impl End {
             })
             .doing(|| format!("starting end {name}"))?;
         let namespace = is_ready.recv().doing(|| format!("starting end {name}"))??;
-        Ok(End { tasks, namespace })
+        Ok(Node { tasks, namespace })
     }
 
     /// Does something there, and waits for it.
@@ -75,7 +75,7 @@ fn enter(name: &str, private: bool) -> Fallible<(Netlink, OwnedFd)> {
     }
     for scope in ["all", "default"] {
         // Neighbour discovery would mix its own packets with what is measured. IPv4 carries it all.
-        root::set(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
+        sysctl::set(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
     }
     let mut netlink = Netlink::open()?;
     netlink.up("lo")?;

@@ -4,13 +4,13 @@
 use fullpipe_path::{Rate, Size, Workload};
 
 use crate::profile::{Conditions, Profile, ProfileError};
-use crate::select::Query;
+use crate::query::Query;
 
 /// Values this near are the same.
 const SAME: f64 = 1.01;
 
 /// A profile's kind of path and workload, as indices.
-pub struct Kind {
+pub struct PathMatch {
     pub path: usize,
     pub workload: usize,
     /// What was not asked for and had to be chosen: `rate=10gbit`.
@@ -113,7 +113,7 @@ const PLAIN: [fn(&Conditions) -> bool; 10] = [
 ///
 /// # Errors
 /// What was asked for is too far from everything there is.
-pub fn choose(profile: &Profile, query: &Query) -> Result<Kind, ProfileError> {
+pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileError> {
     let mut left: Vec<usize> = profile.listed.iter().map(|entry| entry.path as usize).collect();
     left.sort_unstable();
     left.dedup();
@@ -162,7 +162,7 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<Kind, ProfileError> {
     let (workload, more) = workload(profile, path, query.workload)?;
     let Narrowing { mut assumed, notes, .. } = all;
     assumed.extend(more);
-    Ok(Kind { path, workload, assumed, notes })
+    Ok(PathMatch { path, workload, assumed, notes })
 }
 
 /// What was sent, or the nearest of its kind; the largest where nothing was asked for.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fullpipe_path::Workload;
 use nix::sys::eventfd::EventFd;
 
-use crate::sample::End;
+use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
 
@@ -68,12 +68,12 @@ impl Streams {
 
     /// The kernel's view of a stream, and the bytes that count as goodput so far: read by the
     /// application, or acknowledged by the other end.
-    pub(crate) fn observe(&self, i: usize, end: End) -> io::Result<(TcpInfo, u64)> {
+    pub(crate) fn observe(&self, i: usize, end: Side) -> io::Result<(TcpInfo, u64)> {
         let fd = self.sockets[i].as_fd();
         let info = TcpInfo::read(fd)?;
         let all = match end {
-            End::Sender => info.get("bytes_acked").unwrap_or(0),
-            End::Receiver => info.get("bytes_received").unwrap_or(0).saturating_sub(sys::unread(fd).unwrap_or(0)),
+            Side::Sender => info.get("bytes_acked").unwrap_or(0),
+            Side::Receiver => info.get("bytes_received").unwrap_or(0).saturating_sub(sys::unread(fd).unwrap_or(0)),
         };
         // A closing FIN counts as a byte too, hence the bound.
         Ok((info, all.saturating_sub(self.skip).min(self.shares[i].unwrap_or(u64::MAX))))

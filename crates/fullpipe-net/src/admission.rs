@@ -28,7 +28,7 @@ const MOST_LINES: u32 = 20;
 
 /// What a client comes for: those of one kind leave the places of the other free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Purpose {
     /// To measure: anyone, or on a server with tokens those who hold one.
     Measurement,
     /// Something else.
@@ -47,7 +47,7 @@ impl Places {
         Places { most, taken: Default::default() }
     }
 
-    fn take(&self, kind: Kind) -> Option<Place> {
+    fn take(&self, kind: Purpose) -> Option<Place> {
         let taken = &self.taken[kind as usize];
         taken.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| (n < self.most).then_some(n + 1)).ok()?;
         Some(Place(taken.clone()))
@@ -127,16 +127,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Connections that have not shown yet what they are.
 #[derive(Debug, Default)]
-pub(crate) struct Lobby {
+pub(crate) struct Admission {
     all: All,
 }
 
-impl Lobby {
+impl Admission {
     /// A connection comes in, and perhaps another one has to go for it.
     ///
     /// # Errors
     /// Why this one may not: a descriptor or a thread is lacking.
-    pub(crate) fn enter(&self, from: IpAddr, socket: &TcpStream, places: &Places) -> Result<Guest, String> {
+    pub(crate) fn enter(&self, from: IpAddr, socket: &TcpStream, places: &Places) -> Result<PendingClient, String> {
         let mut room = lock(&self.all);
         let socket = socket.try_clone().map_err(|e| format!("doubling a descriptor: {e}"))?;
         if !room.watched {
@@ -160,7 +160,7 @@ impl Lobby {
         if let Some(victim) = victim {
             room.recycle(victim);
         }
-        Ok(Guest { waiting: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
+        Ok(PendingClient { waiting: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
     }
 
     /// Ends one that has shown nothing, since descriptors are lacking; says whether there was one.
@@ -191,18 +191,18 @@ fn watch_over(all: &All) {
 
 /// A connection that may become a client.
 #[derive(Debug)]
-pub struct Guest {
+pub struct PendingClient {
     waiting: (All, u64),
     places: Places,
     place: Mutex<Option<Place>>,
 }
 
-impl Guest {
+impl PendingClient {
     /// It has shown what it is, and takes a place until this is dropped.
     ///
     /// # Errors
     /// All are taken; so many there are.
-    pub fn let_in(&self, kind: Kind) -> Result<(), usize> {
+    pub fn let_in(&self, kind: Purpose) -> Result<(), usize> {
         let place = self.places.take(kind).ok_or(self.places.most)?;
         *lock(&self.place) = Some(place);
         self.leave();
@@ -244,7 +244,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for PendingClient {
     fn drop(&mut self) {
         self.leave();
     }
@@ -283,27 +283,27 @@ mod tests {
         TcpStream::connect(listener.local_addr().unwrap()).unwrap()
     }
 
-    fn is_ended(guest: &Guest) -> bool {
+    fn is_ended(guest: &PendingClient) -> bool {
         lock(&guest.waiting.0).waiting[&guest.waiting.1].ended == Some(Why::Crowded)
     }
 
     #[test]
     fn few_from_one_network_and_places_of_their_own() {
-        let (socket, lobby, places) = (socket(), Lobby::default(), Places::new(2));
+        let (socket, lobby, places) = (socket(), Admission::default(), Places::new(2));
         let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, n >> 8, 0, 0, 0, n & 255]);
-        let mut guests: Vec<Guest> =
+        let mut guests: Vec<PendingClient> =
             (0..MOST_EACH as u16).map(|n| lobby.enter(from(n), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
         guests.push(lobby.enter(from(99), &socket, &places).unwrap());
         assert!(is_ended(&guests[0]) && !guests[1..].iter().any(is_ended), "the oldest of the /64 has gone");
         guests.push(lobby.enter(from(256), &socket, &places).unwrap());
         assert!(!guests[1..].iter().any(is_ended), "another /64");
-        assert_eq!(guests[1].let_in(Kind::Other), Ok(()));
-        assert_eq!(guests[2].let_in(Kind::Other), Ok(()));
-        assert_eq!(guests[3].let_in(Kind::Other), Err(2));
-        assert_eq!(guests[3].let_in(Kind::Measurement), Ok(()), "another kind");
+        assert_eq!(guests[1].let_in(Purpose::Other), Ok(()));
+        assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
+        assert_eq!(guests[3].let_in(Purpose::Other), Err(2));
+        assert_eq!(guests[3].let_in(Purpose::Measurement), Ok(()), "another kind");
         drop(guests.remove(1));
-        assert_eq!(guests[2].let_in(Kind::Other), Ok(()));
+        assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
         guests.clear();
         let room = lock(&lobby.all);
         assert!(room.waiting.is_empty() && room.crowd.is_empty() && room.proven == 0);
@@ -312,12 +312,13 @@ mod tests {
     /// From many networks, each with few connections.
     #[test]
     fn a_full_lobby_takes_newcomers_and_keeps_the_proven() {
-        let (socket, lobby, places) = (socket(), Lobby::default(), Places::new(2));
+        let (socket, lobby, places) = (socket(), Admission::default(), Places::new(2));
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
         let proven = lobby.enter(from(0), &socket, &places).unwrap();
         proven.prove();
         proven.prove();
-        let mut guests: Vec<Guest> = (1..=MOST).map(|n| lobby.enter(from(n / 2), &socket, &places).unwrap()).collect();
+        let mut guests: Vec<PendingClient> =
+            (1..=MOST).map(|n| lobby.enter(from(n / 2), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
         for n in 0..1000 {
             let guest = lobby.enter(from(1000 + n), &socket, &places).unwrap();
@@ -327,8 +328,8 @@ mod tests {
         assert!(!is_ended(&proven));
         let ended = guests.iter().filter(|guest| is_ended(guest)).count();
         assert_eq!(ended, 1000);
-        assert!(guests[0].let_in(Kind::Other).is_ok() && lobby.make_room() && !is_ended(&proven));
-        assert_eq!(proven.let_in(Kind::Other), Ok(()));
+        assert!(guests[0].let_in(Purpose::Other).is_ok() && lobby.make_room() && !is_ended(&proven));
+        assert_eq!(proven.let_in(Purpose::Other), Ok(()));
         assert_eq!(lock(&lobby.all).proven, 0);
     }
 

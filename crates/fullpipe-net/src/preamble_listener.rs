@@ -13,7 +13,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::socket::{MsgFlags, recv};
 
-use crate::callers::{Callers, Limits, Verdict};
+use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::sys;
 
 /// Connections that the kernel holds until they are accepted: at 1,000 a second, those of four seconds.
@@ -36,39 +36,39 @@ const BATCH: usize = 256;
 const LISTENER: u64 = 0;
 
 /// A listener and those that call it.
-pub struct Doorway<const N: usize> {
+pub struct PreambleListener<const N: usize> {
     listener: TcpListener,
     epoll: Epoll,
     callers: Callers<N>,
     sockets: BTreeMap<u64, TcpStream>,
 }
 
-impl<const N: usize> AsFd for Doorway<N> {
-    /// Readable when [`Doorway::come`] has something to do, but for callers whose time is over.
+impl<const N: usize> AsFd for PreambleListener<N> {
+    /// Readable when [`PreambleListener::come`] has something to do, but for callers whose time is over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 }
 
 /// The limits for this process.
-fn limits() -> Limits {
+fn limits() -> CallerLimits {
     let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
     let callers = usize::try_from(descriptors / PART_OF_DESCRIPTORS).unwrap_or(MOST_CALLERS);
-    Limits { callers: callers.clamp(FEWEST_CALLERS, MOST_CALLERS), deadline_ns: DEADLINE_NS }
+    CallerLimits { callers: callers.clamp(FEWEST_CALLERS, MOST_CALLERS), deadline_ns: DEADLINE_NS }
 }
 
-impl<const N: usize> Doorway<N> {
+impl<const N: usize> PreambleListener<N> {
     /// Watches a listener. `peer` is the address of the session's control connection, where it is known: callers from
     /// there are dropped last.
     ///
     /// # Errors
     /// The kernel has no epoll descriptor to give, or the listener's cannot be doubled.
-    pub fn new(listener: &TcpListener, peer: Option<IpAddr>) -> io::Result<Doorway<N>> {
+    pub fn new(listener: &TcpListener, peer: Option<IpAddr>) -> io::Result<PreambleListener<N>> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
-        Ok(Doorway { listener, epoll, callers: Callers::new(limits(), peer), sockets: BTreeMap::new() })
+        Ok(PreambleListener { listener, epoll, callers: Callers::new(limits(), peer), sockets: BTreeMap::new() })
     }
 
     /// Does what there is to do, without waiting: gives the connections that have shown the token since the last call,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     /// Waits for streams until so many have come.
-    fn wait(door: &mut Doorway<2>, n: usize) -> Vec<(u16, TcpStream)> {
+    fn wait(door: &mut PreambleListener<2>, n: usize) -> Vec<(u16, TcpStream)> {
         let (mut all, began) = (Vec::new(), Instant::now());
         while all.len() < n {
             assert!(began.elapsed() < Duration::from_secs(10), "{} of {n} have come", all.len());
@@ -186,7 +186,7 @@ mod tests {
     fn nobody_waits_for_one_that_says_nothing() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let mut door = Doorway::<2>::new(&listener, None).unwrap();
+        let mut door = PreambleListener::<2>::new(&listener, None).unwrap();
         let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
         let mut wrong = TcpStream::connect(at).unwrap();
         wrong.write_all(&[1, 8]).unwrap();
