@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: A path's keys (docs/testbed.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
+#: A path's keys (docs/reference/path.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
 Keys = Mapping[str, str | int | float]
 #: A line of NDJSON.
 Line = dict[str, Any]
@@ -116,7 +116,7 @@ def scenario(
 
 @dataclass(frozen=True)
 class Record:
-    """A run's record: header, samples and result (docs/record.md)."""
+    """A run's record: header, samples and result (docs/reference/record.md)."""
 
     header: Line
     samples: list[Line]

@@ -1,6 +1,6 @@
 """Reads the record of a run: NDJSON, version 1, with the run first, then samples, and the result last.
 
-`crates/fullpipe-path/src/record.rs` defines the format; docs/record.md describes it.
+`crates/fullpipe-path/src/record.rs` defines the format; docs/reference/record.md describes it.
 """
 
 import json

@@ -92,7 +92,7 @@ class RunSpec:
     """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes."""
 
     path: LabPath | str
-    """An emulated path, or a real host's `NAME:PORT`."""
+    """An emulated path, or a real host's name and port."""
     cc: str
     streams: int
     buffer: int | None

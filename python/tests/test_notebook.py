@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from fullpipe.campaign import expand
 
-NOTEBOOK = ROOT / "docs" / "walkthrough.ipynb"
+NOTEBOOK = ROOT / "docs" / "tutorial" / "walkthrough.ipynb"
 BINARY = ROOT / "target" / "release" / "fullpipe"
 MISSING = 3
 CAMPAIGN = """

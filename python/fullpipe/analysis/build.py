@@ -188,7 +188,7 @@ def analyze(
         quick: Whether to leave out Lyapunov exponents, which need resampling and most of the time.
 
     Returns:
-        The content of `analysis.json`, as docs/analysis.md describes it, without `records`. Rates in bit/s,
+        The content of `analysis.json`, as docs/reference/analysis.md describes it, without `records`. Rates in bit/s,
         times in s, RTTs in ms.
 
     Raises:

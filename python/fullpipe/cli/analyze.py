@@ -28,8 +28,8 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
     profile has the mean in Gb/s, the half-width of its 95% interval over runs, and n, the number of runs.
-    docs/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable record, or the
-    output cannot be written.
+    docs/explanation/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable
+    record, or the output cannot be written.
     """
     from rich.console import Console
 
