@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{ExitClass, Host, LabPath, Path};
 use fullpipe_transfer::client::{Endpoint, Way};
-use fullpipe_transfer::keys::Token;
-use fullpipe_transfer::place::{last, transfer};
-use fullpipe_transfer::proto::Target;
+use fullpipe_transfer::connection::token::Token;
+use fullpipe_transfer::protocol::message::Target;
+use fullpipe_transfer::resolve::{last, transfer};
 
 use crate::Result;
 use crate::failure::Failure;
@@ -115,7 +115,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
-                let one = fullpipe_transfer::item::printable(&sources[0]);
+                let one = fullpipe_transfer::protocol::file::printable(&sources[0]);
                 return Err(usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;
