@@ -17,12 +17,12 @@ use channel::{Copied, CopyOptions};
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
-use fullpipe_transfer::greeting::{self, Greetings};
-use fullpipe_transfer::item::{one_line, printable};
-use fullpipe_transfer::keys;
-use fullpipe_transfer::place::Base;
-use fullpipe_transfer::proto::{Summary, Task, Verified};
-use fullpipe_transfer::tokens::Tokens;
+use fullpipe_transfer::connection::token;
+use fullpipe_transfer::connection::token_proof::{self, Greetings};
+use fullpipe_transfer::connection::token_store::Tokens;
+use fullpipe_transfer::protocol::file::{one_line, printable};
+use fullpipe_transfer::protocol::message::{Summary, Task, Verified};
+use fullpipe_transfer::resolve::Base;
 use fullpipe_transfer::{Left, TransferError};
 use parent::Parent;
 use serde_json::{Value, json};
@@ -250,7 +250,7 @@ impl Door {
             self.refresh();
             let now = SystemTime::now();
             let now_s = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let is_proof = || self.tokens.prove(now, |key| greeting::proves(preface, key)).is_ok();
+            let is_proof = || self.tokens.prove(now, |key| token_proof::proves(preface, key)).is_ok();
             seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, is_proof, now_s)
         })
     }
@@ -388,7 +388,7 @@ fn files(
     let file = crate::commands::token::server_file(args.token_file.as_deref())?;
     let (tokens, identity, made) = Tokens::load_or_make(&file)?;
     let n = tokens.grants().len() as u64;
-    let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
+    let place = if made || file.exists() { file.clone() } else { token::store_file(&file) };
     let (n, place) = (format::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
     notices.push(Notice::Note(format!(

@@ -11,9 +11,9 @@ use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::proto::{Summary, Task};
-use fullpipe_transfer::secure::Identity;
-use fullpipe_transfer::tokens::Grant;
+use fullpipe_transfer::connection::tls::Identity;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::{Summary, Task};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 

@@ -16,7 +16,7 @@ use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::place::Base;
+use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
