@@ -110,8 +110,8 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
     let (key, tags) = (Key([3; Key::LEN]), Key([4; Key::LEN]));
     let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key, tags });
     let port = door.local_addr().ok()?.port();
-    proto::send(&mut control, &hello()).ok()?;
-    proto::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
+    message::send(&mut control, &hello()).ok()?;
+    message::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
     let theirs = said.iter().find_map(|message| match message {
         Message::Connect(connect) => Some(connect.terms),
         _ => None,

@@ -62,12 +62,12 @@ fn run(script: Script) {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         // It may have refused.
-        let _ = proto::send(&mut ours, &message);
+        let _ = message::send(&mut ours, &message);
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, .. } => Some(Door { port, token }),
