@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Host};
-use std::io::Write;
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
@@ -15,8 +14,8 @@ use crate::sample::Sample;
 use crate::serve::{WANTS_TOKEN, hello, version_error};
 use crate::session::{self, Control, Observed, Role};
 use crate::side::Side;
+use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
-use crate::traffic::Streams;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 
@@ -81,7 +80,8 @@ pub fn measure(
     };
     let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
     to.set_port(port);
-    let sockets = connect_streams(to, token, request, options.connect)?;
+    let connector = stream::connector(to, &request.transport, true);
+    let streams = connect_streams(&*connector, to, token, request, options.connect)?;
     match control.receive("connecting the streams")? {
         Message::Joined => {}
         other => return Err(control.unexpected(&other)),
@@ -92,17 +92,15 @@ pub fn measure(
     let zero_ns = sys::now_ns() + head_start;
     control.send(&Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns }, "starting")?;
 
-    let (end, skip) = match request.direction {
-        // The kernel counts the SYN of the end that connects as an acknowledged byte.
-        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + 1),
+    let (side, overhead_bytes) = match request.direction {
+        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + connector.overhead_bytes()),
         Direction::Receive => (Side::Receiver, 0),
     };
-    let streams = Streams::new(sockets, request.workload, skip).map_err(system("opening an eventfd"))?;
-    let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
-    let ours = session::run(&role, &streams, &mut control, progress)?;
+    let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
+    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
-    let (sender, receiver) = if end == Side::Sender { (ours, theirs) } else { (theirs, ours) };
+    let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
     Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
@@ -154,19 +152,18 @@ fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
 
 /// Connects all streams at once; one after the other would take n round trips.
 fn connect_streams(
+    connector: &dyn Connector,
     to: SocketAddr,
     token: [u8; 16],
     request: &Request,
     timeout: Duration,
-) -> Result<Vec<TcpStream>, NetError> {
-    let one = |i: u16| -> Result<TcpStream, NetError> {
-        let mut stream = socket::connect(to, &request.transport, true, timeout)?;
-        stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
-        stream.write_all(&session::preamble(token, i)).map_err(|source| NetError::Lost {
-            peer: to.to_string(),
-            doing: "connecting the streams",
-            source,
-        })?;
+) -> Result<Vec<Box<dyn DataStream>>, NetError> {
+    let one = |i: u16| -> Result<Box<dyn DataStream>, NetError> {
+        let mut stream = connector.connect(timeout)?;
+        stream
+            .write_all(&session::preamble(token, i))
+            .and_then(|()| stream.flush())
+            .map_err(|source| NetError::Lost { peer: to.to_string(), doing: "connecting the streams", source })?;
         Ok(stream)
     };
     std::thread::scope(|scope| {

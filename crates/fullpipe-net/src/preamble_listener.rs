@@ -44,7 +44,7 @@ pub struct PreambleListener<const N: usize> {
 }
 
 impl<const N: usize> AsFd for PreambleListener<N> {
-    /// Readable when [`PreambleListener::come`] has something to do, but for callers whose time is over.
+    /// Readable when [`PreambleListener::accepted`] has something to do, but for callers whose time is over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
@@ -77,7 +77,7 @@ impl<const N: usize> PreambleListener<N> {
     ///
     /// # Errors
     /// The epoll descriptor's. No caller causes any.
-    pub fn come(&mut self, check: &dyn Fn(&[u8; N]) -> Option<u16>) -> io::Result<Vec<(u16, TcpStream)>> {
+    pub fn accepted(&mut self, check: &dyn Fn(&[u8; N]) -> Option<u16>) -> io::Result<Vec<(u16, TcpStream)>> {
         let now_ns = sys::now_ns();
         let mut events = [EpollEvent::empty(); BATCH];
         let n = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
@@ -177,7 +177,7 @@ mod tests {
         while all.len() < n {
             assert!(began.elapsed() < Duration::from_secs(10), "{} of {n} have come", all.len());
             sys::wait_readable([door.as_fd()], 100_000_000).unwrap();
-            all.extend(door.come(&check).unwrap());
+            all.extend(door.accepted(&check).unwrap());
         }
         all
     }

@@ -8,7 +8,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
-use crate::traffic::Streams;
+use crate::traffic::Traffic;
 
 /// One stream at one instant.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,10 +84,10 @@ impl Sampler {
     }
 
     /// Samples at every multiple of the interval until the streams are stopped.
-    pub(crate) fn run(&self, streams: &Streams) {
+    pub(crate) fn run(&self, traffic: &Traffic) {
         let mut next = self.zero_ns + self.interval_ns;
-        while !streams.stopped_before(next) {
-            self.tick(streams, sys::now_ns());
+        while !traffic.stopped_before(next) {
+            self.tick(traffic, sys::now_ns());
             next += self.interval_ns;
             // A tick that came late is not made up for: two samples at one instant say nothing.
             let now = sys::now_ns();
@@ -98,12 +98,12 @@ impl Sampler {
     }
 
     /// One sample of every stream.
-    pub(crate) fn tick(&self, streams: &Streams, now_ns: u64) {
+    pub(crate) fn tick(&self, traffic: &Traffic, now_ns: u64) {
         let mut total = 0;
-        let mut new = Vec::with_capacity(streams.len());
-        for i in 0..streams.len() {
+        let mut new = Vec::with_capacity(traffic.len());
+        for i in 0..traffic.len() {
             // A stream whose peer reset it has no more to tell.
-            let Ok((info, bytes)) = streams.observe(i, self.end) else { continue };
+            let Ok((info, bytes)) = traffic.observe(i, self.end) else { continue };
             total += bytes;
             let t_ns = now_ns.saturating_sub(self.zero_ns);
             new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });

@@ -10,19 +10,19 @@ use fullpipe_path::units::Time;
 use fullpipe_path::{Direction, Workload, text};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
 use crate::error::{NetError, system};
 use crate::host_info::PROGRAM;
-use crate::preamble_listener::{BACKLOG, PreambleListener};
+use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
 use crate::session::{self, ANSWER, Control, Role};
 use crate::side::Side;
 use crate::socket;
+use crate::stream::{self, DataStream, Expected};
 use crate::sys;
-use crate::traffic::Streams;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 
 /// Between looks at callers whose time is over.
@@ -330,14 +330,15 @@ pub fn measure(
         return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
     }
     desk.begins(&request);
-    let end = match request.direction {
+    let side = match request.direction {
         Direction::Send => Side::Receiver,
         Direction::Receive => Side::Sender,
     };
     let stall_ns = options.stall.as_nanos() as u64;
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
-    let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let seen = session::run(&role, &streams, &mut control, None)?;
+    let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
+    let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
+    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
     control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")
@@ -384,37 +385,34 @@ fn join(
     local: SocketAddr,
     request: &Request,
     options: &MeasurementPolicy,
-) -> Result<Streams, NetError> {
+) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let n = usize::from(request.transport.streams);
-    let listener = socket::listen(local, options.data_ports, &request.transport, true)?;
-    let port = listener.local_addr().map_err(system("reading the data port"))?.port();
     let token: [u8; 16] = rand::rng().random();
-    control.send(&Message::Ready { port, token }, "getting ready")?;
-    let mut sockets: Vec<Option<TcpStream>> = (0..n).map(|_| None).collect();
-    let deadline = Instant::now() + ANSWER;
-    let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
-    let mut door =
-        PreambleListener::<{ wire::PREAMBLE }>::new(&listener, peer).map_err(system("watching the data port"))?;
     // Whoever does not show the token is not of this session, and costs it nothing.
     let check =
-        |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
-    while sockets.iter().any(Option::is_none) {
+        move |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
+    let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
+    let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
+    let mut acceptor = stream::acceptor(local, &request.transport, expected)?;
+    let port = acceptor.address().map_err(system("reading the data port"))?.port();
+    control.send(&Message::Ready { port, token }, "getting ready")?;
+    let mut streams: Vec<Option<Box<dyn DataStream>>> = (0..n).map(|_| None).collect();
+    let deadline = Instant::now() + ANSWER;
+    while streams.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let source = io::ErrorKind::TimedOut.into();
             return Err(control.lost("waiting for its data streams; is the data port open?", source));
         }
         let wait = left.min(SECOND).as_nanos() as u64;
-        let ready = sys::wait_readable([door.as_fd(), control.stream.as_fd()], wait);
+        let ready = sys::wait_readable([acceptor.as_fd(), control.stream.as_fd()], wait);
         if ready.map_err(system("waiting for streams"))?[1] {
             let message = control.receive("waiting for its data streams")?;
             return Err(control.unexpected(&message));
         }
-        for (i, stream) in door.come(&check).map_err(system("waiting for streams"))? {
-            SockRef::from(&stream).set_tcp_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
-            sockets[usize::from(i)] = Some(stream);
+        for (i, stream) in acceptor.accepted().map_err(system("waiting for streams"))? {
+            streams[usize::from(i)] = Some(stream);
         }
     }
-    let skip = if request.direction == Direction::Send { wire::PREAMBLE as u64 } else { 0 };
-    Streams::new(sockets.into_iter().flatten().collect(), request.workload, skip).map_err(system("opening an eventfd"))
+    Ok(streams.into_iter().flatten().collect())
 }

@@ -12,7 +12,8 @@ use fullpipe_path::{Workload, text};
 use crate::error::{NetError, system};
 use crate::sample::{Sample, Sampler};
 use crate::side::Side;
-use crate::traffic::{self, Streams};
+use crate::stream::DataStream;
+use crate::traffic::{Source, Traffic};
 use crate::wire::{self, Message, Received, Report, Request};
 use crate::{host_info, start_times, sys};
 
@@ -103,39 +104,42 @@ pub struct Observed {
 /// Moves the data. `progress` is told seconds and bytes about twice a second, where given.
 pub(crate) fn run(
     role: &Role<'_>,
-    streams: &Streams,
+    streams: Vec<Box<dyn DataStream>>,
+    overhead_bytes: u64,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
 ) -> Result<Observed, NetError> {
+    let traffic =
+        &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
     let source = match role.end {
-        Side::Sender => Some(traffic::source().map_err(system("making a memory file to send"))?),
+        Side::Sender => Some(Source::new().map_err(system("making a memory file to send"))?),
         Side::Receiver => None,
     };
-    let starts = start_times::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
-    let mut end = host_info::describe(streams.socket(0));
+    let starts = start_times::starts(role.request.seed, traffic.len() as u16, role.rtt_ns);
+    let mut end = host_info::describe(traffic.handle(0));
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {
-        for (i, start) in starts.iter().enumerate() {
+        for ((i, stream), start) in streams.into_iter().enumerate().zip(&starts) {
             let source = source.as_ref();
             std::thread::Builder::new()
                 .stack_size(128 << 10)
                 .spawn_scoped(scope, move || match source {
-                    Some(source) => streams.send(i, source, role.zero_ns + start),
-                    None => streams.receive(i),
+                    Some(source) => traffic.send(i, stream, source, role.zero_ns + start),
+                    None => traffic.receive(i, stream),
                 })
                 .map_err(system("starting a thread for a stream"))
-                .inspect_err(|_| streams.stop())?;
+                .inspect_err(|_| traffic.stop())?;
         }
         let sampling = std::thread::Builder::new()
             .stack_size(128 << 10)
-            .spawn_scoped(scope, || sampler.run(streams))
+            .spawn_scoped(scope, || sampler.run(traffic))
             .map_err(system("starting the sampling thread"))
-            .inspect_err(|_| streams.stop());
-        let watched = sampling.and_then(|_| watch(role, streams, &sampler, control, progress));
+            .inspect_err(|_| traffic.stop());
+        let watched = sampling.and_then(|_| watch(role, traffic, &sampler, control, progress));
         if watched.is_ok() {
-            sampler.tick(streams, sys::now_ns());
+            sampler.tick(traffic, sys::now_ns());
         }
         if role.end == Side::Receiver {
             // Said before the streams close: the sender then knows why they do.
@@ -144,24 +148,24 @@ pub(crate) fn run(
                 Err(error) => Message::Failed { why: error.to_string() },
             };
             let told = control.send(&last, "ending the run");
-            streams.stop();
+            traffic.stop();
             return watched.and(told);
         }
         if let Err(error @ NetError::TooLong { .. }) = &watched {
             let _ = control.send(&Message::Failed { why: error.to_string() }, "ending the run");
         }
-        streams.stop();
+        traffic.stop();
         watched
     });
     watched?;
-    let after = host_info::buffers(streams.socket(0));
-    (end.sndbuf, end.rcvbuf) = after;
+    // The kernel's tuning has changed them meanwhile.
+    (end.sndbuf, end.rcvbuf) = host_info::buffers(&traffic.handle(0).settings());
     let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {
         Side::Sender => Vec::new(),
-        Side::Receiver => (0..streams.len())
+        Side::Receiver => (0..traffic.len())
             .map(|i| {
-                let (bytes, first, last) = streams.received(i);
+                let (bytes, first, last) = traffic.received(i);
                 let on_clock = |ns: u64| ns.saturating_sub(role.zero_ns);
                 Received { bytes, first_ns: on_clock(first), last_ns: on_clock(last) }
             })
@@ -175,7 +179,7 @@ pub(crate) fn run(
 /// word; at both, the other's disappearance or a stall.
 fn watch(
     role: &Role<'_>,
-    streams: &Streams,
+    traffic: &Traffic,
     sampler: &Sampler,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
@@ -188,13 +192,13 @@ fn watch(
         let now = sys::now_ns();
         let mut wait = if progress.is_some() { TICK } else { patience / 4 };
         if role.end == Side::Receiver {
-            if streams.complete() {
+            if traffic.complete() {
                 return Ok(());
             }
-            if let Some(error) = streams.take_broken() {
+            if let Some(error) = traffic.take_broken() {
                 return Err(control.lost("receiving data", error));
             }
-            if let (Workload::Duration(time), Some(first)) = (role.request.workload, streams.first_arrival_ns()) {
+            if let (Workload::Duration(time), Some(first)) = (role.request.workload, traffic.first_arrival_ns()) {
                 let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
                 wait = wait.min(left);
             }
@@ -215,11 +219,11 @@ fn watch(
         if let Some(progress) = progress {
             progress(now.saturating_sub(role.zero_ns) as f64 / 1e9, total);
         }
-        let ready = sys::wait_readable([control.stream.as_fd(), streams.event.as_fd()], wait)
+        let ready = sys::wait_readable([control.stream.as_fd(), traffic.event.as_fd()], wait)
             .map_err(system("waiting for the streams"))?;
         if ready[1] {
             // Only its arrival matters, not its count.
-            let _ = streams.event.read();
+            let _ = traffic.event.read();
         }
         if ready[0] {
             return match (control.receive("moving data")?, role.end) {

@@ -76,12 +76,12 @@ pub fn discard(fd: BorrowedFd<'_>, most: usize, all: bool) -> io::Result<usize> 
     check_len(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, flags) })
 }
 
-/// Sends up to `most` bytes from the start of `file`, by reference, not by copy.
+/// Sends up to `most` bytes of `file` from `offset`, by reference, not by copy.
 ///
 /// # Errors
 /// Those of `sendfile(2)`.
-pub fn send_from(fd: BorrowedFd<'_>, file: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
-    let mut offset: libc::off_t = 0;
+pub fn send_from(fd: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, most: usize) -> io::Result<usize> {
+    let mut offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: both descriptors are open, and `offset` is a valid off_t.
     check_len(unsafe { libc::sendfile(fd.as_raw_fd(), file.as_raw_fd(), &mut offset, most) })
 }

@@ -51,7 +51,7 @@ pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
                         let stream = TcpStream::connect(to)?;
                         let source = sys::random_memory_file(1 << 20)?;
                         loop {
-                            sys::send_from(stream.as_fd(), source.as_fd(), 1 << 20)?;
+                            sys::send_from(stream.as_fd(), source.as_fd(), 0, 1 << 20)?;
                         }
                     })?;
                 }
