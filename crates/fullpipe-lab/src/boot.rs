@@ -19,8 +19,7 @@ use nix::unistd::Pid;
 
 use crate::affinity;
 use crate::error::{LabError, host};
-use crate::guest::MARK;
-use crate::job::{Job, Report, file};
+use crate::job::{GUEST_VARIABLE, Job, Report, file};
 
 /// How often the guest's progress is looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -206,7 +205,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         // The kernel stirs its command line into its random numbers, so nothing in it may differ from
         // one run to the next: the guest finds its folder as the kernel process's working directory.
         .args(["umid=fullpipe", "init=/proc/self/cwd/init"])
-        .arg(format!("{MARK}=1"))
+        .arg(format!("{GUEST_VARIABLE}=1"))
         .current_dir(at)
         .env_clear()
         .env("HOME", at)

@@ -1,10 +1,30 @@
-//! What a guest is to do, and what it did: the two files between host and guest.
+//! What host and guest share: the job that the guest does, its report, and the names that both must know.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use fullpipe_path::{LabPath, Size, Time};
 use serde::{Deserialize, Serialize};
+
+/// Environment variable that the kernel sets for its first process, from its own command line. It marks a guest.
+pub(crate) const GUEST_VARIABLE: &str = "FULLPIPE_GUEST";
+
+/// The guest's own folder. Hosts hardly have one of this name: theirs is not seen, and nothing is copied there.
+pub(crate) const OWN_FOLDER: &str = "/.fullpipe";
+/// Where the guest sees the output folder that it shares with the host.
+pub(crate) const OUT_FOLDER: &str = "/.fullpipe/out";
+/// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are on the host.
+pub const TOP: &str = "/.fullpipe/top";
+/// Where a copy in the guest writes its record: [`file::RECORD`] in [`OUT_FOLDER`].
+pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
+
+/// Address of end a.
+pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+/// Address of end b.
+pub(crate) const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
+/// [`ADDRESS_B`] as text: the server of a measurement or a copy runs there.
+pub const SERVER_ADDRESS: &str = "10.0.2.1";
 
 /// One of the two ends of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,6 +194,8 @@ pub const ZERO_NS: u64 = 1_000_000_000;
 pub mod file {
     /// [`super::Report`], JSON; written last.
     pub const REPORT: &str = "report.json";
+    /// A copy's record.
+    pub const RECORD: &str = "record.ndjson";
     /// Virtual nanoseconds and bytes through the bottleneck, while the guest runs.
     pub const PROGRESS: &str = "progress";
     /// Standard output of program `i`.

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
+use fullpipe_path::record::lines::{PathView, add_path};
 use fullpipe_path::{Buffer, ExitClass, LabPath, Run, Size, Time, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
 use crate::job::{End, Ended, Folder, Job, Program, file};
-use crate::{kernel, record};
+use crate::kernel;
 
 /// With less the guest's kernel does not come up, and spins.
 const LEAST_MEMORY: Size = Size(64_000_000);
@@ -92,7 +93,7 @@ impl Lab {
         check_programs(&job, &done)?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let (text, outcome) = record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
+        let (text, outcome) = whole_record(&text, &done)?;
         Ok(LabMeasured { text, outcome })
     }
 }
@@ -108,6 +109,20 @@ fn real(done: &Done) -> BTreeMap<String, Value> {
         real.insert("host".into(), json!(host.to_string_lossy()));
     }
     real
+}
+
+/// Adds what the testbed saw of the path to a record that the guest has written.
+fn whole_record(text: &str, done: &Done) -> Result<(String, Outcome), LabError> {
+    let report = &done.report;
+    let mut queue = report.queue.iter().map(|sample| (sample.ns, sample.backlog_bytes, sample.drops));
+    let path = PathView {
+        queue_drops: u64::from(report.forward.drops),
+        queue_deepest_bytes: u64::from(report.deepest),
+        random_losses: u64::from(report.impaired.drops),
+        queue: &mut queue,
+        real: &real(done),
+    };
+    add_path(text, path).map_err(LabError::Guest)
 }
 
 /// A copy in the testbed.
@@ -137,15 +152,6 @@ pub struct LabCopied {
     /// The record, if the copy was to write one to [`RECORD`].
     pub record: Option<String>,
 }
-
-/// Where a copy in the testbed writes its record.
-pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
-
-/// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are here.
-pub const TOP: &str = "/.fullpipe/top";
-
-/// Address of the end at which the server runs.
-pub const SERVER_ADDRESS: &str = "10.0.2.1";
 
 /// Command lines of a server and of its client, each at its end of the path.
 pub struct Commands {
@@ -207,9 +213,9 @@ impl Lab {
             Some(Ended::Exit(code)) => *code,
             _ => ExitClass::Lab as i32,
         };
-        let record = match read("record.ndjson".into()) {
+        let record = match read(file::RECORD.into()) {
             text if text.is_empty() => None,
-            text => Some(record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
+            text => Some(whole_record(&text, &done)?.0),
         };
         Ok(LabCopied {
             record,

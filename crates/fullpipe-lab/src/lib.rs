@@ -13,8 +13,8 @@ pub mod guest;
 pub mod job;
 pub mod kernel;
 mod lab;
-mod record;
 pub mod scenario;
 
 pub use error::LabError;
-pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, RECORD, SERVER_ADDRESS, TOP};
+pub use job::{RECORD, SERVER_ADDRESS, TOP};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured};

@@ -1,149 +1,156 @@
-//! What can go wrong between two ends.
+//! Errors between the two hosts of a run.
 
 use std::io;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
 
-/// The flags that choose what is listened on.
+/// The flags of `fullpipe serve` that choose the address of a listener.
 fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
 }
 
-/// Why a run did not happen or did not finish.
+/// The reason why a run did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// The far end cannot be reached.
+    /// The server cannot be reached.
     #[error("cannot connect to {host}: {source}; is 'fullpipe serve' running there, and the port open?")]
     Connect {
-        /// As asked for.
+        /// The host as the user named it.
         host: String,
-        /// Why.
+        /// The connection's error.
         source: io::Error,
     },
-    /// The name does not resolve.
+    /// The host's name does not resolve.
     #[error("cannot resolve host '{host}': {source}; check the name")]
     Resolve {
-        /// As asked for.
+        /// The host as the user named it.
         host: String,
-        /// Why.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// The server's port cannot be taken.
-    #[error("cannot listen on {address}: {source}; choose another with {}, or end what uses it", choosing(address))]
+    /// The server cannot listen on an address.
+    #[error(
+        "cannot listen on {address}: {source}; choose another one with {}, or stop the program that uses it",
+        choosing(address)
+    )]
     Listen {
-        /// Address and port.
+        /// Address and port, or address and range of data ports.
         address: String,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The far end is no fullpipe.
+    /// The other end does not speak fullpipe's protocol.
     #[error("{peer} does not speak fullpipe's protocol ({why}); is another program on that port?")]
     Stranger {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// What came instead.
+        /// What it sent instead.
         why: String,
     },
-    /// The far end has another version.
+    /// The other end has another version.
     #[error(
         "{peer} runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol}); \
              install the same version on both ends"
     )]
     Version {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// Its version.
+        /// The version of fullpipe at the other end.
         theirs: String,
-        /// Its protocol.
+        /// The version of its protocol.
         their_protocol: u32,
-        /// Ours.
+        /// The version of this program.
         ours: &'static str,
-        /// Our protocol.
+        /// The version of this program's protocol.
         our_protocol: u32,
     },
-    /// The far end says no.
+    /// The other end refused the run.
     #[error("{peer} refused: {why}")]
     Refused {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// In its words.
+        /// The reason that it gave, made safe to show.
         why: String,
     },
-    /// The far end failed in the middle.
+    /// The run failed at the other end.
     #[error("the run failed at {peer}: {why}")]
     Remote {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// In its words.
+        /// The reason that it gave, made safe to show.
         why: String,
     },
-    /// The connection broke.
+    /// The connection to the other end broke.
     #[error("lost {peer} while {doing}: {source}")]
     Lost {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// What was going on.
+        /// The step in which the connection broke.
         doing: &'static str,
-        /// Why.
+        /// The connection's error.
         source: io::Error,
     },
-    /// Nothing moved for too long.
-    #[error("no data moved for {seconds:.0} s: the path or the other end is stuck; raise --stall if it is only slow")]
+    /// No data moved for the time that `--stall` allows.
+    #[error(
+        "no data moved for {seconds:.0} s: the path or the other end is stuck; raise --stall if the path is only slow"
+    )]
     Stalled {
-        /// How long.
+        /// Seconds without data.
         seconds: f64,
     },
-    /// A run took longer than a client without a token may have.
-    #[error("cut off after {seconds:.0} s, this server's limit for a run (its --max-duration)")]
+    /// The run took longer than the server lets a client without a token run.
+    #[error(
+        "cut off after {seconds:.0} s, the server's limit for a run; raise its --max-duration, or measure with a token"
+    )]
     TooLong {
-        /// The limit.
+        /// The limit, seconds.
         seconds: f64,
     },
-    /// This kernel lacks the congestion control.
+    /// This kernel does not have the congestion control.
     #[error("this kernel has no congestion control '{name}'; it has: {available}{}", advice(.name))]
     NoSuchCc {
-        /// As asked for.
+        /// Its name as the user gave it.
         name: String,
-        /// `tcp_available_congestion_control`.
+        /// The congestion controls that are loaded (`tcp_available_congestion_control`).
         available: String,
     },
-    /// This kernel has the congestion control, but not for this user.
+    /// The kernel has the congestion control and does not let this user set it.
     #[error(
         "this user may not use congestion control '{name}', only: {allowed}. As root: \
          sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{allowed} {name}\""
     )]
     NotAllowedCc {
-        /// As asked for.
+        /// Its name as the user gave it.
         name: String,
-        /// `tcp_allowed_congestion_control`.
+        /// The congestion controls that users may set (`tcp_allowed_congestion_control`).
         allowed: String,
     },
-    /// A buffer that this machine cannot hold.
-    #[error("a buffer of {buffer} is beyond this machine's memory ({memory}); choose a smaller --buffer")]
+    /// A socket buffer larger than this machine's memory.
+    #[error("a buffer of {buffer} is larger than this machine's memory ({memory}); choose a smaller --buffer")]
     Memory {
-        /// As asked for.
+        /// The buffer that was asked for.
         buffer: Size,
-        /// What there is.
+        /// Physical memory of this machine.
         memory: Size,
     },
-    /// What was handed to somebody else failed there.
+    /// Any other reason, as text.
     #[error("{0}")]
     Other(String),
-    /// A client could not be served by the process that it was handed to.
+    /// The process that served a client failed.
     #[error("{why}")]
     Served {
-        /// In that process's words.
+        /// The reason that the process gave.
         why: String,
-        /// Its kind.
+        /// The class of its error.
         class: ExitClass,
     },
-    /// A socket option or thread that the machine refuses.
+    /// The kernel refused a system call.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -169,14 +176,14 @@ impl Classified for NetError {
     }
 }
 
-/// What to do about a congestion control that this kernel has not: only Linux's own are loaded by their names
-/// ([`crate::socket::check_known`]).
+/// Advice for a congestion control that this kernel does not have. The kernel loads only Linux's own by their names
+/// (see [`crate::socket::check_known`]).
 fn advice(name: &str) -> String {
     if LINUX_CONGESTION_CONTROLS.contains(&name) {
         format!(". As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")
     } else {
         let known = LINUX_CONGESTION_CONTROLS.join(", ");
-        format!("; nor has Linux, which has {known}. A module of another origin has to be loaded first")
+        format!("; Linux has no such module, only {known}. Load the module first if it comes from elsewhere")
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use fullpipe_path::record::lines::SampleFields;
 
 use crate::side::Side;
 use crate::sys;
@@ -36,6 +36,15 @@ impl Sample {
         to.extend_from_slice(self.info.bytes());
     }
 
+    /// The sample without its time, for a record's line.
+    pub fn fields(&self) -> SampleFields<&TcpInfo> {
+        let end = match self.end {
+            Side::Sender => "sender",
+            Side::Receiver => "receiver",
+        };
+        SampleFields { end, stream: self.stream, bytes: self.bytes, transport: &self.info }
+    }
+
     /// Reads the packed form, none if it is damaged.
     pub fn unpack(from: &mut &[u8]) -> Option<Sample> {
         fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
@@ -51,20 +60,6 @@ impl Sample {
         let (info, rest) = from.split_at_checked(len)?;
         *from = rest;
         Some(Sample { t_ns, end, stream, bytes, info: TcpInfo::from_bytes(info) })
-    }
-}
-
-/// A record's line.
-impl Serialize for Sample {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut map = s.serialize_map(None)?;
-        map.serialize_entry("kind", "sample")?;
-        map.serialize_entry("t", &(self.t_ns as f64 / 1e9))?;
-        map.serialize_entry("end", if self.end == Side::Sender { "sender" } else { "receiver" })?;
-        map.serialize_entry("stream", &self.stream)?;
-        map.serialize_entry("bytes", &self.bytes)?;
-        self.info.serialize_fields(&mut map)?;
-        map.end()
     }
 }
 

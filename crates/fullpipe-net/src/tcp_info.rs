@@ -6,7 +6,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use serde::ser::SerializeMap;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::sys;
 
@@ -121,18 +121,18 @@ impl TcpInfo {
             }
         }
     }
+}
 
-    /// Adds every field to a map that is being written.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+/// The fields that this kernel has, under its own names.
+impl Serialize for TcpInfo {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(None)?;
         for &(name, at, width) in FIELDS {
             if let Some(value) = self.at(at, width).filter(|&value| value != u64::MAX) {
                 map.serialize_entry(name, &value)?;
             }
         }
-        Ok(())
+        map.end()
     }
 }
 

@@ -4,6 +4,8 @@
 //! unfinished run. Whatever names real time or the host sits under `real`, so that two records of
 //! one description are otherwise equal, byte for byte. Schema: `docs/record.md`.
 
+pub mod lines;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;

@@ -8,8 +8,9 @@ use fullpipe_net::sys;
 use fullpipe_path::{Cross, LabPath, Rate, Size};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
-use super::topology::{B, Net};
+use super::topology::Net;
 use super::{Doing, Fallible};
+use crate::job::ADDRESS_B;
 
 /// The discard protocol's (RFC 863).
 const PORT: u16 = 9;
@@ -19,7 +20,7 @@ const BATCH: usize = 32;
 /// Starts it; it goes on until the guest ends.
 pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
     let (Some(cross), Some(x)) = (path.cross, &net.x) else { return Ok(()) };
-    let to = SocketAddr::from((B, PORT));
+    let to = SocketAddr::from((ADDRESS_B, PORT));
     match cross {
         Cross::Udp(rate) => {
             let payload = path.mtu as usize - 28;

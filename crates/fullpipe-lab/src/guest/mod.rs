@@ -15,20 +15,13 @@ use std::process::ExitCode;
 
 use nix::sys::reboot::{RebootMode, reboot};
 
-use crate::job::{Job, Report, file};
+use crate::job::{GUEST_VARIABLE, Job, OUT_FOLDER, Report, file};
 
 pub use netlink::{InstalledQdisc, installed_qdiscs};
 
-/// The guest's own folder, by a name that hosts hardly have: theirs is not seen, and nothing is copied there.
-const OWN: &str = "/.fullpipe";
-/// Where the host's output folder is seen.
-const OUT: &str = "/.fullpipe/out";
-/// Set by the kernel from its own command line.
-pub const MARK: &str = "FULLPIPE_GUEST";
-
 /// Whether this process is a guest's first.
 pub fn is_guest() -> bool {
-    std::process::id() == 1 && std::env::var_os(MARK).is_some()
+    std::process::id() == 1 && std::env::var_os(GUEST_VARIABLE).is_some()
 }
 
 /// A step that failed, in words; in the guest every error goes to the host as text.
@@ -63,7 +56,7 @@ pub fn init() -> ExitCode {
     };
     let written = serde_json::to_vec(&report)
         .map_err(std::io::Error::other)
-        .and_then(|json| fs::write(Path::new(OUT).join(file::REPORT), json));
+        .and_then(|json| fs::write(Path::new(OUT_FOLDER).join(file::REPORT), json));
     if let Err(error) = written {
         // The console is all that is left.
         println!("fullpipe: cannot write the report: {error}; {:?}", report.error);

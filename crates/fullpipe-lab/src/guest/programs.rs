@@ -16,8 +16,8 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::topology::Net;
-use super::{Doing, Fallible, OUT, cross_traffic, host_noise, root};
-use crate::job::{self, Ended, Job, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
+use super::{Doing, Fallible, cross_traffic, host_noise, root};
+use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
 
 /// Grace between asking a program to end and killing it, virtual time.
 const GRACE_NS: u64 = 5_000_000_000;
@@ -66,7 +66,8 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         let end = if folder.end == job::End::A { &net.a } else { &net.b };
         end.run(move |_| root::show(&folder.path, folder.write))?;
     }
-    let progress = File::create(Path::new(OUT).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
+    let progress =
+        File::create(Path::new(OUT_FOLDER).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
     let running = job
         .programs
         .iter()
@@ -262,7 +263,7 @@ impl Stage<'_> {
 
 fn spawn(i: usize, program: &Program) -> Fallible<Pid> {
     let name = program.run.first().ok_or("an empty command")?;
-    let output = |name: String| File::create(Path::new(OUT).join(name)).doing(|| "making an output file".into());
+    let output = |name: String| File::create(Path::new(OUT_FOLDER).join(name)).doing(|| "making an output file".into());
     let child = Command::new(name)
         .args(&program.run[1..])
         .env_clear()

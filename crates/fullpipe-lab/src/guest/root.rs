@@ -6,8 +6,8 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Doing, Fallible, OUT, OWN, sysctl};
-use crate::lab::TOP;
+use super::{Doing, Fallible, sysctl};
+use crate::job::{ADDRESS_A, ADDRESS_B, OUT_FOLDER, OWN_FOLDER, TOP};
 
 /// Where this very program is found, whatever the host calls it.
 pub(super) const BIN: &str = "/.fullpipe/bin";
@@ -46,12 +46,12 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in FOLDERS.into_iter().chain([&OUT[1..], &BIN[1..], &TOP[1..]]) {
+    for name in FOLDERS.into_iter().chain([&OUT_FOLDER[1..], &BIN[1..], &TOP[1..]]) {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }
     let out = folder.join("out");
-    mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
+    mount(Some("none"), &root.join(&OUT_FOLDER[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
         .doing(|| format!("mounting the output folder {}", out.display()))?;
     // Where else would a script be found that somebody has below /tmp or /run?
     for name in ["tmp", "run"] {
@@ -96,7 +96,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
 /// guest stands on itself, at [`TOP`].
 pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
     let at = if folder == Path::new("/") { Path::new(TOP) } else { folder };
-    if at.starts_with(OWN) && at != Path::new(TOP) {
+    if at.starts_with(OWN_FOLDER) && at != Path::new(TOP) {
         return Err(format!("{} is the guest's own; take another folder", folder.display()));
     }
     // Below the guest's own /tmp it is not there yet; below what is the host's it is, and cannot be made.
@@ -108,9 +108,8 @@ pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
 
 /// Names that resolve without any service.
 fn hosts_file(root: &Path) -> Fallible<()> {
-    use super::topology::{A, B};
     let file = root.join("run/hosts");
-    let text = format!("127.0.0.1 localhost\n{A} a\n{B} b\n");
+    let text = format!("127.0.0.1 localhost\n{ADDRESS_A} a\n{ADDRESS_B} b\n");
     fs::write(&file, text).doing(|| "writing the hosts file".into())?;
     let target = root.join("etc/hosts");
     if target.exists() { bind(&file, &target) } else { Ok(()) }

@@ -21,20 +21,15 @@ use fullpipe_path::{Cross, LabPath};
 use super::netlink::{Plug, Qdisc};
 use super::node::Node;
 use super::{Fallible, sysctl};
-use crate::job::Job;
+use crate::job::{ADDRESS_A, ADDRESS_B, Job};
 
-/// Address of end a.
-pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-/// Address of end b.
-pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
-
-const A0: Plug = Plug { name: "a0", address: A };
+const A0: Plug = Plug { name: "a0", address: ADDRESS_A };
 const R0: Plug = Plug { name: "r0", address: Ipv4Addr::new(10, 0, 1, 2) };
 const R1_TO_B: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 2, 2) };
 const R1_TO_D: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 4, 1) };
 const D0: Plug = Plug { name: "d0", address: Ipv4Addr::new(10, 0, 4, 2) };
 const D1: Plug = Plug { name: "d1", address: Ipv4Addr::new(10, 0, 2, 2) };
-const B0: Plug = Plug { name: "b0", address: B };
+const B0: Plug = Plug { name: "b0", address: ADDRESS_B };
 const X0: Plug = Plug { name: "x0", address: Ipv4Addr::new(10, 0, 3, 1) };
 const R2: Plug = Plug { name: "r2", address: Ipv4Addr::new(10, 0, 3, 2) };
 
