@@ -1,4 +1,4 @@
-//! What one end is: everything that could explain a result.
+//! Describes a host for a record: its kernel, the settings of its streams, and whatever else may explain a result.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::stream::{Settings, StreamHandle};
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Settings that bear on throughput, below /proc/sys.
+/// Kernel settings that influence throughput, below /proc/sys.
 const SYSCTLS: [&str; 17] = [
     "net/core/default_qdisc",
     "net/core/rmem_max",

@@ -1,5 +1,4 @@
-//! One end of a run, from the first byte to the last: the same code for client and server, for the
-//! sending and the receiving end.
+//! One side of a run, from its start to its report. Client and server, sender and receiver use the same code.
 
 use std::io;
 use std::net::TcpStream;
@@ -17,12 +16,13 @@ use crate::traffic::{Source, Traffic};
 use crate::wire::{self, Message, Received, Report, Request};
 use crate::{host_info, start_times, sys};
 
-/// How long a single message may take to arrive once it has begun, or to be answered.
+/// Longest time that a message may take to arrive, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
-/// The control connection, and whom to name in errors.
+/// The control connection.
 pub(crate) struct Control {
     pub(crate) stream: TcpStream,
+    /// Name of the other end for errors.
     pub(crate) peer: String,
 }
 
@@ -39,7 +39,7 @@ impl Control {
         wire::send(&mut self.stream, message).map_err(|e| self.lost(doing, e))
     }
 
-    /// The next message. A refusal or failure of the other end becomes an error in its words, made safe to show.
+    /// Receives the next message. If the other end refuses or has failed, its reason, made safe to show, becomes an error.
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Message, NetError> {
         match wire::receive_message(&mut self.stream) {
             Ok(Message::Refused { why }) => {
@@ -51,14 +51,14 @@ impl Control {
         }
     }
 
-    /// The other end's failure in the middle of a run, in its words.
+    /// Makes an error of the reason that the other end gave for its failure.
     pub(crate) fn failed(&self, why: &str) -> NetError {
         NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why) }
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
         use io::ErrorKind::{ConnectionReset, InvalidData, TimedOut, UnexpectedEof, WouldBlock};
-        // Whoever hangs up on a greeting, or does not answer it, is most likely something else.
+        // A program that hangs up on the greeting, or does not answer it, is most likely not fullpipe.
         let why = match source.kind() {
             UnexpectedEof | ConnectionReset if doing == "greeting" => Some("it hung up"),
             WouldBlock | TimedOut if doing == "greeting" => Some("it did not answer"),
@@ -68,7 +68,7 @@ impl Control {
             return NetError::Stranger { peer: self.peer.clone(), why: why.into() };
         }
         match source.kind() {
-            // What did not parse may be quoted in it.
+            // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
@@ -79,29 +79,30 @@ impl Control {
     }
 }
 
-/// What one end of a run needs to know.
+/// What one side of a run needs to know.
 pub(crate) struct Role<'a> {
     pub(crate) end: Side,
     pub(crate) request: &'a Request,
-    /// This end's instant of the run's zero.
+    /// Start of the run's clock, ns of this host's `CLOCK_MONOTONIC`.
     pub(crate) zero_ns: u64,
     pub(crate) rtt_ns: u64,
-    /// With no progress for so long the run has failed.
+    /// Longest time without progress before the run has failed, ns.
     pub(crate) stall_ns: u64,
-    /// A run that takes longer than this from its zero is cut off; none for no limit.
+    /// Longest time that the run may take from the start of its clock, ns; `None` for no limit.
     pub(crate) limit_ns: Option<u64>,
 }
 
-/// What one end has seen.
+/// What one side of a run has observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// What it is, and what it received.
+    /// Description of the host, and what its streams received.
     pub report: Report,
-    /// Over time.
+    /// TCP_INFO of its streams over time.
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data. `progress` is told seconds and bytes about twice a second, where given.
+/// Moves the data of one side and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
+/// data. `progress` is called with seconds and bytes about twice a second.
 pub(crate) fn run(
     role: &Role<'_>,
     streams: Vec<Box<dyn DataStream>>,
@@ -142,7 +143,7 @@ pub(crate) fn run(
             sampler.tick(traffic, sys::now_ns());
         }
         if role.end == Side::Receiver {
-            // Said before the streams close: the sender then knows why they do.
+            // The sender must know the reason before its streams close.
             let last = match &watched {
                 Ok(()) => Message::Finished,
                 Err(error) => Message::Failed { why: error.to_string() },
@@ -175,8 +176,8 @@ pub(crate) fn run(
     Ok(Observed { report, samples: sampler.into_samples() })
 }
 
-/// Waits for the end of the run: at the receiver all bytes or the time, at the sender the receiver's
-/// word; at both, the other's disappearance or a stall.
+/// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the
+/// receiver says so. Both end it with an error if the other end disappears, nothing moves, or the run takes too long.
 fn watch(
     role: &Role<'_>,
     traffic: &Traffic,
@@ -186,7 +187,7 @@ fn watch(
 ) -> Result<(), NetError> {
     const TICK: u64 = 500_000_000;
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
-    // The sender leaves it to the receiver to see a stall first.
+    // The receiver is to notice a stall first: it knows the cause better.
     let patience = role.stall_ns + if role.end == Side::Sender { ANSWER.as_nanos() as u64 } else { 0 };
     loop {
         let now = sys::now_ns();
@@ -222,7 +223,7 @@ fn watch(
         let ready = sys::wait_readable([control.stream.as_fd(), traffic.event.as_fd()], wait)
             .map_err(system("waiting for the streams"))?;
         if ready[1] {
-            // Only its arrival matters, not its count.
+            // The event itself matters, not how many there were.
             let _ = traffic.event.read();
         }
         if ready[0] {
@@ -234,14 +235,14 @@ fn watch(
     }
 }
 
-/// The stream's number in a preamble that shows the session's token.
+/// Returns the number of the stream if its preamble has the session's token.
 pub(crate) fn read_preamble(preamble: &[u8; wire::PREAMBLE], token: [u8; 16]) -> Option<u16> {
-    // All of it is compared, so that the time does not tell how much of it is right.
+    // All bytes are compared, so that the time does not show how many of them are right.
     let differs = preamble.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
     (differs == 0).then(|| u16::from_le_bytes([preamble[16], preamble[17]]))
 }
 
-/// The bytes that [`read_preamble`] reads.
+/// Makes the preamble of a stream, which [`read_preamble`] reads.
 pub(crate) fn preamble(token: [u8; 16], stream: u16) -> [u8; wire::PREAMBLE] {
     let mut bytes = [0; wire::PREAMBLE];
     bytes[..16].copy_from_slice(&token);

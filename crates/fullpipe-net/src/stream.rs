@@ -284,14 +284,17 @@ pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> B
     Box::new(tcp::TcpConnector::new(to, transport, sends))
 }
 
+/// Returns the number of a stream for a preamble with the session's token, and `None` for any other preamble.
+pub type PreambleCheck<const N: usize> = Box<dyn Fn(&[u8; N]) -> Option<u16> + Send>;
+
 /// What an [`Acceptor`] is opened with.
 pub struct Expected<const N: usize> {
     /// First and last port to try; 0 lets the kernel choose.
     pub ports: (u16, u16),
     /// The other host, where it is known. When there are too many callers, those from there are dropped last.
     pub peer: Option<std::net::IpAddr>,
-    /// Returns the stream's number for a preamble with the session's token.
-    pub check: Box<dyn Fn(&[u8; N]) -> Option<u16> + Send>,
+    /// Recognizes the session's streams.
+    pub check: PreambleCheck<N>,
 }
 
 /// The acceptor of a transport: the one place where the called host chooses what carries its streams. It listens on

@@ -67,15 +67,15 @@ impl Traffic {
     /// The traffic over these streams.
     pub(crate) fn new(streams: &[Box<dyn DataStream>], workload: Workload, overhead_bytes: u64) -> io::Result<Traffic> {
         let n = streams.len() as u16;
-        let shared = |(stream, i): (&Box<dyn DataStream>, u16)| SharedStream {
-            handle: stream.handle(),
+        let shared = |(handle, i): (Arc<dyn StreamHandle>, u16)| SharedStream {
+            handle,
             share_bytes: workload.share(i, n),
             first_ns: AtomicU64::new(0),
             last_ns: AtomicU64::new(0),
             moved_bytes: AtomicU64::new(0),
         };
         Ok(Traffic {
-            streams: streams.iter().zip(0..n).map(shared).collect(),
+            streams: streams.iter().map(|stream| stream.handle()).zip(0..n).map(shared).collect(),
             overhead_bytes,
             stopped: Mutex::new(false),
             wake: Condvar::new(),

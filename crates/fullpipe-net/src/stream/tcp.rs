@@ -11,7 +11,7 @@ use fullpipe_path::Transport;
 use nix::sys::socket::{MsgFlags, recv, sendmsg};
 use socket2::SockRef;
 
-use super::{Acceptor, Connector, DataStream, Expected, Observation, Settings, StreamHandle};
+use super::{Acceptor, Connector, DataStream, Expected, Observation, PreambleCheck, Settings, StreamHandle};
 use crate::error::{NetError, system};
 use crate::preamble_listener::PreambleListener;
 use crate::tcp_info::TcpInfo;
@@ -243,7 +243,7 @@ impl Connector for TcpConnector<'_> {
 pub struct TcpAcceptor<const N: usize> {
     listener: TcpListener,
     callers: PreambleListener<N>,
-    check: Box<dyn Fn(&[u8; N]) -> Option<u16> + Send>,
+    check: PreambleCheck<N>,
 }
 
 impl<const N: usize> TcpAcceptor<N> {
