@@ -1,4 +1,4 @@
-//! The measuring end: asks a server, moves the data, and puts both ends' views together.
+//! The client of a measurement: it asks a server for a run, moves the data, and combines what both ends have observed.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -19,42 +19,42 @@ use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 
-/// What to expect of the path, and of the machine.
+/// What a client assumes and allows.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureOptions {
-    /// With no progress for so long the run has failed.
+    /// Longest time without progress before the run has failed.
     pub stall: Duration,
-    /// For each connection to be established.
+    /// Longest time to establish a connection.
     pub connect: Duration,
-    /// The most payload that the path can carry, bit/s, where known; names the bottleneck better.
+    /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
-    /// Refuse buffers larger than this machine's memory.
+    /// Whether to refuse buffers larger than this machine's memory.
     pub check_memory: bool,
-    /// Proves to hold the server's token, if it asks; none where there is no token.
+    /// Key that proves that this client holds the server's token; `None` without a token.
     pub proof_key: Option<ProofKey>,
 }
 
 /// A finished run.
 #[derive(Debug)]
 pub struct Measured {
-    /// This end's `CLOCK_MONOTONIC` at the run's zero.
+    /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
-    /// Round-trip time before the first byte, seconds.
+    /// Round-trip time before the first byte of data, s.
     pub rtt_s: f64,
-    /// The sending end.
+    /// Description of the sending host.
     pub sender: EndInfo,
-    /// The receiving end.
+    /// Description of the receiving host.
     pub receiver: EndInfo,
-    /// Of both ends, by time, then end, then stream.
+    /// Samples of both sides, sorted by time, side (the sender first) and stream.
     pub samples: Vec<Sample>,
     /// The result.
     pub outcome: Outcome,
 }
 
-/// Runs one measurement against a server.
+/// Runs one measurement with a server. `progress` is called with seconds and bytes about twice a second.
 ///
 /// # Errors
-/// Whatever keeps it from finishing; nothing is left behind.
+/// The run cannot start or does not finish. Nothing of it is left then.
 pub fn measure(
     host: &Host,
     request: &Request,
@@ -87,7 +87,7 @@ pub fn measure(
         other => return Err(control.unexpected(&other)),
     }
     let (offset, rtt_ns) = compare_clocks(&mut control)?;
-    // The sending end starts at once if it is here, and when it has surely heard of it if it is there.
+    // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
     let head_start = if request.direction == Direction::Send { 0 } else { rtt_ns };
     let zero_ns = sys::now_ns() + head_start;
     control.send(&Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns }, "starting")?;
@@ -104,8 +104,8 @@ pub fn measure(
     Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
-/// Round-trip time to a server, seconds, from its control connection. It needs no token: a server that wants one is asked
-/// nothing but a greeting, and the kernel has timed that.
+/// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
+/// kernel's own measurement of the greeting serves.
 ///
 /// # Errors
 /// It cannot be reached, or is no server of this version.
@@ -135,7 +135,7 @@ fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
     Err(NetError::Connect { host: name, source: last })
 }
 
-/// Greets a server; gives the nonce of one that wants its token proven.
+/// Greets a server. Returns its nonce if it wants proof of its token.
 fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
     control.send(&hello(None), "greeting")?;
     match control.receive("greeting")? {
@@ -180,8 +180,8 @@ fn connect_streams(
     })
 }
 
-/// How far the server's clock is ahead of ours, and the round-trip time, nanoseconds: the best of
-/// five questions (as NTP's clock filter, RFC 5905 section 10).
+/// Returns how far the server's clock is ahead of this host's, and the round-trip time, ns. Of five questions it takes the
+/// one with the shortest round trip (NTP's clock filter, RFC 5905 section 10).
 fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     let mut best = (0, u64::MAX);
     for _ in 0..5 {
