@@ -82,7 +82,7 @@ impl Crowd {
     }
 }
 
-/// CallerLimits on the callers of one port that have not shown the token.
+/// Limits for the callers of one port that have not shown the token.
 #[derive(Debug, Clone, Copy)]
 pub struct CallerLimits {
     /// Most callers that are kept at once.

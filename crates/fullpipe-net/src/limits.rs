@@ -1,5 +1,5 @@
-//! AnonymousLimits for clients that have not proven to hold a token: how long a run may take, and how many clients of one network
-//! may run at once.
+//! Limits for clients that have not proved that they hold a token: the time of a run, and the number of clients from one
+//! network at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -12,7 +12,7 @@ use crate::error::{NetError, system};
 /// Time that a client may spend besides its run: to greet, to connect its streams, and to fetch the report.
 const BESIDE_RUN: Duration = Duration::from_secs(120);
 
-/// What a client without a token may use of a server.
+/// Limits for clients without a token.
 #[derive(Debug, Clone)]
 pub struct AnonymousLimits {
     /// Longest time of a run.
@@ -23,7 +23,7 @@ pub struct AnonymousLimits {
 }
 
 impl AnonymousLimits {
-    /// AnonymousLimits a run's time, and the clients that run at once from one network.
+    /// Limits the time of a run, and the number of clients from one network at once.
     pub fn new(run: Duration, places_per_network: usize) -> AnonymousLimits {
         AnonymousLimits {
             run,

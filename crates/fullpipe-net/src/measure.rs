@@ -222,12 +222,13 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
     }
 }
 
-/// Largest value of a field over samples.
+/// Returns the largest value of a field of samples.
 fn largest(samples: &[&Sample], value: impl Fn(&Sample) -> Option<u64>) -> Option<u64> {
     samples.iter().filter_map(|sample| value(sample)).max()
 }
 
-/// Share of the samples with something in flight of which a question is true, where it can be answered.
+/// Returns the fraction of samples for which `question` is true. Samples without data in flight, and those for which it has
+/// no answer, do not count.
 fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64 {
     let busy = samples.iter().filter(|sample| sample.info.get("unacked").is_some_and(|n| n > 0));
     let answers = busy.filter_map(|sample| question(sample));
@@ -235,8 +236,8 @@ fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64
     f64::from(yes) / f64::from(all.max(1))
 }
 
-/// Puts both ends' views together; `capacity` is the most payload that the path can carry, bit/s, where
-/// known.
+/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
+/// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
 pub fn combine(
     request: &Request,
     capacity: Option<f64>,
