@@ -2,8 +2,8 @@
 //! changed both as bytes and as steps, since few bytes that are drawn are a right message, and fewer a right sequence.
 
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::proto::{Chunk, Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
+use fullpipe_transfer::protocol::message::{Chunk, Message, Reading, Summary, Want};
 use fullpipe_transfer::sobas::Seen;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -89,6 +89,16 @@ pub fn mutate(data: &mut [u8], size: usize, max: usize, seed: u32) -> usize {
     }
     data[..bytes.len()].copy_from_slice(&bytes);
     bytes.len()
+}
+
+/// Changes a script's steps, by nothing but the seed.
+pub fn mutant(data: &[u8], seed: u64) -> Vec<u8> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut script = Script::read(data);
+    for _ in 0..rng.random_range(1..4) {
+        change(&mut script, &mut rng);
+    }
+    script.write()
 }
 
 fn change(script: &mut Script, rng: &mut StdRng) {

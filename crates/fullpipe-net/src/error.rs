@@ -4,10 +4,41 @@ use std::io;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
+use serde::{Deserialize, Serialize};
 
 /// The flags of `fullpipe serve` that choose the address of a listener.
 fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
+}
+
+/// The reason why a server refuses a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// The reason, for the client's user and the server's log.
+    pub why: String,
+    /// What the client's user can do. Only the client gets it.
+    pub advice: Option<String>,
+}
+
+impl Denial {
+    /// Makes a denial of a reason and what the client's user can do.
+    pub fn new(why: impl Into<String>, advice: impl Into<String>) -> Denial {
+        Denial { why: why.into(), advice: Some(advice.into()) }
+    }
+}
+
+impl From<String> for Denial {
+    fn from(why: String) -> Denial {
+        Denial { why, advice: None }
+    }
+}
+
+/// The text for the client.
+impl std::fmt::Display for Denial {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)?;
+        self.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
+    }
 }
 
 /// The reason why a run did not start or did not finish.
@@ -73,6 +104,9 @@ pub enum NetError {
         /// The reason that it gave, made safe to show.
         why: String,
     },
+    /// This server refused a client.
+    #[error("{0}")]
+    Denied(Denial),
     /// The run failed at the other end.
     #[error("the run failed at {peer}: {why}")]
     Remote {
@@ -101,7 +135,8 @@ pub enum NetError {
     },
     /// The run took longer than the server lets a client without a token run.
     #[error(
-        "cut off after {seconds:.0} s, the server's limit for a run; raise its --max-duration, or measure with a token"
+        "cut off after {seconds:.0} s, this server's limit for a run; ask for less, or ask its operator to raise \
+         --max-duration"
     )]
     TooLong {
         /// The limit, seconds.
@@ -169,9 +204,51 @@ impl Classified for NetError {
             | NetError::Stranger { .. }
             | NetError::Version { .. }
             | NetError::Refused { .. }
+            | NetError::Denied(_)
             | NetError::Remote { .. }
             | NetError::Other(_)
             | NetError::Lost { .. } => ExitClass::Peer,
+        }
+    }
+}
+
+impl NetError {
+    /// Returns the error's text for a server's log. It leaves out the client's address, which the log puts first, and advice
+    /// that only the client can follow.
+    pub fn in_log(&self) -> String {
+        match self {
+            NetError::Denied(Denial { why, .. }) => format!("refused: {why}"),
+            NetError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
+            NetError::Version { theirs, their_protocol, ours, our_protocol, .. } => {
+                format!("runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol})")
+            }
+            NetError::Lost { doing, source, .. } => format!("lost while {doing}: {source}"),
+            NetError::Remote { why, .. } => format!("the run failed at the client: {why}"),
+            NetError::TooLong { seconds } => {
+                format!("cut off after {seconds:.0} s, the limit for a run (--max-duration)")
+            }
+            NetError::Memory { buffer, memory } => {
+                format!("refused: a buffer of {buffer} is larger than this machine's memory ({memory})")
+            }
+            other => other.to_string(),
+        }
+    }
+
+    /// Returns the error's text for the client of the server at which it happened.
+    pub fn for_client(&self) -> String {
+        match self {
+            NetError::Listen { source, .. } => {
+                format!("it has no free port for data streams ({source}); ask its operator to widen --data-ports")
+            }
+            NetError::NoSuchCc { name, available } => {
+                format!(
+                    "its kernel has no congestion control '{name}'; it has: {available}. Ask its operator to load it"
+                )
+            }
+            NetError::NotAllowedCc { name, allowed } => {
+                format!("it may not use congestion control '{name}', only: {allowed}. Ask its operator to allow it")
+            }
+            other => other.to_string(),
         }
     }
 }

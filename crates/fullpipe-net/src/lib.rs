@@ -27,7 +27,7 @@ pub mod tcp_info;
 mod traffic;
 pub mod wire;
 
-pub use error::NetError;
+pub use error::{Denial, NetError};
 pub use limits::{Admitted, AnonymousLimits};
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};

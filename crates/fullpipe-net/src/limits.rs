@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::callers::Network;
-use crate::error::{NetError, system};
+use crate::error::{Denial, NetError, system};
 
 /// Time that a client may spend besides its run: to greet, to connect its streams, and to fetch the report.
 const BESIDE_RUN: Duration = Duration::from_secs(120);
@@ -39,9 +39,9 @@ impl AnonymousLimits {
     pub fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
         let Some(place) = self.places.take(from) else {
             let most = self.places.most;
-            return Err(NetError::Other(format!(
-                "it is busy with {most} clients from this address, its most for those without a token; try again later, \
-                 or raise its --max-clients-per-address"
+            return Err(NetError::Denied(Denial::new(
+                format!("it is busy with clients from this address (its --max-clients-per-address is {most})"),
+                "try again later, or ask its operator to raise that",
             )));
         };
         let control = control.try_clone().map_err(system("doubling a descriptor"))?;

@@ -11,7 +11,7 @@ use fullpipe_path::{Direction, Host};
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
 use crate::sample::Sample;
-use crate::serve::{WANTS_TOKEN, hello, version_error};
+use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role};
 use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
@@ -67,10 +67,9 @@ pub fn measure(
     socket::check_cc(&request.transport)?;
     let started = sys::now_ns();
     let mut control = connect(host, options.connect)?;
-    if let Some(nonce) = greet(&mut control)? {
-        let key = options.proof_key;
-        let wants_token = || NetError::Refused { peer: control.peer.clone(), why: WANTS_TOKEN.to_owned() };
-        let mac = *wire::proof(&key.ok_or_else(wants_token)?, &nonce).as_bytes();
+    // Without a token the server refuses the request, and its log says so.
+    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
+        let mac = *wire::proof(&key, &nonce).as_bytes();
         control.send(&Message::Proof { mac }, "proving to hold the token")?;
     }
     control.send(&Message::Request(request.clone()), "asking")?;

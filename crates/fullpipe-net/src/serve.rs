@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
-use crate::error::{NetError, system};
+use crate::error::{Denial, NetError, system};
 use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
@@ -59,14 +59,14 @@ pub trait Gatekeeper {
     /// Checks a proof ([`wire::proof`]) that the client holds a token.
     ///
     /// # Errors
-    /// The client is refused; the text tells a person why.
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), String>;
+    /// The client is refused.
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), Denial>;
 
     /// Takes a place for a client that wants to be measured.
     ///
     /// # Errors
-    /// The client is refused; the text tells a person why.
-    fn let_in(&self) -> Result<(), String>;
+    /// The client is refused.
+    fn let_in(&self) -> Result<(), Denial>;
 
     /// Notes that a run begins.
     fn begins(&self, request: &Request);
@@ -239,24 +239,32 @@ pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
     Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into(), nonce }
 }
 
-/// Reason for refusing a client that has not proved that it holds a token.
-pub(crate) const WANTS_TOKEN: &str =
-    "it measures for holders of its token only; give the token with --token-file FILE, or in FULLPIPE_TOKEN";
+/// The denial for a client that has not proved that it holds a token.
+fn wants_token() -> Denial {
+    Denial::new(
+        "it measures for holders of its token only, and none was shown",
+        "give the token with --token-file FILE, or in FULLPIPE_TOKEN",
+    )
+}
+
+/// Refuses a client, and tells it why; returns the error.
+fn deny(control: &mut Control, denial: Denial) -> NetError {
+    // If the client is gone, there is nobody to tell.
+    let _ = control.send(&Message::Refused { why: denial.to_string() }, "refusing");
+    NetError::Denied(denial)
+}
 
 /// Receives a client's proof of its token, and refuses the client if the proof is wrong. Returns false if the client has
 /// closed the connection instead.
 fn passes(control: &mut Control, desk: &dyn Gatekeeper, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
         Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
-        Ok(_) => Err(WANTS_TOKEN.to_owned()),
+        Ok(_) => Err(wants_token()),
         // A client without a token may have wanted only the round-trip time, which the greeting shows.
         Err(NetError::Lost { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };
-    judged.map(|()| true).map_err(|why| {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        NetError::Refused { peer: "this server".into(), why }
-    })
+    judged.map(|()| true).map_err(|denial| deny(control, denial))
 }
 
 /// Serves one client that wants to be measured.
@@ -287,9 +295,8 @@ pub fn measure(
     {
         return Ok(());
     }
-    if let Err(why) = desk.let_in() {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        return Err(NetError::Refused { peer: "this server".into(), why });
+    if let Err(denial) = desk.let_in() {
+        return Err(deny(&mut control, denial));
     }
     let mut asked_the_time = false;
     let request = loop {
@@ -305,14 +312,12 @@ pub fn measure(
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options)
-        .map_err(|why| NetError::Refused { peer: "this server".into(), why })
-        .and_then(|()| join(&mut control, local, &request, options));
+    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options));
     let streams = match joined {
         Ok(streams) => streams,
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = control.send(&Message::Refused { why: error.to_string() }, "refusing");
+            let _ = control.send(&Message::Refused { why: error.for_client() }, "refusing");
             return Err(error);
         }
     };
@@ -361,22 +366,26 @@ fn limit_ns(most: Duration, request: &Request) -> u64 {
     u64::try_from(most.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), String> {
+fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetError> {
     let transport = &request.transport;
-    transport.validate().map_err(|e| e.to_string())?;
-    request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
+    let denied = |why: String| NetError::Denied(why.into());
+    transport.validate().map_err(|e| denied(e.to_string()))?;
+    request.workload.validate(transport.streams).map_err(|e| denied(e.to_string()))?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
-        return Err("the sampling interval must be from 10 ms to 1 h".into());
+        return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
-    socket::check_known(&transport.cc).map_err(|e| e.to_string())?;
+    socket::check_known(&transport.cc)?;
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
         && time.duration() > most
     {
         let most = most.as_secs_f64();
-        return Err(format!("{time} are asked for, and a run may take {most} s here; raise its --max-duration"));
+        return Err(NetError::Denied(Denial::new(
+            format!("a run may take {most} s here, and {time} were asked for"),
+            "ask for less, or ask its operator to raise --max-duration",
+        )));
     }
     if options.check_memory {
-        socket::check_memory(transport).map_err(|e| e.to_string())?;
+        socket::check_memory(transport)?;
     }
     Ok(())
 }

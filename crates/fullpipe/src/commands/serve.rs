@@ -5,7 +5,7 @@ pub mod child;
 mod parent;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,16 +14,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use channel::{Copied, CopyOptions};
-use clap::builder::RangedU64ValueParser;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path, text};
-use fullpipe_transfer::greeting::{self, Greetings};
-use fullpipe_transfer::item::{one_line, printable};
-use fullpipe_transfer::keys;
-use fullpipe_transfer::place::Base;
-use fullpipe_transfer::proto::{Summary, Task, Verified};
-use fullpipe_transfer::tokens::Tokens;
+use fullpipe_transfer::connection::token;
+use fullpipe_transfer::connection::token_proof::{self, Greetings};
+use fullpipe_transfer::connection::token_store::Tokens;
+use fullpipe_transfer::protocol::file::{one_line, printable};
+use fullpipe_transfer::protocol::message::{Summary, Task, Verified};
+use fullpipe_transfer::resolve::Base;
 use fullpipe_transfer::{Left, TransferError};
 use parent::Parent;
 use serde_json::{Value, json};
@@ -37,6 +36,8 @@ use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
 use crate::{format, ports, rlimit};
 
+/// Longest measurement of a client without a token where --max-duration does not say.
+const MAX_DURATION: Time = Time(600_000_000_000);
 /// Sources of one client that a line of the log names, and things that were left.
 const SHOWN: usize = 3;
 /// Room in a line of the log for the fields that are not a list of the client's, bytes.
@@ -73,16 +74,16 @@ pub struct Args {
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
     /// Clients served at once; more are refused
-    #[arg(long, default_value_t = 8, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, default_value_t = 8, value_name = "N", value_parser = places)]
     max_clients: usize,
     /// Without tokens: clients measured at once for one IPv4 address or IPv6 /64; half of --max-clients by default
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = places)]
     max_clients_per_address: Option<usize>,
-    /// Without tokens: longest measurement
-    #[arg(long, default_value = "10min", value_name = "TIME")]
-    max_duration: Time,
+    /// Without tokens: longest measurement; 10min by default
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
+    max_duration: Option<Time>,
     /// Give a run up when nothing moved for so long
-    #[arg(long, default_value = "60s", value_name = "TIME")]
+    #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
     stall: Time,
     /// End after one client
     #[arg(long)]
@@ -98,12 +99,24 @@ pub struct Args {
     guest: bool,
 }
 
+/// Reads a number of clients.
+fn places(text: &str) -> std::result::Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "give a number from 1 on".to_owned())
+}
+
+/// Reads a time that is not zero.
+fn some_time(text: &str) -> std::result::Result<Time, String> {
+    let time: Time = text.parse().map_err(|e| format!("{e}"))?;
+    if time.0 > 0 { Ok(time) } else { Err("give a time above 0s".to_owned()) }
+}
+
 /// Serves until killed.
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
     let data_ports = ports::data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
-    let limits = AnonymousLimits::new(args.max_duration.duration(), per_address);
+    let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
+    let limits = AnonymousLimits::new(max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         max_clients: args.max_clients,
@@ -123,18 +136,18 @@ pub fn run(args: Args) -> Result {
         false => format!(
             "ANYONE may measure: runs of at most {} (--max-duration), {per_address} at once from one address \
              (--max-clients-per-address)",
-            args.max_duration
+            max_duration
         ),
     };
+    let mut notices = Vec::new();
     let (copies, door) = match &args.root {
         None => {
-            told.operator(format_args!("{measuring}; nobody may copy files (no --root)"));
+            notices.push(Notice::Note(format!("{measuring}; nobody may copy files (no --root)")));
             (None, None)
         }
         Some(root) => {
             let base = base(root)?;
-            let (copies, tokens) = files(&args, &base, data_ports, &measuring, told)?;
-            let door = tokens.map(|tokens| Door { root: base.path().to_owned(), tokens, told });
+            let (copies, door) = files(&args, &base, data_ports, &measuring, told, &mut notices)?;
             (Some((copies, base)), door)
         }
     };
@@ -143,35 +156,44 @@ pub fn run(args: Args) -> Result {
         None => server,
     };
     if !args.guest && copies.is_some() && nix::unistd::geteuid().is_root() {
-        told.operator(format_args!(
-            "warning: it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root"
-        ));
+        let why =
+            "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
+        notices.push(Notice::Warning(why.to_owned()));
     }
     if !args.guest && !child::can_confine() {
-        told.operator(format_args!(
-            "warning: this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
-             later have it)"
-        ));
+        let why = "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
+                   later have it)";
+        notices.push(Notice::Warning(why.to_owned()));
     }
+    notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
     let measure = MeasurementPolicy {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
         check_memory: !args.guest,
-        max_run: (!args.guest && door.is_none()).then_some(args.max_duration.duration()),
+        max_run: (!args.guest && door.is_none()).then_some(max_duration.duration()),
         wants_proof: door.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
     let parent = Parent { measure, copies, door, limits, clients: clients.clone(), told };
     if told.json {
-        outln!("{}", json!({"kind": "listening", "address": address.to_string()}));
+        // The first line of the log says where it listens: notices come behind it.
+        outln!("{}", json!({"kind": "listening", "time": now(), "address": address.to_string()}));
+        notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
         errln!("listening on {address}");
     }
     server.run(&parent::serve(parent), move |event| {
         let token = match event {
             Event::Begin { peer, .. } => clients.served(peer),
-            Event::End { peer, .. } => clients.remove(peer),
+            Event::End { peer, .. } => {
+                let client = clients.remove(peer);
+                // Who has only asked for the round-trip time has not been served.
+                if let (false, Event::End { result: Ok(()), .. }, false) = (client.served, event, told.json) {
+                    return;
+                }
+                client.token
+            }
         };
         log(event, token.as_deref(), told);
     })?;
@@ -184,9 +206,15 @@ struct Door {
     root: PathBuf,
     tokens: Arc<Tokens>,
     told: Told,
+    /// Warnings that hold now, and that the operator knows of. Guards nothing else, and is held only while comparing.
+    known: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Door {
+    fn new(root: PathBuf, tokens: Tokens, told: Told) -> Door {
+        Door { root, tokens: Arc::new(tokens), told, known: Arc::default() }
+    }
+
     /// Reads the tokens again if their files have changed.
     fn refresh(&self) {
         if let Some(read) = self.tokens.refresh() {
@@ -212,7 +240,7 @@ impl Door {
             }
             _ => {}
         }
-        self.warn();
+        self.warnings().iter().for_each(|warning| self.told.say(warning));
     }
 
     /// Tells which callers have proven to hold a token, with their first bytes.
@@ -222,22 +250,32 @@ impl Door {
             self.refresh();
             let now = SystemTime::now();
             let now_s = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let is_proof = || self.tokens.prove(now, |key| greeting::proves(preface, key)).is_ok();
+            let is_proof = || self.tokens.prove(now, |key| token_proof::proves(preface, key)).is_ok();
             seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, is_proof, now_s)
         })
     }
 
-    /// Tells the operator of files that others may read, and of tokens that open nothing here.
-    fn warn(&self) {
-        for exposed in self.tokens.exposed() {
-            self.told.operator(format_args!("warning: {exposed}"));
-        }
-        for grant in self.tokens.grants() {
-            if let Some(folder) = grant.folder.filter(|folder| !folder.starts_with(&self.root)) {
-                let (name, folder, root) = (grant.name, folder.display(), self.root.display());
-                self.told.operator(format_args!("warning: token {name} is for {folder}, which is not below {root}"));
+    /// Files that others may read, and tokens that open nothing here, of which the operator does not know yet.
+    fn warnings(&self) -> Vec<Notice> {
+        let exposed = self.tokens.exposed().into_iter().map(|exposed| exposed.to_string());
+        let root = self.root.display();
+        let useless = self.tokens.grants().into_iter().filter_map(|grant| {
+            let (name, folder) = (grant.name, grant.folder?);
+            let shown = folder.display();
+            if !folder.starts_with(&self.root) {
+                return Some(format!(
+                    "token {name} is for {shown}, which is not below {root}: its holder can measure, but not copy. Make \
+                     another for a folder below {root}, or serve {shown} or a folder above it"
+                ));
             }
-        }
+            let missing = !folder.is_dir();
+            missing.then(|| format!("token {name} is for {shown}, which does not exist: its holder cannot copy"))
+        });
+        let now: BTreeSet<String> = exposed.chain(useless).collect();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = now.difference(&known).cloned().map(Notice::Warning).collect();
+        *known = now;
+        new
     }
 }
 
@@ -271,9 +309,9 @@ impl Clients {
         client.token.clone()
     }
 
-    /// Forgets a client; gives its token's name.
-    fn remove(&self, peer: &str) -> Option<String> {
-        self.lock().remove(peer).and_then(|client| client.token)
+    /// Forgets a client; gives what was known of it.
+    fn remove(&self, peer: &str) -> Client {
+        self.lock().remove(peer).unwrap_or_default()
     }
 }
 
@@ -289,7 +327,7 @@ fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
             if signal == SIGHUP {
                 match &door {
                     Some(door) => door.reload(),
-                    None => told.operator(format_args!("SIGHUP: this server has no tokens to read again")),
+                    None => told.say(&Notice::Note("SIGHUP: this server has no tokens to read again".to_owned())),
                 }
                 continue;
             }
@@ -328,7 +366,8 @@ fn files(
     data_ports: (u16, u16),
     measuring: &str,
     told: Told,
-) -> Result<(CopyOptions, Option<Arc<Tokens>>)> {
+    notices: &mut Vec<Notice>,
+) -> Result<(CopyOptions, Option<Door>)> {
     let root = base.path().to_owned();
     let mut copies = CopyOptions {
         path: root.clone(),
@@ -340,32 +379,37 @@ fn files(
     };
     let shown = root.display();
     if args.insecure {
-        told.operator(format_args!(
+        notices.push(Notice::Note(format!(
             "ANYONE may copy files to and from {shown}: no token, and what is said is not encrypted (--insecure)"
-        ));
-        told.operator(format_args!("{measuring}"));
+        )));
+        notices.push(Notice::Note(measuring.to_owned()));
         return Ok((copies, None));
     }
     let file = crate::commands::token::server_file(args.token_file.as_deref())?;
     let (tokens, identity, made) = Tokens::load_or_make(&file)?;
     let n = tokens.grants().len() as u64;
-    let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
+    let place = if made || file.exists() { file.clone() } else { token::store_file(&file) };
     let (n, place) = (format::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
-    told.operator(format_args!(
+    notices.push(Notice::Note(format!(
         "files below {shown}, for clients with the token in {place}{made} ({n} in all); they may measure too, nobody \
          else may do either"
-    ));
-    let door = Door { root: root.clone(), tokens: Arc::new(tokens), told };
-    door.warn();
+    )));
+    if args.max_duration.is_some() || args.max_clients_per_address.is_some() {
+        let why = "--max-duration and --max-clients-per-address limit clients without a token; this server serves none of \
+                   those, so they have no effect";
+        notices.push(Notice::Warning(why.to_owned()));
+    }
+    let door = Door::new(root.clone(), tokens, told);
+    notices.extend(door.warnings());
     if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&root)) {
         let file = file.display();
-        told.operator(format_args!(
+        notices.push(Notice::Warning(format!(
             "CLIENTS may fetch {file} and its key, and pose as this server: keep them outside --root"
-        ));
+        )));
     }
     copies.identity = Some(identity);
-    Ok((copies, Some(door.tokens)))
+    Ok((copies, Some(door)))
 }
 
 /// Who reads the log.
@@ -375,12 +419,41 @@ struct Told {
     quiet: bool,
 }
 
+/// Something that whoever runs the server is told, and that is about no client.
+enum Notice {
+    /// Who may do what.
+    Note(String),
+    /// Something to be changed.
+    Warning(String),
+}
+
 impl Told {
-    /// Tells whoever runs the server, on standard error.
-    fn operator(self, what: std::fmt::Arguments<'_>) {
-        if !self.quiet {
-            errln!("{}", one_line(what.to_string().as_bytes()));
+    /// Tells it on standard error.
+    fn operator(self, notice: &Notice) {
+        if self.quiet {
+            return;
         }
+        match notice {
+            Notice::Note(text) => errln!("{}", one_line(text.as_bytes())),
+            Notice::Warning(text) => errln!("warning: {}", one_line(text.as_bytes())),
+        }
+    }
+
+    /// Writes it to the log of `--json`.
+    fn log(self, notice: &Notice) {
+        if self.json {
+            let (kind, text) = match notice {
+                Notice::Note(text) => ("note", text),
+                Notice::Warning(text) => ("warning", text),
+            };
+            outln!("{}", json!({"kind": kind, "time": now(), "text": one_line(text.as_bytes())}));
+        }
+    }
+
+    /// Tells it in both places.
+    fn say(self, notice: &Notice) {
+        self.operator(notice);
+        self.log(notice);
     }
 }
 
@@ -436,6 +509,19 @@ impl<'a> Copy<'a> {
         }
     }
 
+    /// Tells of a file at the destination that an earlier attempt could have left, and that others may have changed.
+    fn distrusts(&self, file: &str, told: Told) {
+        let file = text::cut(one_line(file.as_bytes()), MAX_NAME);
+        if told.json {
+            outln!(
+                "{}",
+                json!({"kind": "distrusted", "time": now(), "peer": self.peer, "token": self.token.get(), "file": file})
+            );
+        } else if !told.quiet {
+            self.say(format_args!("not used: {file}; what an earlier attempt may have left there is copied again"));
+        }
+    }
+
     fn ends(&self, outcome: &Copied, told: Told) {
         let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
         // Nothing was, unless the client has asked for it.
@@ -451,11 +537,11 @@ impl<'a> Copy<'a> {
                        "seconds": seconds, "verified": verified.as_ref().map(format::verified)})
             );
         } else if !told.quiet {
-            let files = format::count(files, "file", "files");
+            let files = format::count(files.saturating_sub(skipped), "file", "files");
             let rate = format::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
             let (bytes, seconds) = (format::bytes(bytes as f64), format::seconds(seconds));
             let skipped =
-                if skipped > 0 { format!(" ({} there already)", format::thousands(skipped)) } else { String::new() };
+                if skipped > 0 { format!(", {} already there", format::thousands(skipped)) } else { String::new() };
             for one in left.named.iter().take(SHOWN) {
                 self.say(format_args!("left: {one}"));
             }
@@ -508,10 +594,10 @@ fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
             say(peer, token, format_args!("{}, {}", request.transport, request.workload))
         }
         Event::End { peer, result, .. } if json => {
-            let error = result.as_ref().err().map(|error| text::from_peer(&error.to_string()));
+            let error = result.as_ref().err().map(|error| text::from_peer(&error.in_log()));
             outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "token": token, "error": error}));
         }
-        Event::End { peer, result: Err(error), .. } => say(peer, token, error),
+        Event::End { peer, result: Err(error), .. } => say(peer, token, error.in_log()),
         Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, token, "done"),
         _ => {}
     }

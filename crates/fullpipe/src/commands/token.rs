@@ -1,15 +1,15 @@
 //! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::{ExitClass, Time};
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::keys::{self, Token};
-use fullpipe_transfer::tokens::{self, Grant, Rights};
+use fullpipe_transfer::connection::token::{self, Token};
+use fullpipe_transfer::connection::token_store::{self, Grant, Rights};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -87,6 +87,9 @@ struct Revoke {
     /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The revoked token's name as JSON on stdout
+    #[arg(long)]
+    json: bool,
 }
 
 /// Makes, lists or revokes.
@@ -123,8 +126,9 @@ pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
     let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
     let why = "where to keep the token? HOME is not set; give --token-file FILE";
     let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    std::fs::create_dir_all(&folder)
-        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot make folder {}: {e}", folder.display())))?;
+    // Its files are refused where others may write to them.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
     Ok(folder.join("token"))
 }
 
@@ -134,8 +138,8 @@ pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
         let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
         return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
     };
-    let (token, exposed) = keys::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
-    if let Some(exposed) = exposed.filter(|_| !quiet) {
+    let (token, exposed) = token::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
+    for exposed in exposed.iter().filter(|_| !quiet) {
         errln!("warning: {exposed}");
     }
     Ok(Some(token))
@@ -163,13 +167,16 @@ fn new(args: &New) -> Result {
         Some(out) => write(out, token).inspect(|()| kept = true),
         None => Ok(()),
     };
-    let added = tokens::add(&file, args.name.as_deref(), grant, keep);
+    let added = token_store::add(&file, args.name.as_deref(), grant, keep);
     let (token, grant) = added.inspect_err(|_| {
         if let Some(out) = args.out.as_ref().filter(|_| kept) {
             // It opens nothing.
             let _ = std::fs::remove_file(out);
         }
     })?;
+    for exposed in token_store::exposed(&file)? {
+        errln!("warning: {exposed}");
+    }
     if args.json {
         let mut line = described(&grant);
         match &args.out {
@@ -191,12 +198,23 @@ fn new(args: &New) -> Result {
         None => "it is not shown again".to_owned(),
     };
     errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
+    if grant.folder.is_some() {
+        errln!(
+            "it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)"
+        );
+    }
     Ok(())
 }
 
 /// The folder of a token: absolute, without links, as text.
 fn folder(typed: &Path) -> Result<PathBuf> {
-    let whole = std::fs::canonicalize(typed).map_err(|e| usage(format!("--root {}: {e}", typed.display())))?;
+    let whole = std::fs::canonicalize(typed).map_err(|e| {
+        let why = match e.kind() {
+            ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
+            _ => e.to_string(),
+        };
+        usage(format!("--root {}: {why}", typed.display()))
+    })?;
     if !whole.is_dir() {
         return Err(usage(format!("--root {}: it is not a folder", typed.display())));
     }
@@ -214,8 +232,7 @@ fn write(out: &Path, token: &Token) -> std::result::Result<(), TransferError> {
             let _ = std::fs::remove_file(out);
         })
     };
-    let what = format!("cannot write the token to --out {}, which must not exist", out.display());
-    write().map_err(|source| TransferError::Local { what, source })
+    write().map_err(|e| TransferError::of_file(format!("cannot write the token to --out {}", out.display()), &e))
 }
 
 /// What a token grants, for programs.
@@ -225,7 +242,7 @@ fn described(grant: &Grant) -> Value {
 }
 
 fn list(args: &List) -> Result {
-    let grants = tokens::list(&server_file(args.token_file.as_deref())?)?;
+    let grants = token_store::list(&server_file(args.token_file.as_deref())?)?;
     if args.json {
         for grant in &grants {
             outln!("{}", described(grant));
@@ -248,11 +265,15 @@ fn list(args: &List) -> Result {
 
 fn revoke(args: &Revoke) -> Result {
     let file = server_file(args.token_file.as_deref())?;
-    if tokens::revoke(&file, &args.name)? {
+    if token_store::revoke(&file, &args.name)? {
+        if args.json {
+            outln!("{}", json!({"kind": "revoked", "name": args.name}));
+            return Ok(());
+        }
         errln!("token {} is revoked; a server that runs refuses it from now on", args.name);
         return Ok(());
     }
-    let names: Vec<String> = tokens::list(&file)?.into_iter().map(|grant| grant.name).collect();
+    let names: Vec<String> = token_store::list(&file)?.into_iter().map(|grant| grant.name).collect();
     let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
     Err(usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::client::Finished;
-use fullpipe_transfer::item::one_line;
+use fullpipe_transfer::protocol::file::one_line;
 use serde_json::json;
 
 use super::args::Args;
@@ -73,7 +73,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
         errln!(
-            "{} of other commands in the destination; repeat a command to finish its copy, or 'rm .fullpipe.*' there to drop all",
+            "{} of other commands in the destination; each goes on when its own command is repeated",
             format::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }

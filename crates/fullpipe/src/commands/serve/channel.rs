@@ -7,12 +7,13 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
+use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::proto::{Summary, Task};
-use fullpipe_transfer::secure::Identity;
-use fullpipe_transfer::tokens::Grant;
+use fullpipe_transfer::connection::tls::Identity;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::{Summary, Task};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
@@ -72,6 +73,8 @@ pub enum Ask {
     },
     /// May a client be measured now?
     LetIn,
+    /// A file at the destination does not count as this transfer's: `NAME: WHY`. Nothing is answered.
+    Distrusts(String),
     /// A run begins. Nothing is answered.
     Begins(Request),
     /// The client has been served. Nothing is answered, and the process ends.
@@ -104,7 +107,7 @@ pub enum Answer {
     /// Yes.
     Yes,
     /// No, and why.
-    No(String),
+    No(Denial),
     /// All places are taken; so many there are.
     Busy(usize),
 }

@@ -1,6 +1,7 @@
 //! The process that serves one client: what goes wrong in it is that client's alone.
 //!
-//! It is confined to the server's folder (Landlock), may call nobody over TCP, and its memory is limited. All that it has of the
+//! It is confined to the server's folder (Landlock), may call nobody over TCP, its memory is limited, and root's has few
+//! capabilities. All that it has of the
 //! server is the client's connection, the folder and the channel on its standard input.
 
 use std::io;
@@ -11,20 +12,21 @@ use std::path::Path;
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, PoisonError};
 
-use fullpipe_net::NetError;
 use fullpipe_net::wire::Request;
+use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::end::Outcome;
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::place::{Base, Realm};
-use fullpipe_transfer::proto::Task;
-use fullpipe_transfer::tokens::Grant;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::Task;
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::transfer::Outcome;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     Scope,
 };
 use nix::sys::resource::{Resource, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
 use crate::failure::{Failure, Result};
@@ -47,21 +49,23 @@ pub fn run() -> Result {
     let socket = TcpStream::from(fds.next().ok_or_else(missing)?);
     let folder = fds.next();
     limit();
+    let ports = match &work {
+        Work::Measure(options) => options.data_ports,
+        Work::Copy(options) => options.data_ports,
+    };
+    drop_capabilities(ports).map_err(failed)?;
     // The server tells its operator once where this kernel has no Landlock.
     confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let desk = Desk::new(server).map_err(failed)?;
     let done = match work {
         Work::Measure(options) => {
-            fullpipe_net::serve::measure(socket, &peer, &options, &desk).map(|()| None).map_err(|e| explain(&e))
+            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &desk);
+            measured.map(|()| None).map_err(|e| Failed { why: e.in_log(), class: e.class() as u8 })
         }
         Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &desk),
     };
     desk.tell(&Ask::Done(done));
     Ok(())
-}
-
-fn explain(error: &(impl Classified + std::fmt::Display)) -> Failed {
-    Failed { why: error.to_string(), class: error.class() as u8 }
 }
 
 fn copy(
@@ -71,9 +75,9 @@ fn copy(
     folder: OwnedFd,
     desk: &Desk,
 ) -> std::result::Result<Option<Copied>, Failed> {
-    let listen = socket
-        .local_addr()
-        .map_err(|source| explain(&NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }))?;
+    let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
+    let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
+    let listen = socket.local_addr().map_err(lost)?;
     let far = FarOptions {
         realm: Realm::Below(Base::received(folder, options.path)),
         listen,
@@ -83,9 +87,9 @@ fn copy(
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: options.stall,
     };
-    let done = far::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
+    let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
     let copied = |done: Outcome| Copied { summary: done.summary, left: done.left };
-    done.map(|done| done.map(copied)).map_err(|e| explain(&e))
+    done.map(|done| done.map(copied)).map_err(failed)
 }
 
 /// Limits what a flaw can cost the machine.
@@ -93,6 +97,25 @@ fn limit() {
     // A hard limit that is lower already stays.
     let _ = setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+}
+
+/// Gives up the capabilities that serving a client does not need (`capabilities(7)`); root has them all, other users none.
+/// What is kept lets root's server write anywhere below its folder, keep owners and permissions, and use congestion controls
+/// that are not every user's (tcp(7), `tcp_allowed_congestion_control`). Capabilities are a thread's own: no other thread
+/// may run yet.
+fn drop_capabilities(data_ports: (u16, u16)) -> io::Result<()> {
+    let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
+    let mut needed = files | CapabilitySet::NET_ADMIN;
+    if (1..1024).contains(&data_ports.0) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    let had = capabilities(None)?;
+    let kept = CapabilitySets {
+        effective: had.effective & needed,
+        permitted: had.permitted & needed,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, kept)?)
 }
 
 /// Lets this process open files only below the folder, and connect to nobody (Landlock, Linux 5.13 and later; connections from
@@ -159,16 +182,16 @@ impl Desk {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = channel::send(&mut line.0, what);
         let answer = asked.ok().and_then(|()| line.1.recv().ok());
-        answer.unwrap_or_else(|| Answer::No("the server has ended".to_owned()))
+        answer.unwrap_or_else(|| Answer::No("the server has ended".to_owned().into()))
     }
 }
 
-impl far::Desk for Desk {
+impl server::Desk for Desk {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),
-            Answer::No(why) => Err(TransferError::Denied(why)),
-            Answer::Yes | Answer::Busy(_) => Err(TransferError::Denied("the server did not answer".to_owned())),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Yes | Answer::Busy(_) => Err(TransferError::Denied(no_answer())),
         }
     }
 
@@ -176,18 +199,22 @@ impl far::Desk for Desk {
         match self.ask(&Ask::Admit(task.clone())) {
             Answer::Yes => Ok(()),
             Answer::Busy(most) => Err(TransferError::Busied(most)),
-            Answer::No(why) => Err(TransferError::Denied(why)),
-            Answer::Granted(_) => Err(TransferError::Denied("the server did not answer".to_owned())),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Granted(_) => Err(TransferError::Denied(no_answer())),
         }
+    }
+
+    fn distrusts(&self, file: &str) {
+        self.tell(&Ask::Distrusts(file.to_owned()));
     }
 }
 
 impl fullpipe_net::serve::Gatekeeper for Desk {
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), String> {
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }
 
-    fn let_in(&self) -> std::result::Result<(), String> {
+    fn let_in(&self) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::LetIn))
     }
 
@@ -196,13 +223,19 @@ impl fullpipe_net::serve::Gatekeeper for Desk {
     }
 }
 
-fn yes(answer: Answer) -> std::result::Result<(), String> {
+fn yes(answer: Answer) -> std::result::Result<(), Denial> {
     match answer {
         Answer::Yes => Ok(()),
-        Answer::No(why) => Err(why),
-        Answer::Busy(most) => {
-            Err(format!("it is busy with {most} clients, its most; try again later, or raise its --max-clients"))
-        }
-        Answer::Granted(_) => Err("the server did not answer".to_owned()),
+        Answer::No(denial) => Err(denial),
+        Answer::Busy(most) => Err(Denial::new(
+            format!("it is busy (its --max-clients is {most})"),
+            "try again later, or ask its operator to raise that",
+        )),
+        Answer::Granted(_) => Err(no_answer()),
     }
+}
+
+/// The server said something else than what was asked.
+fn no_answer() -> Denial {
+    "the server did not answer".to_owned().into()
 }

@@ -16,7 +16,7 @@ use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
 use fullpipe_net::wire::is_proof;
 use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::place::Base;
+use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
@@ -99,6 +99,10 @@ impl Parent {
                     log(&Event::Begin { peer: served.peer, request: &request }, token.as_deref(), self.told);
                     continue;
                 }
+                Ask::Distrusts(file) => {
+                    served.copy.distrusts(&file, self.told);
+                    continue;
+                }
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
                 Ask::LetIn => self.let_in(served),
@@ -124,7 +128,7 @@ impl Parent {
                 served.copy.holds(&grant.name);
                 Answer::Granted(Some(grant))
             }
-            Err(refusal) => Answer::No(refusal.to_string()),
+            Err(refusal) => Answer::No(refusal.into()),
         }
     }
 
@@ -136,17 +140,18 @@ impl Parent {
                 self.clients.holds(peer, &grant.name);
                 Answer::Yes
             }
-            Err(refusal) => Answer::No(refusal.to_string()),
+            Err(refusal) => Answer::No(refusal.into()),
         }
     }
 
     fn let_in(&self, served: &mut Served<'_>) -> Answer {
         // Whoever has proven to hold a token has no limits.
         if let Some(limits) = self.limits.as_ref().filter(|_| self.door.is_none()) {
-            let from = served.control.peer_addr().map_err(|e| e.to_string());
-            match from.and_then(|from| limits.admit(from.ip(), &served.control).map_err(|e| e.to_string())) {
+            let from = served.control.peer_addr().map_err(|e| NetError::Other(e.to_string()));
+            match from.and_then(|from| limits.admit(from.ip(), &served.control)) {
                 Ok(admitted) => served.admitted = Some(admitted),
-                Err(why) => return Answer::No(why),
+                Err(NetError::Denied(denial)) => return Answer::No(denial),
+                Err(error) => return Answer::No(error.to_string().into()),
             }
         }
         match served.guest.let_in(Purpose::Measurement) {
