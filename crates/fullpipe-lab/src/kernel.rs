@@ -129,7 +129,7 @@ fn find_source(wanted: Option<&str>) -> Result<PathBuf, LabError> {
             let fits = name.contains(".tar")
                 && path.is_file()
                 && wanted.is_none_or(|w| matches(w, &version) || matches(&version, w));
-            (fits && order(&version).as_slice() >= OLDEST.as_slice()).then(|| (order(&version), path))
+            (fits && order(&version).as_slice() >= OLDEST_VERSION.as_slice()).then(|| (order(&version), path))
         })
         .collect();
     found.sort();
