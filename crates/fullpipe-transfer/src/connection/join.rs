@@ -254,7 +254,7 @@ fn fill(
         while let Ok((i, stream)) = shaken.try_recv() {
             seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
         }
-        for (i, socket) in door.come(&check).map_err(system("waiting for streams"))? {
+        for (i, socket) in door.accepted(&check).map_err(system("waiting for streams"))? {
             let seat = &mut seats[usize::from(i)];
             if !matches!(seat, Seat::Free) {
                 continue;

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
+use fullpipe_net::stream::DataStream;
+use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Observed, host_info, sys};
@@ -128,7 +130,8 @@ impl Trace {
             last_ns: read(&a.last_ns),
         });
         let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
-        let end = self.sockets.first().map(host_info::describe).unwrap_or_default();
+        let first = self.sockets.first().and_then(|socket| socket.try_clone().ok()).map(TcpDataStream::new);
+        let end = first.map(|stream| host_info::describe(&*stream.handle())).unwrap_or_default();
         let report = Report {
             end,
             received,
