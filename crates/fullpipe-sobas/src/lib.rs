@@ -31,22 +31,22 @@
 //! Instants are nanoseconds of one monotonic clock of the caller's; what goes backwards is ignored.
 //! Rates are bits of TCP payload per second, windows bytes of payload, both of all streams together.
 
-mod follow;
+mod adaptive;
+mod event;
 mod paper;
 mod probes;
-mod rate;
+mod throughput;
 mod trains;
-mod words;
 
-pub use follow::{BURST, SMOOTH_BPS};
+pub use adaptive::{BURST, SMOOTH_BPS};
+pub use event::{Action, Config, Event, Mode, Observation, State, Why};
 pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
 pub use trains::{Dispersion, MOST_PACKETS, Train};
-pub use words::{Action, Config, Event, Mode, Observation, State, Why};
 
-use follow::Follow;
+use adaptive::Follow;
 use paper::Paper;
 use probes::Probes;
-use rate::{Bytes, Windows};
+use throughput::{Bytes, Windows};
 use trains::Trains;
 
 /// Least window per stream, segments: TCP's initial window (RFC 6928).

@@ -14,9 +14,9 @@
 //! since the one after it says what TCP backed off to, not what the path carries.
 
 use crate::Senses;
-use crate::rate::{DELAYED_ACK_GROWTH, FLAT, FLAT_SLOW_START};
+use crate::event::{State, Why};
+use crate::throughput::{DELAYED_ACK_GROWTH, FLAT, FLAT_SLOW_START};
 use crate::trains::Dispersion;
-use crate::words::{State, Why};
 
 /// S = 1.2·C'·T at the start (Figure 8).
 pub const START_FACTOR: f64 = 1.2;

@@ -2,8 +2,8 @@
 
 use super::{Follow, STANDING_NS, VISIBLE_S};
 use crate::Senses;
+use crate::event::Why;
 use crate::probes::PROBE_EVERY_NS;
-use crate::words::Why;
 
 /// Length of a pulse, nanoseconds: several of TCP's bursts (`sk_pacing_shift`: about 1 ms each).
 pub(super) const PULSE_NS: u64 = 10_000_000;

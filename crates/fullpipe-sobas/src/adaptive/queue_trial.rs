@@ -6,7 +6,7 @@
 
 use super::{FILLED, Follow, STARTED};
 use crate::Senses;
-use crate::words::Why;
+use crate::event::Why;
 
 /// The longer queues that are tried, one after the other, parts of the RTT.
 const OF_RTT: [f64; 3] = [0.1, 0.2, 0.35];

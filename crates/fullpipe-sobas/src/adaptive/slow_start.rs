@@ -6,8 +6,8 @@
 
 use super::{BELOW_SHARED, Follow, STANDING_NS, STANDING_START_NS, STARTED};
 use crate::Senses;
+use crate::event::{State, Why};
 use crate::trains::ASKING_PPS;
-use crate::words::{State, Why};
 
 /// Without a loss for so many round trips.
 const CALM_RTTS: u64 = 2;

@@ -11,9 +11,9 @@
 //! waits longer each time, until it is as patient as those who have much.
 
 use super::Follow;
-use super::pulses::SENDER_LIMITED;
+use super::rate_probe::SENDER_LIMITED;
 use crate::Senses;
-use crate::words::State;
+use crate::event::State;
 
 /// A queue that holds so much shows in time, seconds,
 const DEEP_S: f64 = 4e-3;

@@ -7,10 +7,10 @@
 //! Scalable gives up an eighth of its window. It is let run where others have yielded to a longer queue, and so are TCP:
 //! they give up half, and more comes of that than of any queue.
 
-use super::drains::Stuck;
+use super::drain::Stuck;
 use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS, VISIBLE_S};
 use crate::Senses;
-use crate::words::{State, Why};
+use crate::event::{State, Why};
 
 /// BBR tries a higher rate once in so many round trips (`bbr_pacing_gain`, `tcp_bbr.c`).
 const CYCLE_RTTS: u64 = 8;

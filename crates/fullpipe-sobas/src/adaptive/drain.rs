@@ -3,7 +3,7 @@
 use super::ceiling::Patience;
 use super::{Follow, STANDING_NS};
 use crate::Senses;
-use crate::words::{State, Why};
+use crate::event::{State, Why};
 
 /// Pacing below what a standing queue shows to be available.
 const BELOW_SEEN: f64 = 0.99;

@@ -1,12 +1,12 @@
 //! Losses: whose they are, and what they teach.
 
 use super::ceiling::Patience;
-use super::drains::Stuck;
-use super::pulses::{FIRST_BUDGET, SENDER_LIMITED};
+use super::drain::Stuck;
+use super::rate_probe::{FIRST_BUDGET, SENDER_LIMITED};
 use super::{Follow, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
 use crate::Senses;
+use crate::event::{State, Why};
 use crate::probes::PROBE_EVERY_NS;
-use crate::words::{State, Why};
 
 /// What loss at the capacity takes off the estimate of it,
 const LOSS_CUT: f64 = 0.99;

@@ -22,25 +22,25 @@
 //! the testbed: on the paths of `docs/sobas.md`, and where cross traffic changes (`lab/sobas/changes.py`).
 
 mod ceiling;
-mod drains;
-mod free;
-mod lift;
-mod losses;
-mod pulses;
-mod restarts;
+mod drain;
+mod loss;
+mod queue_trial;
+mod rate_probe;
+mod slow_start;
+mod unlimited;
 
 use ceiling::{Ceiling, Patience};
-use drains::{SHRUNK, STUCK, Stuck};
-use free::Trial;
-use lift::Lift;
-use pulses::{DEEPER, FIRST_BUDGET, Pulse, SENDER_LIMITED};
-use restarts::Restart;
+use drain::{SHRUNK, STUCK, Stuck};
+use queue_trial::Lift;
+use rate_probe::{DEEPER, FIRST_BUDGET, Pulse, SENDER_LIMITED};
+use slow_start::Restart;
+use unlimited::Trial;
 
 use crate::Senses;
+use crate::event::{State, Why};
 use crate::paper::{START_FACTOR, give_up_at};
 use crate::probes::PROBE_EVERY_NS;
 use crate::trains::Dispersion;
-use crate::words::{State, Why};
 
 /// A pacing rate that no path has, bit/s: asks TCP to pace at its own rate, twice the window per RTT in slow
 /// start (`tcp_pacing_ss_ratio`), so that not every acknowledgment releases a burst.
