@@ -36,9 +36,9 @@ use rate_probe::{DEEPER, FIRST_BUDGET, Pulse, SENDER_LIMITED};
 use slow_start::Restart;
 use unlimited::Trial;
 
-use crate::Senses;
 use crate::event::{State, Why};
-use crate::paper::{START_FACTOR, give_up_at};
+use crate::network_model::NetworkModel;
+use crate::network_model::START_FACTOR;
 use crate::probes::PROBE_EVERY_NS;
 use crate::trains::Dispersion;
 
@@ -105,7 +105,7 @@ const BURST_S: f64 = 1e-3;
 
 /// The adaptive law.
 #[derive(Debug, Clone)]
-pub(crate) struct Follow {
+pub(crate) struct Adaptive {
     pub state: State,
     began: u64,
     /// What is aimed at, bit/s; none: no limit.
@@ -163,9 +163,9 @@ pub(crate) struct Follow {
     pub restart: Restart,
 }
 
-impl Follow {
-    pub fn new(now: u64) -> Follow {
-        Follow {
+impl Adaptive {
+    pub fn new(now: u64) -> Adaptive {
+        Adaptive {
             state: State::Estimate,
             began: now,
             rate: None,
@@ -199,12 +199,12 @@ impl Follow {
     }
 
     /// What the trains said the capacity is, packets per second.
-    pub fn trained_pps(&self, s: &Senses) -> Option<f64> {
+    pub fn trained_pps(&self, s: &NetworkModel) -> Option<f64> {
         (self.trained > 0.0).then(|| self.trained / s.packet_bits())
     }
 
     /// Takes what trains at the path's own rate say of others.
-    fn others(&mut self, now: u64, s: &Senses) -> Option<Why> {
+    fn others(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
         if self.asked_others {
             return None;
         }
@@ -226,11 +226,26 @@ impl Follow {
         (self.shared && !before).then_some(Why::Shared)
     }
 
-    pub fn wake(&self) -> u64 {
+    /// The state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether the sender is to restart slow start.
+    pub fn take_slow_start(&mut self) -> bool {
+        std::mem::take(&mut self.restart.wanted)
+    }
+
+    /// The rate of trains that ask for room, bit/s.
+    pub fn asking_bps(&self) -> Option<f64> {
+        self.restart.asks_bps()
+    }
+
+    pub fn next_wake(&self) -> u64 {
         self.pulse.map_or(u64::MAX, |p| if p.on { p.until } else { p.judge })
     }
 
-    pub fn capacity(&self) -> Option<f64> {
+    pub fn capacity_bps(&self) -> Option<f64> {
         self.capacity
     }
 
@@ -244,7 +259,7 @@ impl Follow {
     }
 
     /// Window, bytes.
-    pub fn window(&self, s: &Senses) -> f64 {
+    pub fn window(&self, s: &NetworkModel) -> f64 {
         let largest = s.config.largest as f64;
         let Some(rate) = self.rate else { return largest };
         let mut t = s.probes.base_ns() as f64 * 1e-9;
@@ -272,12 +287,12 @@ impl Follow {
 
     /// From an order to its effect's return. The sender's word of its TCP is half a round trip older than a probe, and
     /// takes half of one to come.
-    fn echo(s: &Senses) -> u64 {
+    fn echo(s: &NetworkModel) -> u64 {
         s.probes.base_ns() * if s.config.trains { 1 } else { 2 }
     }
 
     /// The same, and the probes that show it.
-    fn round(s: &Senses) -> u64 {
+    fn round(s: &NetworkModel) -> u64 {
         Self::echo(s) + STANDING_NS
     }
 
@@ -286,7 +301,7 @@ impl Follow {
     }
 
     /// A step; why, if something was decided that belongs in the record.
-    pub fn step(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    pub fn step(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         if let Some(pulse) = self.pulse.as_mut()
             && now >= pulse.until
         {
@@ -311,7 +326,7 @@ impl Follow {
         }
     }
 
-    fn estimate(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    fn estimate(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         let waited = now >= self.began.saturating_add(3 * s.probes.base_ns());
         match s.trains.dispersion() {
             Dispersion::Known { mean, capacity, sure } if s.trains.done() || waited => {
@@ -322,7 +337,7 @@ impl Follow {
                 self.target = self.target_at(s, capacity);
                 self.enter(State::Start, Why::Trains)
             }
-            _ if !s.config.trains || s.trains.done() || now >= give_up_at(self.began, s.probes.base_ns()) => {
+            _ if s.trains_are_over(self.began, now) => {
                 self.target = self.target_at(s, f64::INFINITY);
                 self.enter(State::Start, Why::NoTrains)
             }
@@ -330,7 +345,7 @@ impl Follow {
         }
     }
 
-    fn target_at(&self, s: &Senses, capacity: f64) -> f64 {
+    fn target_at(&self, s: &NetworkModel, capacity: f64) -> f64 {
         let packets = TARGET_PACKETS * f64::from(s.config.mss) * 8.0 / capacity.max(1.0);
         packets.max(self.deep()).max(LEAST_TARGET_S).max(TARGET_RTT * s.probes.base_ns() as f64 * 1e-9)
     }
@@ -341,7 +356,7 @@ impl Follow {
     }
 
     /// How long one of TCP's own bursts takes, seconds.
-    fn burst(&self, s: &Senses) -> f64 {
+    fn burst(&self, s: &NetworkModel) -> f64 {
         let bytes = if s.config.pacing { f64::from(BURST) } else { TCP_BURST };
         self.capacity.map_or(0.0, |c| (bytes * 8.0 / c.max(1.0)).min(BURST_S))
     }
@@ -365,32 +380,32 @@ impl Follow {
     }
 
     /// A queue longer than this is too long, seconds; TCP's own bursts make less.
-    fn high(&self, s: &Senses) -> f64 {
+    fn high(&self, s: &NetworkModel) -> f64 {
         (self.stand() + (HIGH - 1.0) * self.usual()).max(self.burst(s) + VISIBLE_S)
     }
 
     /// A queue shorter than this has gone, seconds: TCP's own bursts may leave as much.
-    fn low(&self, s: &Senses) -> f64 {
+    fn low(&self, s: &NetworkModel) -> f64 {
         let usual = self.usual();
         (LOW * usual).max((BURSTS * self.burst(s)).min(LOW_BURSTS * usual))
     }
 
     /// Rate that the path gave while its queue stood, bit/s.
-    fn seen(&self, now: u64, s: &Senses) -> Option<f64> {
+    fn seen(&self, now: u64, s: &NetworkModel) -> Option<f64> {
         let longest = s.probes.base_ns().max(2 * STANDING_NS);
         let since = s.probes.busy_since()?.max(now.saturating_sub(longest));
         s.bytes.between(since, now)
     }
 
     /// Delay of the queue that stands, seconds.
-    fn queue(&self, s: &Senses, now: u64, over: u64) -> Option<f64> {
+    fn queue(&self, s: &NetworkModel, now: u64, over: u64) -> Option<f64> {
         let standing = s.probes.standing_ns(now.saturating_sub(over))? as f64 * 1e-9;
         // TCP's own times are means over its bursts, each of which waits for itself.
         let own = if s.config.trains { 0.0 } else { self.burst(s) / 2.0 };
         Some((standing - own).max(0.0))
     }
 
-    fn start(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    fn start(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         if let Some(why) = self.others(now, s) {
             return Some(why);
         }
@@ -414,7 +429,7 @@ impl Follow {
         None
     }
 
-    fn hold(&mut self, now: u64, s: &Senses) -> Option<Why> {
+    fn hold(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
         let queue = self.queue(s, now, STANDING_START_NS)?;
         if queue <= self.high(s) {
             return None;
@@ -428,7 +443,7 @@ impl Follow {
         (self.pulse, self.last_queue, self.told_full, self.passed, self.settled) = (None, None, false, 0, 0.0);
     }
 
-    fn follow(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    fn follow(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         if let Some(pulse) = self.pulse {
             if now < pulse.judge {
                 return None;

@@ -10,10 +10,10 @@
 //! together lead to even shares (Chiu and Jain, Computer Networks and ISDN Systems 17, 1989). Where nobody gives way, it
 //! waits longer each time, until it is as patient as those who have much.
 
-use super::Follow;
+use super::Adaptive;
 use super::rate_probe::SENDER_LIMITED;
-use crate::Senses;
 use crate::event::State;
+use crate::network_model::NetworkModel;
 
 /// A queue that holds so much shows in time, seconds,
 const DEEP_S: f64 = 4e-3;
@@ -128,7 +128,7 @@ impl Patience {
     }
 }
 
-impl Follow {
+impl Adaptive {
     /// The most that is aimed at, bit/s.
     pub(super) fn top(&self) -> f64 {
         self.ceiling.map_or(self.cap(), |ceiling| ceiling.bps.min(self.cap()))
@@ -136,7 +136,7 @@ impl Follow {
 
     /// A sender that filled its rate had so much of a queue that overflowed; whether it was longer than it should have
     /// been. A deep one shows before it does.
-    pub(super) fn overflowed_at(&mut self, now: u64, s: &Senses, bps: f64, long: bool) {
+    pub(super) fn overflowed_at(&mut self, now: u64, s: &NetworkModel, bps: f64, long: bool) {
         if self.overflown(now, s) >= DEEP_S.max(DEEP_RTT * s.probes.base_ns() as f64 * 1e-9) {
             return;
         }

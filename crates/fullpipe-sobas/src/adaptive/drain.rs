@@ -1,9 +1,9 @@
 //! Queues are let drain; and what cannot be drained is no queue.
 
 use super::ceiling::Patience;
-use super::{Follow, STANDING_NS};
-use crate::Senses;
+use super::{Adaptive, STANDING_NS};
 use crate::event::{State, Why};
+use crate::network_model::NetworkModel;
 
 /// Pacing below what a standing queue shows to be available.
 const BELOW_SEEN: f64 = 0.99;
@@ -30,9 +30,9 @@ pub(super) struct Stuck {
     seen: f64,
 }
 
-impl Follow {
+impl Adaptive {
     /// What looked like a queue was the path's own delay: what was done against it is taken back.
-    pub(super) fn rebase(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    pub(super) fn rebase(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         s.probes.rebase(now.saturating_sub(STANDING_NS));
         // A window that opens at once lets a burst go, unless it is paced.
         self.rate = self.stuck.rate.filter(|_| s.config.pacing).or(self.rate);
@@ -47,7 +47,7 @@ impl Follow {
     }
 
     /// A queue stands, and so much comes through.
-    pub(super) fn reduce(&mut self, now: u64, s: &Senses, seen: f64, queue: f64, why: Why) -> Option<Why> {
+    pub(super) fn reduce(&mut self, now: u64, s: &NetworkModel, seen: f64, queue: f64, why: Why) -> Option<Why> {
         // A queue that has shrunk is ours, and is being dealt with.
         if self.stuck.drains == 0 || queue < SHRUNK * self.stuck.queue {
             self.stuck = Stuck { drains: 0, queue, rate: self.rate, seen };
@@ -79,7 +79,7 @@ impl Follow {
         self.enter(State::Drain, why)
     }
 
-    pub(super) fn drain(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    pub(super) fn drain(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         if now < self.judge {
             return None;
         }

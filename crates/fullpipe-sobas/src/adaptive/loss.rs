@@ -3,9 +3,9 @@
 use super::ceiling::Patience;
 use super::drain::Stuck;
 use super::rate_probe::{FIRST_BUDGET, SENDER_LIMITED};
-use super::{Follow, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
-use crate::Senses;
+use super::{Adaptive, LEAST_TARGET_S, STANDING_NS, VISIBLE_S};
 use crate::event::{State, Why};
+use crate::network_model::NetworkModel;
 use crate::probes::PROBE_EVERY_NS;
 
 /// What loss at the capacity takes off the estimate of it,
@@ -20,9 +20,9 @@ const YIELD_ROUNDS: u64 = 16;
 /// Without a lost probe for so long, limits are tried again, nanoseconds.
 const CLEAN_NS: u64 = 10_000_000_000;
 
-impl Follow {
+impl Adaptive {
     /// More than one of the last hundred probes was lost.
-    pub(super) fn congestion(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    pub(super) fn congestion(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         if s.probes.losses() > 0 || self.state != State::Disabled {
             self.clean_since = now;
         }
@@ -72,14 +72,14 @@ impl Follow {
 
     /// What the path gave before losses: what came through a queue that stood for long enough, or else
     /// the highest of late.
-    fn given(&self, now: u64, s: &Senses) -> Option<f64> {
+    fn given(&self, now: u64, s: &NetworkModel) -> Option<f64> {
         let stood = s.probes.busy_since().is_some_and(|since| now.saturating_sub(since) > STANDING_NS);
         self.seen(now, s).filter(|_| stood).or_else(|| self.received_before(now, s))
     }
 
     /// The highest rate of the last three RTTs, since loss has lowered the latest, bit/s: over no more than a part of
     /// one, for so short a queue overflows.
-    fn received_before(&self, now: u64, s: &Senses) -> Option<f64> {
+    fn received_before(&self, now: u64, s: &NetworkModel) -> Option<f64> {
         let t = (s.probes.base_ns() / 4).max(PROBE_EVERY_NS);
         let windows = (6 * s.probes.base_ns()).div_ceil(t).max(6);
         let rate = |i: u64| {
@@ -90,12 +90,12 @@ impl Follow {
     }
 
     /// Longest delay of the queue before a loss that has been told just now, seconds.
-    pub(super) fn overflown(&self, now: u64, s: &Senses) -> f64 {
+    pub(super) fn overflown(&self, now: u64, s: &NetworkModel) -> f64 {
         s.probes.longest_ns(now.saturating_sub(2 * s.probes.base_ns() + STANDING_NS)) as f64 * 1e-9
     }
 
     /// The queue that overflowed was no longer than the longest delay that was seen.
-    pub(super) fn learn_queue(&mut self, now: u64, s: &Senses) {
+    pub(super) fn learn_queue(&mut self, now: u64, s: &NetworkModel) {
         let longest = self.overflown(now, s);
         self.depth = self.depth.min(longest);
         if longest >= VISIBLE_S {
@@ -105,7 +105,7 @@ impl Follow {
     }
 
     /// Segments were lost.
-    pub(super) fn loss(&mut self, now: u64, s: &Senses) -> Option<Why> {
+    pub(super) fn loss(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
         if s.retransmits <= self.retransmits {
             return None;
         }

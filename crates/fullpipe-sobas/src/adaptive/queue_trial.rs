@@ -4,9 +4,9 @@
 //! yield leave no more. Where a longer queue is known to do no harm and would show which they are, it is let stand for
 //! a while, and kept if the rate has grown by what their yielding explains.
 
-use super::{FILLED, Follow, STARTED};
-use crate::Senses;
+use super::{Adaptive, FILLED, STARTED};
 use crate::event::Why;
+use crate::network_model::NetworkModel;
 
 /// The longer queues that are tried, one after the other, parts of the RTT.
 const OF_RTT: [f64; 3] = [0.1, 0.2, 0.35];
@@ -63,9 +63,9 @@ struct Trial {
     target: f64,
 }
 
-impl Follow {
+impl Adaptive {
     /// Rate and queue have changed for another reason.
-    pub(super) fn unsteady(&mut self, now: u64, s: &Senses) {
+    pub(super) fn unsteady(&mut self, now: u64, s: &NetworkModel) {
         self.lift.ready = self.lift.ready.max(now + Self::round(s) + mean_over(s));
     }
 
@@ -89,7 +89,7 @@ impl Follow {
     }
 
     /// A queue has overflown; whether it was a longer one that was being tried. What others had yielded to comes back soon.
-    pub(super) fn lift_overflown(&mut self, now: u64, s: &Senses) -> bool {
+    pub(super) fn lift_overflown(&mut self, now: u64, s: &NetworkModel) -> bool {
         let tried = self.lift.trial.is_some();
         let kept = self.lift.kept.map(|kept| if tried { kept } else { SHORTER * kept });
         self.lift.known = true;
@@ -121,7 +121,7 @@ impl Follow {
     }
 
     /// A queue stands as it should, and nothing else is being tried.
-    pub(super) fn lift(&mut self, now: u64, s: &Senses) -> Option<Why> {
+    pub(super) fn lift(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
         let over = now.saturating_sub(mean_over(s));
         let capacity = self.capacity?;
         let t = s.probes.base_ns() as f64 * 1e-9;
@@ -176,6 +176,6 @@ fn yielded(others: f64, longer: f64, t: f64) -> f64 {
     (others * longer / t).max(0.0)
 }
 
-fn mean_over(s: &Senses) -> u64 {
+fn mean_over(s: &NetworkModel) -> u64 {
     (OVER_RTTS * s.probes.base_ns()).clamp(OVER_NS.0, OVER_NS.1)
 }

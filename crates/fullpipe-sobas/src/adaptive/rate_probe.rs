@@ -1,8 +1,8 @@
 //! Short rises of the rate that find out whether more of the path is free, at the price of a short queue.
 
-use super::{Follow, STANDING_NS, VISIBLE_S};
-use crate::Senses;
+use super::{Adaptive, STANDING_NS, VISIBLE_S};
 use crate::event::Why;
+use crate::network_model::NetworkModel;
 use crate::probes::PROBE_EVERY_NS;
 
 /// Length of a pulse, nanoseconds: several of TCP's bursts (`sk_pacing_shift`: about 1 ms each).
@@ -36,9 +36,9 @@ pub(super) struct Pulse {
     before: (u64, u64),
 }
 
-impl Follow {
+impl Adaptive {
     /// Begins one, unless the sender does not fill the rate as it is.
-    pub(super) fn begin(&mut self, now: u64, s: &Senses, queue: f64, rate: f64, capacity: f64) {
+    pub(super) fn begin(&mut self, now: u64, s: &NetworkModel, queue: f64, rate: f64, capacity: f64) {
         let filled = if self.passed > 0 { self.settled } else { rate };
         if s.recent_bps(now).is_none_or(|bps| bps < SENDER_LIMITED * filled) {
             return;
@@ -61,7 +61,7 @@ impl Follow {
     }
 
     /// What became of a pulse, once the probes that followed it are back.
-    pub(super) fn verdict(&mut self, now: u64, s: &Senses, pulse: Pulse) -> Option<Why> {
+    pub(super) fn verdict(&mut self, now: u64, s: &NetworkModel, pulse: Pulse) -> Option<Why> {
         self.pulse = None;
         self.unsteady(now, s);
         // What has come so far says nothing of the rate that follows.

@@ -4,9 +4,9 @@
 //! minutes at 200. Where packet trains show that what is missing is free, slow start up to there does no harm: the
 //! pacing rate is where it ends. Without trains it is tried, ever less often where it does not help.
 
-use super::{BELOW_SHARED, Follow, STANDING_NS, STANDING_START_NS, STARTED};
-use crate::Senses;
+use super::{Adaptive, BELOW_SHARED, STANDING_NS, STANDING_START_NS, STARTED};
 use crate::event::{State, Why};
+use crate::network_model::NetworkModel;
 use crate::trains::ASKING_PPS;
 
 /// Without a loss for so many round trips.
@@ -71,8 +71,8 @@ impl Restart {
     }
 }
 
-impl Follow {
-    pub(super) fn start_again(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+impl Adaptive {
+    pub(super) fn start_again(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         let may = s.config.restart && s.config.pacing && s.buffer_limited != Some(true) && self.pulse.is_none();
         if !may || !matches!(self.state, State::Start | State::Hold | State::Follow) {
             self.restart.asks = None;
@@ -109,7 +109,7 @@ impl Follow {
     }
 
     /// The trains have said what is free.
-    fn answer(&mut self, now: u64, s: &Senses, asks: Asks, rate: f64) -> Option<Why> {
+    fn answer(&mut self, now: u64, s: &NetworkModel, asks: Asks, rate: f64) -> Option<Why> {
         self.restart.asks = None;
         // TCP may have grown meanwhile.
         let lately = now.saturating_sub(s.probes.base_ns().max(STANDING_NS));
@@ -139,7 +139,7 @@ impl Follow {
         self.again(now, s, has, free)
     }
 
-    fn again(&mut self, now: u64, s: &Senses, received: f64, rate: f64) -> Option<Why> {
+    fn again(&mut self, now: u64, s: &NetworkModel, received: f64, rate: f64) -> Option<Why> {
         self.patience(now, s, received);
         self.rate = Some(rate);
         self.restart.wanted = true;
@@ -150,7 +150,7 @@ impl Follow {
     }
 
     /// When to try next.
-    fn patience(&mut self, now: u64, s: &Senses, received: f64) {
+    fn patience(&mut self, now: u64, s: &NetworkModel, received: f64) {
         let short = AGAIN_RTTS * s.probes.base_ns() + PATIENCE_NS;
         let helped = self.restart.most >= HELPED * self.restart.from;
         let wait = if helped { short } else { (2 * self.restart.wait).clamp(short, LONGEST_NS.max(short)) };

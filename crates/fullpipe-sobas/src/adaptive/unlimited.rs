@@ -8,9 +8,9 @@
 //! they give up half, and more comes of that than of any queue.
 
 use super::drain::Stuck;
-use super::{BELOW_SHARED, Follow, SHARED, STANDING_NS, VISIBLE_S};
-use crate::Senses;
+use super::{Adaptive, BELOW_SHARED, SHARED, STANDING_NS, VISIBLE_S};
 use crate::event::{State, Why};
+use crate::network_model::NetworkModel;
 
 /// BBR tries a higher rate once in so many round trips (`bbr_pacing_gain`, `tcp_bbr.c`).
 const CYCLE_RTTS: u64 = 8;
@@ -45,9 +45,9 @@ pub(super) struct Trial {
     retransmits: u64,
 }
 
-impl Follow {
+impl Adaptive {
     /// Trains have shown others who leave so much: too little to climb from to what they may yield, or too long a path.
-    pub(super) fn free_at_once(&mut self, now: u64, s: &Senses, left: f64) -> Option<Why> {
+    pub(super) fn free_at_once(&mut self, now: u64, s: &NetworkModel, left: f64) -> Option<Why> {
         let half = HALF * self.trained;
         if left > half && s.probes.base_ns() <= LONG_NS {
             return None;
@@ -56,13 +56,13 @@ impl Follow {
     }
 
     /// Trains have shown others, and it has started up beneath what they leave.
-    pub(super) fn free_beside(&mut self, now: u64, s: &Senses) -> Option<Why> {
+    pub(super) fn free_beside(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
         let had = s.recent_bps(now)?;
         self.set_free(now, s, MORE * had, Why::Shared)
     }
 
     /// Losses have, at less than the capacity.
-    pub(super) fn free_after_loss(&mut self, now: u64, s: &Senses, had: f64) -> Option<Why> {
+    pub(super) fn free_after_loss(&mut self, now: u64, s: &NetworkModel, had: f64) -> Option<Why> {
         let limited = matches!(self.state, State::Start | State::Hold | State::Follow);
         let pushed = had > PUSHED * self.rate? && had < (1.0 - SHARED) * self.trained;
         // Without a queue it was chance.
@@ -74,7 +74,7 @@ impl Follow {
     }
 
     /// Once in a transfer.
-    fn set_free(&mut self, now: u64, s: &Senses, least: f64, why: Why) -> Option<Why> {
+    fn set_free(&mut self, now: u64, s: &NetworkModel, least: f64, why: Why) -> Option<Why> {
         if s.config.decrease > 0.0 || self.trial.is_some() {
             return None;
         }
@@ -88,7 +88,7 @@ impl Follow {
     }
 
     /// Others have yielded to a queue of so many seconds, which a loss would not empty.
-    pub(super) fn free_beside_tcp(&mut self, now: u64, s: &Senses, queue: f64) -> Option<Why> {
+    pub(super) fn free_beside_tcp(&mut self, now: u64, s: &NetworkModel, queue: f64) -> Option<Why> {
         let t = s.probes.base_ns() as f64 * 1e-9;
         let had = s.recent_bps(now)?;
         let given_up = s.config.decrease * had / self.trained.max(1.0) * (t + queue);
@@ -100,7 +100,7 @@ impl Follow {
         self.enter(State::Free, Why::Yielded)
     }
 
-    pub(super) fn free(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
+    pub(super) fn free(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
         let trial = self.trial?;
         if now < trial.judge? {
             return None;
