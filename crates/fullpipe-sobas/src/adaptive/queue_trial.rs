@@ -1,181 +1,214 @@
-//! A longer queue, beside others that yield to it.
+//! Trials of a longer queue, beside traffic that yields to it.
 //!
-//! TCP with a fixed window w has w/(T + q) beside a queue of q, so that a longer queue leaves more to us; those who do not
-//! yield leave no more. Where a longer queue is known to do no harm and would show which they are, it is let stand for
-//! a while, and kept if the rate has grown by what their yielding explains.
+//! TCP with a fixed window w has the rate w/(T + q) beside a queue of q, so a longer queue leaves more for us. Traffic that
+//! does not yield leaves no more. Where a longer queue is known to do no harm and would show which of the two it is, it is
+//! let stand for a while, and kept if the rate has grown by what such yielding explains.
 
-use super::{Adaptive, FILLED, STARTED};
-use crate::event::Why;
+use super::measure::{overflowed_s, round_ns};
+use super::params::RATE;
+use super::queue::Queue;
 use crate::network_model::NetworkModel;
 
-/// The longer queues that are tried, one after the other, parts of the RTT.
-const OF_RTT: [f64; 3] = [0.1, 0.2, 0.35];
-/// None is longer than this, seconds,
-const MOST_S: f64 = 10e-3;
-/// nor, once one has overflown, than this part of the longest that was seen without a loss. So long a one is tried at once.
-const OF_DEPTH: f64 = 0.9;
-/// Part of what overflown, and of what was kept until then, that is kept afterwards.
-const SHORTER: f64 = 0.8;
-/// Others yield to a queue that is so many times as long.
-const LONGER: f64 = 1.2;
-/// Less than this part more is not told from chance.
-const SEEN: f64 = 0.03;
-/// Who has more of the path than this takes no more from others who may size themselves too.
-const MOST_SHARE: f64 = 0.55;
-/// They yield if so much has come of what a fixed window of theirs would leave.
-const YIELDED: f64 = 0.5;
-/// Who gives up so many times as much shuns queues as we do, and keeps what it has.
-const GAVE_WAY: f64 = 2.0;
-/// Rate and queue are means of so many round trips,
-const OVER_RTTS: u64 = 10;
-/// but of no less and no more than this, nanoseconds: bytes are counted for little longer.
-const OVER_NS: (u64, u64) = (300_000_000, 2_000_000_000);
-/// Rounds for the longer queue to come.
-const ROUNDS: u64 = 6;
-/// On longer paths it takes seconds, and what rises above it too: not tried, nanoseconds.
-const LONG_NS: u64 = 100_000_000;
-/// Where they do not yield, or a loss or a drain ended it, it is not tried for so long, nanoseconds.
-const WAIT_NS: u64 = 10_000_000_000;
-
-/// A longer queue than usual.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Lift {
-    /// What is usual, seconds, while a longer one stands.
-    usual: Option<f64>,
-    trial: Option<Trial>,
-    /// Not before this.
-    ready: u64,
-    /// What others have yielded to, seconds.
-    kept: Option<f64>,
-    /// What others had yielded to when a longer one overflowed, seconds, and until when that is true.
-    back: Option<(f64, u64)>,
-    /// A queue has overflown: its depth is known.
-    known: bool,
+/// How a longer queue is tried and judged.
+struct Params {
+    /// The longer queues that are tried one after the other, as fractions of the RTT.
+    rtts: [f64; 3],
+    /// Longest queue to try, seconds.
+    max_s: f64,
+    /// Longest queue to try, as a fraction of the longest that was seen without a loss. Once a queue has overflowed, this
+    /// length is tried at once.
+    of_depth: f64,
+    /// Fraction of a queue that overflowed, and of the one kept until then, that is kept afterwards.
+    after_overflow: f64,
+    /// The next queue to try is at least this many times as long as the one that others yielded to.
+    longer: f64,
+    /// Least growth of the rate that is told from chance, as a fraction.
+    visible: f64,
+    /// A transfer with more than this share of the capacity takes no more from others, which may size themselves too.
+    max_share: f64,
+    /// Others yield if at least this fraction of what a fixed window would give up has come.
+    yielded: f64,
+    /// Others that give up more than this many times as much avoid queues as this algorithm does, and keep what they have.
+    gave_way: f64,
+    /// Rate and queue are means over this many RTTs.
+    mean_rtts: u64,
+    /// Limits of that time, nanoseconds. Byte counts are not kept for much longer.
+    mean_ns: (u64, u64),
+    /// Rounds that a longer queue takes to build.
+    rounds: u64,
+    /// Longest RTT over which a longer queue is tried, nanoseconds. Beyond it a queue takes seconds to build, and so does what
+    /// rises above it.
+    max_rtt_ns: u64,
+    /// Time until the next trial where others did not yield, or a loss or a drain ended it, nanoseconds.
+    wait_ns: u64,
 }
 
-/// It is being tried.
+const PARAMS: Params = Params {
+    rtts: [0.1, 0.2, 0.35],
+    max_s: 10e-3,
+    of_depth: 0.9,
+    after_overflow: 0.8,
+    longer: 1.2,
+    visible: 0.03,
+    max_share: 0.55,
+    yielded: 0.5,
+    gave_way: 2.0,
+    mean_rtts: 10,
+    mean_ns: (300_000_000, 2_000_000_000),
+    rounds: 6,
+    max_rtt_ns: 100_000_000,
+    wait_ns: 10_000_000_000,
+};
+
+/// What a trial has shown.
 #[derive(Debug, Clone, Copy)]
-struct Trial {
+pub(super) enum Outcome {
+    /// Others yielded to a queue of this many seconds, which stays.
+    Yielded(f64),
+    /// A queue that others had yielded to before an overflow stands again.
+    Resumed,
+    /// Others did not yield. The earlier queue stands again.
+    Unyielding,
+}
+
+/// The trial, and what earlier ones have shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueTrial {
+    running: Option<Running>,
+    /// Earliest instant of the next trial.
+    ready: u64,
+    /// Longest queue that others have yielded to, seconds.
+    kept: Option<f64>,
+    /// Queue that others had yielded to when a longer one overflowed, seconds, and the instant until which that holds.
+    resume: Option<(f64, u64)>,
+    /// Whether a queue has overflowed, so that its depth is known.
+    depth_known: bool,
+}
+
+/// A trial under way.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    /// When it is judged.
     until: u64,
-    /// Before it: payload received, bit/s; the queue, seconds; what was let stand, seconds.
+    /// Payload rate received before it, bit/s.
     bps: f64,
+    /// Queue before it, seconds.
     queue: f64,
+    /// Target before it, seconds.
     target: f64,
 }
 
-impl Adaptive {
-    /// Rate and queue have changed for another reason.
-    pub(super) fn unsteady(&mut self, now: u64, s: &NetworkModel) {
-        self.lift.ready = self.lift.ready.max(now + Self::round(s) + mean_over(s));
+impl QueueTrial {
+    /// Rate or queue have changed for another reason, so means over earlier times say nothing.
+    pub fn unsteady(&mut self, now: u64, model: &NetworkModel) {
+        self.ready = self.ready.max(now + round_ns(model) + mean_ns(model));
     }
 
-    /// Whether a longer queue than usual stands, or is being tried.
-    pub(super) fn lifted(&self) -> bool {
-        self.lift.usual.is_some()
-    }
-
-    /// The queue that is let stand where nothing speaks for a longer one, seconds.
-    pub(super) fn usual(&self) -> f64 {
-        self.lift.usual.unwrap_or(self.target)
-    }
-
-    /// Back to what is usual: something else has happened.
-    pub(super) fn lower(&mut self, now: u64) {
-        (self.lift.trial, self.lift.kept) = (None, None);
-        if let Some(usual) = self.lift.usual.take() {
-            self.target = self.target.min(usual);
-            self.lift.ready = now + WAIT_NS;
+    /// Ends a trial and returns to the usual queue, because something else has happened.
+    pub fn end(&mut self, now: u64, queue: &mut Queue) {
+        (self.running, self.kept) = (None, None);
+        if queue.lower() {
+            self.ready = now + PARAMS.wait_ns;
         }
     }
 
-    /// A queue has overflown; whether it was a longer one that was being tried. What others had yielded to comes back soon.
-    pub(super) fn lift_overflown(&mut self, now: u64, s: &NetworkModel) -> bool {
-        let tried = self.lift.trial.is_some();
-        let kept = self.lift.kept.map(|kept| if tried { kept } else { SHORTER * kept });
-        self.lift.known = true;
-        self.lower(now);
+    /// A queue overflowed. Returns whether it was a longer one that was being tried. The queue that others had yielded to
+    /// stands again soon.
+    pub fn overflowed(&mut self, now: u64, model: &NetworkModel, queue: &mut Queue) -> bool {
+        let tried = self.running.is_some();
+        let kept = self.kept.map(|kept| if tried { kept } else { PARAMS.after_overflow * kept });
+        self.depth_known = true;
+        self.end(now, queue);
         if let Some(kept) = kept {
-            let kept = kept.min(SHORTER * self.overflown(now, s));
-            (self.lift.back, self.lift.ready) = (Some((kept, now + WAIT_NS)), now);
+            let kept = kept.min(PARAMS.after_overflow * overflowed_s(model, now));
+            (self.resume, self.ready) = (Some((kept, now + PARAMS.wait_ns)), now);
         }
-        self.unsteady(now, s);
+        self.unsteady(now, model);
         tried
     }
 
-    /// The path has changed.
-    pub(super) fn lift_anew(&mut self) {
-        (self.lift.known, self.lift.back) = (false, None);
+    /// The path has changed, so what was learnt about its queue no longer holds.
+    pub fn forget(&mut self) {
+        (self.depth_known, self.resume) = (false, None);
     }
 
-    /// The next longer queue to try, seconds.
-    fn longer(&self, t: f64) -> f64 {
-        let steps = OF_RTT.map(|part| (part * t).min(MOST_S));
-        let seen = OF_DEPTH * self.depth;
-        if self.lift.known {
+    /// The next longer queue to try on a path with an RTT of `t` seconds.
+    fn longer(&self, t: f64, depth: f64) -> f64 {
+        let steps = PARAMS.rtts.map(|part| (part * t).min(PARAMS.max_s));
+        let seen = PARAMS.of_depth * depth;
+        if self.depth_known {
             return steps[2].min(seen);
         }
-        match self.lift.kept {
+        match self.kept {
             None => seen.clamp(steps[0], steps[1]),
-            Some(kept) => steps.into_iter().find(|step| *step > LONGER * kept).unwrap_or(kept),
+            Some(kept) => steps.into_iter().find(|step| *step > PARAMS.longer * kept).unwrap_or(kept),
         }
     }
 
-    /// A queue stands as it should, and nothing else is being tried.
-    pub(super) fn lift(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
-        let over = now.saturating_sub(mean_over(s));
-        let capacity = self.capacity?;
-        let t = s.probes.base_ns() as f64 * 1e-9;
-        if let Some(trial) = self.lift.trial {
-            if now < trial.until {
+    /// Begins or judges a trial while a queue stands as it should and nothing else is being tried. `at_ceiling`: whether the
+    /// rate has reached a limit above which the queue overflows.
+    pub fn step(
+        &mut self,
+        now: u64,
+        model: &NetworkModel,
+        (rate, capacity): (f64, f64),
+        at_ceiling: bool,
+        queue: &mut Queue,
+    ) -> Option<Outcome> {
+        let over = now.saturating_sub(mean_ns(model));
+        let t = model.probes.base_ns() as f64 * 1e-9;
+        let means = || Some((model.bytes.between(over, now)?, model.probes.median_ns(over)? as f64 * 1e-9));
+        if let Some(running) = self.running {
+            if now < running.until {
                 return None;
             }
-            let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
-            self.lift.trial = None;
-            let left = yielded(capacity - trial.bps, queue - trial.queue, t + queue);
-            let came = bps - trial.bps;
-            if came >= YIELDED * left.max(SEEN * trial.bps) && came <= GAVE_WAY * left {
-                self.unsteady(now, s);
-                self.lift.kept = Some(self.target);
-                return self.free_beside_tcp(now, s, queue).or(Some(Why::Yielded));
+            let (bps, delay) = means()?;
+            self.running = None;
+            let expected = given_up(capacity - running.bps, delay - running.queue, t + delay);
+            let came = bps - running.bps;
+            if came >= PARAMS.yielded * expected.max(PARAMS.visible * running.bps) && came <= PARAMS.gave_way * expected
+            {
+                self.unsteady(now, model);
+                self.kept = Some(queue.target);
+                return Some(Outcome::Yielded(delay));
             }
-            self.target = trial.target;
-            self.lift.usual = self.lift.usual.filter(|usual| *usual < trial.target);
-            self.lift.ready = now + WAIT_NS;
-            return Some(Why::Unyielding);
+            queue.return_to(running.target);
+            self.ready = now + PARAMS.wait_ns;
+            return Some(Outcome::Unyielding);
         }
-        let may = s.config.pacing && s.probes.base_ns() <= LONG_NS;
-        // A ceiling far above what is had does not keep a longer queue from standing.
-        let beneath = self.ceiling.is_some_and(|ceiling| self.rate >= Some(FILLED * ceiling.bps));
-        if !may || now < self.lift.ready || beneath {
+        let may = model.config.pacing && model.probes.base_ns() <= PARAMS.max_rtt_ns;
+        if !may || now < self.ready || at_ceiling {
             return None;
         }
-        if let Some((kept, _)) = self.lift.back.take().filter(|(_, until)| now < *until) {
-            self.lift.usual.get_or_insert(self.target);
-            (self.lift.kept, self.target) = (Some(kept), kept);
-            self.unsteady(now, s);
-            return Some(Why::Yielded);
+        if let Some((kept, _)) = self.resume.take().filter(|(_, until)| now < *until) {
+            queue.raise(kept);
+            self.kept = Some(kept);
+            self.unsteady(now, model);
+            return Some(Outcome::Resumed);
         }
-        let (bps, queue) = (s.bytes.between(over, now)?, s.probes.median_ns(over)? as f64 * 1e-9);
-        let longer = self.longer(t);
-        // Who has given up what TCP would does not size itself; and BBR's limit costs it more than others, if they are TCP.
-        let takes = self.lift.kept.is_some() || s.config.decrease == 0.0 || bps <= MOST_SHARE * capacity;
-        let gains = yielded(capacity - bps, longer - queue, t + longer) >= SEEN * bps;
-        if !takes || !gains || bps < STARTED * self.rate? {
+        let (bps, delay) = means()?;
+        let longer = self.longer(t, queue.depth);
+        // Others that gave up what TCP would do not size themselves. And a limit costs BBR more than it costs others, if those
+        // are TCP.
+        let takes = self.kept.is_some() || model.config.decrease == 0.0 || bps <= PARAMS.max_share * capacity;
+        let gains = given_up(capacity - bps, longer - delay, t + longer) >= PARAMS.visible * bps;
+        if !takes || !gains || bps < RATE.started * rate {
             return None;
         }
-        let until = now + ROUNDS * Self::round(s) + mean_over(s);
-        self.lift.trial = Some(Trial { until, bps, queue, target: self.target });
-        self.lift.usual.get_or_insert(self.target);
-        self.target = longer;
+        let until = now + PARAMS.rounds * round_ns(model) + mean_ns(model);
+        self.running = Some(Running { until, bps, queue: delay, target: queue.target });
+        queue.raise(longer);
         None
     }
 }
 
-/// What others who take so much give up if a queue grows by `longer` to a round-trip time of `t`, bit/s.
-fn yielded(others: f64, longer: f64, t: f64) -> f64 {
+/// Rate that others with fixed windows give up, of `others` bit/s, if the queue grows by `longer` seconds to a round-trip
+/// time of `t` seconds.
+fn given_up(others: f64, longer: f64, t: f64) -> f64 {
     (others * longer / t).max(0.0)
 }
 
-fn mean_over(s: &NetworkModel) -> u64 {
-    (OVER_RTTS * s.probes.base_ns()).clamp(OVER_NS.0, OVER_NS.1)
+/// Time over which means are taken, nanoseconds.
+fn mean_ns(model: &NetworkModel) -> u64 {
+    (PARAMS.mean_rtts * model.probes.base_ns()).clamp(PARAMS.mean_ns.0, PARAMS.mean_ns.1)
 }

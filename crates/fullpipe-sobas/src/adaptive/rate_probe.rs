@@ -1,119 +1,127 @@
-//! Short rises of the rate that find out whether more of the path is free, at the price of a short queue.
+//! Rate probes: short rises of the rate that find out whether more of the path is free, at the price of a short queue.
 
-use super::{Adaptive, STANDING_NS, VISIBLE_S};
+use super::measure::echo_ns;
+use super::mode::{Follow, Mode, RateProbe};
+use super::params::{RATE, SIGHT};
+use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
 use crate::probes::PROBE_EVERY_NS;
 
-/// Length of a pulse, nanoseconds: several of TCP's bursts (`sk_pacing_shift`: about 1 ms each).
-pub(super) const PULSE_NS: u64 = 10_000_000;
-/// First pulse, bits: half of a 64 KB queue.
-pub(super) const FIRST_BUDGET: f64 = 32_768.0 * 8.0;
-/// What has been learnt of a shallow queue is forgotten so fast, per pulse without loss.
-pub(super) const UNLEARN: f64 = 1.05;
-/// A pulse of which less than this part came back as queue passed freely.
-pub(super) const PASSED: f64 = 0.2;
-/// A pulse of this length, in delay, is seen well enough, seconds.
-pub(super) const CLEAR_S: f64 = 2.5e-4;
-/// A queue known to hold so many times as much forgives a longer one.
-pub(super) const DEEPER: f64 = 3.0;
-/// Received below this part of the pacing rate: the sender is the limit.
-pub(super) const SENDER_LIMITED: f64 = 0.9;
-/// The rate is led no further than this multiple of what is received.
-pub(super) const AHEAD: f64 = 1.25;
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pulse {
-    /// Whether the rate is still raised.
-    pub on: bool,
-    pub until: u64,
-    pub judge: u64,
-    /// Bits more than the rate's.
-    pub volume: f64,
-    /// bit/s above the rate.
-    pub extra: f64,
-    /// Longest and median queue delay that it found, nanoseconds: TCP's own bursts are in them.
-    before: (u64, u64),
+/// How rate probes are sent and judged.
+struct Params {
+    /// Length of a rate probe, nanoseconds: several of TCP's bursts (`sk_pacing_shift`: about 1 ms each).
+    length_ns: u64,
+    /// A rate probe raised no queue if less than this fraction of it came back as queue.
+    passed: f64,
+    /// Fraction of a rate probe's rise by which the rate grows after the first, second, third and further probes in a row that
+    /// raised no queue. The lulls of other traffic are shorter than the time between probes.
+    gains: [f64; 4],
+    /// Largest growth after a probe that did raise a queue, as a fraction of the probe's rise.
+    max_partial_gain: f64,
+    /// Fraction of the free rate that is taken at once.
+    caution: f64,
+    /// Highest rate to aim at, as a multiple of the rate that is received.
+    ahead: f64,
 }
 
+const PARAMS: Params = Params {
+    length_ns: 10_000_000,
+    passed: 0.2,
+    gains: [0.1, 0.1, 0.5, 1.0],
+    max_partial_gain: 0.5,
+    caution: 0.9,
+    ahead: 1.25,
+};
+
 impl Adaptive {
-    /// Begins one, unless the sender does not fill the rate as it is.
-    pub(super) fn begin(&mut self, now: u64, s: &NetworkModel, queue: f64, rate: f64, capacity: f64) {
-        let filled = if self.passed > 0 { self.settled } else { rate };
-        if s.recent_bps(now).is_none_or(|bps| bps < SENDER_LIMITED * filled) {
+    /// Begins a rate probe, unless the sender does not fill the rate as it is.
+    pub(super) fn begin_rate_probe(
+        &mut self,
+        now: u64,
+        model: &NetworkModel,
+        follow: Follow,
+        queue: f64,
+        (rate, capacity): (f64, f64),
+    ) {
+        let filled = if follow.passed > 0 { follow.settled } else { rate };
+        if model.recent_bps(now).is_none_or(|bps| bps < RATE.sender_limited * filled) {
             return;
         }
-        let volume = ((self.target - queue) * capacity).min(self.budget).max(0.0);
-        // After one that passed, the same volume twice as steep.
-        let length = if self.passed > 0 { PULSE_NS / 2 } else { PULSE_NS };
-        let extra = volume / (length as f64 * 1e-9);
+        let volume = ((self.queue.target - queue) * capacity).min(self.queue.probe_bits).max(0.0);
+        // After a probe that raised no queue, the same volume is sent in half of the time.
+        let length = if follow.passed > 0 { PARAMS.length_ns / 2 } else { PARAMS.length_ns };
         let until = now + length;
-        let recent = now.saturating_sub(STANDING_NS);
-        let Some(median) = s.probes.median_ns(recent) else { return };
-        self.pulse = Some(Pulse {
-            on: true,
+        let recent = now.saturating_sub(SIGHT.standing_ns);
+        let Some(median_before) = model.probes.median_ns(recent) else { return };
+        let probe = RateProbe {
+            raised: true,
             until,
-            judge: until + Self::echo(s) + STANDING_NS / 2,
+            judge: until + echo_ns(model) + SIGHT.standing_ns / 2,
             volume,
-            extra,
-            before: (s.probes.longest_ns(recent), median),
-        });
+            extra: volume / (length as f64 * 1e-9),
+            longest_before: model.probes.longest_ns(recent),
+            median_before,
+        };
+        self.mode = Mode::Follow(Follow { probe: Some(probe), ..follow });
     }
 
-    /// What became of a pulse, once the probes that followed it are back.
-    pub(super) fn verdict(&mut self, now: u64, s: &NetworkModel, pulse: Pulse) -> Option<Why> {
-        self.pulse = None;
-        self.unsteady(now, s);
-        // What has come so far says nothing of the rate that follows.
-        self.restart.anew();
+    /// Judges a rate probe, once the probes that followed it are back.
+    pub(super) fn judge_rate_probe(
+        &mut self,
+        now: u64,
+        model: &NetworkModel,
+        follow: Follow,
+        probe: RateProbe,
+    ) -> Option<Why> {
+        let follow = Follow { probe: None, ..follow };
+        self.mode = Mode::Follow(follow);
+        self.queue_trial.unsteady(now, model);
+        self.slow_start.rate_changed();
         let rate = self.rate?;
-        let capacity = self.capacity.unwrap_or(rate).max(1.0);
-        let volume = pulse.volume;
+        let capacity = self.capacity.bps.unwrap_or(rate).max(1.0);
+        let volume = probe.volume;
         let expected = volume / capacity;
-        // No loss came of it; but a queue of 64 KB would not forgive one much longer than can be seen, until
-        // the queue is known to hold more.
-        if expected < CLEAR_S || DEEPER * expected < self.depth {
-            self.budget *= 2.0;
-        }
-        self.target = (self.target * UNLEARN).min(self.target_at(s, capacity));
-        self.judge = now;
-        if expected < VISIBLE_S {
+        self.queue.probed(model, capacity, expected);
+        let follow = Follow { next: now, ..follow };
+        self.mode = Mode::Follow(follow);
+        if expected < SIGHT.visible_s {
             return None;
         }
-        let since = now.saturating_sub(STANDING_NS / 2 + PROBE_EVERY_NS);
+        let since = now.saturating_sub(SIGHT.standing_ns / 2 + PROBE_EVERY_NS);
         let rise = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e-9;
-        let longest = rise(s.probes.longest_ns(since), pulse.before.0);
-        let median = rise(s.probes.median_ns(since)?, pulse.before.1);
-        // The longest shows a queue that has drained again, but TCP's own bursts hide it; the median one that has not.
-        let passes = longest < PASSED * expected && median < PASSED * expected;
-        // No more than TCP's own bursts. Where others are, that may be a lull; where they have left, nothing else is
-        // there that could hide what came back.
-        let clear = s.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(s) + VISIBLE_S / 2.0;
-        let passes = passes || self.left && clear;
-        let room = if passes {
-            // Others' lulls are shorter than pulses are apart.
-            [0.1, 0.1, 0.5, 1.0][self.passed.min(3)] * pulse.extra
+        let longest = rise(model.probes.longest_ns(since), probe.longest_before);
+        let median = rise(model.probes.median_ns(since)?, probe.median_before);
+        // The longest delay shows a queue that has drained again, unless TCP's own bursts hide it. The median delay shows one that
+        // has not.
+        let passed = longest < PARAMS.passed * expected && median < PARAMS.passed * expected;
+        // No delay exceeds TCP's own bursts. Beside others that may be a lull; once they have left, nothing else could hide a queue.
+        let clear = model.probes.longest_ns(since) as f64 * 1e-9 <= self.burst(model) + SIGHT.visible_s / 2.0;
+        let passed = passed || self.others.left && clear;
+        let room = if passed {
+            PARAMS.gains[follow.passed.min(3)] * probe.extra
         } else {
-            // What is missing of it has drained since.
-            let drained = (PULSE_NS + STANDING_NS / 2) as f64 * 1e-9;
-            ((volume - capacity * median) / drained).clamp(0.0, 0.5 * pulse.extra)
+            // What is missing of the probe has drained since.
+            let drained = (PARAMS.length_ns + SIGHT.standing_ns / 2) as f64 * 1e-9;
+            ((volume - capacity * median) / drained).clamp(0.0, PARAMS.max_partial_gain * probe.extra)
         };
-        let received = s.recent_bps(now).unwrap_or(rate);
-        // A sender that does not follow pulses must not lead the rate away.
-        let aim = (rate + 0.9 * room).min(self.cap()).min(rate.max(AHEAD * received));
-        if rate >= self.top() {
-            self.lift_ceiling(now, clear);
+        let received = model.recent_bps(now).unwrap_or(rate);
+        // A sender that does not follow rate probes must not lead the rate away.
+        let aim = (rate + PARAMS.caution * room).min(self.capacity.cap()).min(rate.max(PARAMS.ahead * received));
+        if rate >= self.top()
+            && let Some(left) = self.ceiling.probed(now, clear, self.capacity.bps)
+        {
+            self.others.left = left;
         }
         self.rate = Some(aim.min(self.top()));
-        if !self.sure {
-            self.capacity = Some(capacity.max(received));
+        if !self.capacity.sure {
+            self.capacity.bps = Some(capacity.max(received));
         }
-        if passes {
-            (self.told_full, self.passed, self.settled) = (false, self.passed + 1, rate);
-            return Some(Why::Room);
+        if passed {
+            let passed = follow.passed + 1;
+            return self.enter(Mode::Follow(Follow { told_full: false, passed, settled: rate, ..follow }), Why::Room);
         }
-        let first = !self.told_full;
-        (self.told_full, self.passed) = (true, 0);
-        first.then_some(Why::Full)
+        self.mode = Mode::Follow(Follow { told_full: true, passed: 0, ..follow });
+        (!follow.told_full).then_some(Why::Full)
     }
 }

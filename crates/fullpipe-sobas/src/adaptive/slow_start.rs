@@ -1,159 +1,184 @@
-//! TCP that losses have left below the rate starts up once more.
+//! Restarts of slow start, for TCP that losses have left below the rate.
 //!
-//! Congestion avoidance makes up a segment per round trip (RFC 5681, 3.1): seconds for half of a window at 20 ms,
-//! minutes at 200. Where packet trains show that what is missing is free, slow start up to there does no harm: the
-//! pacing rate is where it ends. Without trains it is tried, ever less often where it does not help.
+//! Congestion avoidance recovers one segment per round trip (RFC 5681, 3.1), so half of a window takes seconds at 20 ms and
+//! minutes at 200 ms. Where packet trains show that the missing rate is free, slow start up to the pacing rate does no harm.
+//! Without trains it is tried anyway, less often each time that it does not help.
 
-use super::{Adaptive, BELOW_SHARED, STANDING_NS, STANDING_START_NS, STARTED};
-use crate::event::{State, Why};
+use super::params::{RATE, SIGHT};
 use crate::network_model::NetworkModel;
 use crate::trains::ASKING_PPS;
 
-/// Without a loss for so many round trips.
-const CALM_RTTS: u64 = 2;
-/// A first start-up takes so many round trips at most,
-const START_RTTS: u64 = 20;
-/// a further one, from a window of some size, these;
-const AGAIN_RTTS: u64 = 6;
-/// and this besides, nanoseconds.
-const PATIENCE_NS: u64 = 300_000_000;
-/// It has helped if so many times as much is received as before.
-const HELPED: f64 = 1.1;
-/// Where it has not, the sender has no more to send: the next try waits twice as long, up to this, nanoseconds.
-const LONGEST_NS: u64 = 30_000_000_000;
-/// Less than this part more is not worth it.
-const WORTH: f64 = 1.03;
+/// When slow start restarts.
+struct Params {
+    /// RTTs without a loss before a restart.
+    calm_rtts: u64,
+    /// RTTs that the first start takes at most.
+    first_start_rtts: u64,
+    /// RTTs that a further start takes at most, from a window of some size.
+    restart_rtts: u64,
+    /// Time that any start takes at most besides, nanoseconds.
+    start_ns: u64,
+    /// A restart has helped if this many times as much is received as before.
+    helped: f64,
+    /// Longest time between restarts, nanoseconds. The time doubles after each that did not help: the sender then has no more
+    /// to send.
+    max_wait_ns: u64,
+    /// A restart is worth it if this many times as much is free.
+    worth: f64,
+}
 
-/// When to try, and whether it helps.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Restart {
-    /// The sender is to be told.
-    pub wanted: bool,
-    /// What trains ask for now.
-    asks: Option<Asks>,
+const PARAMS: Params = Params {
+    calm_rtts: 2,
+    first_start_rtts: 20,
+    restart_rtts: 6,
+    start_ns: 300_000_000,
+    helped: 1.1,
+    max_wait_ns: 30_000_000_000,
+    worth: 1.03,
+};
+
+/// The transfer's situation, while slow start may restart.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Situation {
+    /// Rate that is aimed at, bit/s.
+    pub rate: f64,
+    /// Estimate of the path's capacity, bit/s.
+    pub capacity: Option<f64>,
+    /// Delay of the standing queue, seconds; none if unknown.
+    pub queue: Option<f64>,
+    /// A shorter queue than this has gone, seconds.
+    pub low: f64,
+    /// Whether a recent loss has shown what is free, so that trains need not ask.
+    pub limit_is_fresh: bool,
+}
+
+/// What to do about slow start.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decision {
+    /// Packet trains are to ask what is free.
+    Ask,
+    /// Slow start restarts, up to this rate, bit/s.
+    Restart(f64),
+    /// Others have what is missing. The rate falls to this, bit/s.
+    Share(f64),
+}
+
+/// When slow start restarts, and whether that helps.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SlowStart {
+    /// When the transfer began.
+    began: u64,
+    /// The question that packet trains are asking now.
+    question: Option<Question>,
     /// When a segment was last seen to have been lost.
     lost: u64,
-    /// Since when less has come than would be free.
+    /// Since when less has been received than is free.
     below: Option<u64>,
-    /// Not before this.
+    /// Earliest instant of the next restart.
     after: u64,
-    /// Between tries.
+    /// Time between restarts, nanoseconds.
     wait: u64,
-    /// What was received at the last one, and at most since, bit/s.
+    /// Rate received at the last restart, bit/s.
     from: f64,
+    /// Highest rate received since, bit/s.
     most: f64,
 }
 
-/// Trains are on their way.
+/// A question whether more is free, asked by packet trains on their way.
 #[derive(Debug, Clone, Copy)]
-struct Asks {
-    /// Until then they are waited for.
+struct Question {
+    /// Until when answers are awaited.
     until: u64,
-    /// What is asked for, and what the transfer has, bit/s.
+    /// Additional rate that is asked for, bit/s.
     more: f64,
+    /// Rate that the transfer had, bit/s.
     has: f64,
 }
 
-impl Restart {
-    pub fn lost(&mut self, now: u64) {
-        self.lost = now;
-        self.asks = None;
+impl SlowStart {
+    pub fn new(began: u64) -> SlowStart {
+        SlowStart { began, question: None, lost: 0, below: None, after: 0, wait: 0, from: 0.0, most: 0.0 }
     }
 
-    /// The rate has changed.
-    pub fn anew(&mut self) {
+    /// Segments were lost.
+    pub fn lost(&mut self, now: u64) {
+        self.lost = now;
+        self.question = None;
+    }
+
+    /// The rate has changed, so what was received so far says nothing about the rate that follows.
+    pub fn rate_changed(&mut self) {
         self.below = None;
     }
 
-    /// The rate of trains, bit/s of payload, while they ask.
-    pub fn asks_bps(&self) -> Option<f64> {
-        self.asks.map(|asks| asks.more)
-    }
-}
-
-impl Adaptive {
-    pub(super) fn start_again(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
-        let may = s.config.restart && s.config.pacing && s.buffer_limited != Some(true) && self.pulse.is_none();
-        if !may || !matches!(self.state, State::Start | State::Hold | State::Follow) {
-            self.restart.asks = None;
-            return None;
-        }
-        let rate = self.rate?;
-        if let Some(asks) = self.restart.asks {
-            return if s.trains.all_spread() || now >= asks.until { self.answer(now, s, asks, rate) } else { None };
-        }
-        let t = s.probes.base_ns();
-        let over = (CALM_RTTS * t).max(2 * STANDING_NS);
-        let received = s.bytes.between(now.saturating_sub(over), now)?;
-        let queue = self.queue(s, now, STANDING_START_NS)?;
-        self.restart.most = self.restart.most.max(received);
-        if received >= STARTED * rate || queue > self.low(s) {
-            self.restart.below = None;
-            return None;
-        }
-        // Who has just come shows in what is received before the queue is seen to stand.
-        let below = *self.restart.below.get_or_insert(now);
-        let first = self.began + START_RTTS * t + PATIENCE_NS;
-        if now < self.restart.after.max(first).max(self.restart.lost + over).max(below + over / 2) {
-            return None;
-        }
-        if !s.config.trains || self.ceiling.is_some_and(|ceiling| rate <= ceiling.bps && ceiling.fresh(now)) {
-            return self.again(now, s, received, rate);
-        }
-        s.trains.ask();
-        self.asked_others = true;
-        let least = ASKING_PPS * s.packet_bits();
-        let until = now + 3 * t + 2 * STANDING_NS;
-        self.restart.asks = Some(Asks { until, more: (rate - received).max(least), has: received });
-        None
+    /// Slow start may not restart at present, whatever trains say.
+    pub fn drop_question(&mut self) {
+        self.question = None;
     }
 
-    /// The trains have said what is free.
-    fn answer(&mut self, now: u64, s: &NetworkModel, asks: Asks, rate: f64) -> Option<Why> {
-        self.restart.asks = None;
+    /// Rate of the trains that ask whether more is free, bit/s of payload, while they ask.
+    pub fn asking_bps(&self) -> Option<f64> {
+        self.question.map(|question| question.more)
+    }
+
+    /// Decides whether slow start restarts.
+    pub fn step(&mut self, now: u64, model: &NetworkModel, at: Situation) -> Option<Decision> {
+        if let Some(question) = self.question {
+            let answered = model.trains.all_spread() || now >= question.until;
+            return if answered { self.answer(now, model, question, at) } else { None };
+        }
+        let t = model.probes.base_ns();
+        let over = (PARAMS.calm_rtts * t).max(2 * SIGHT.standing_ns);
+        let received = model.bytes.between(now.saturating_sub(over), now)?;
+        let queue = at.queue?;
+        self.most = self.most.max(received);
+        if received >= RATE.started * at.rate || queue > at.low {
+            self.below = None;
+            return None;
+        }
+        // Traffic that has just come shows in the rate received before its queue is seen to stand.
+        let below = *self.below.get_or_insert(now);
+        let first = self.began + PARAMS.first_start_rtts * t + PARAMS.start_ns;
+        if now < self.after.max(first).max(self.lost + over).max(below + over / 2) {
+            return None;
+        }
+        if !model.config.trains || at.limit_is_fresh {
+            self.schedule(now, model, received);
+            return Some(Decision::Restart(at.rate));
+        }
+        let least = ASKING_PPS * model.packet_bits();
+        let until = now + 3 * t + 2 * SIGHT.standing_ns;
+        self.question = Some(Question { until, more: (at.rate - received).max(least), has: received });
+        Some(Decision::Ask)
+    }
+
+    /// Takes in what the trains say is free.
+    fn answer(&mut self, now: u64, model: &NetworkModel, question: Question, at: Situation) -> Option<Decision> {
+        self.question = None;
         // TCP may have grown meanwhile.
-        let lately = now.saturating_sub(s.probes.base_ns().max(STANDING_NS));
-        let has = s.bytes.between(lately, now)?.max(asks.has);
-        if has >= STARTED * rate {
+        let lately = now.saturating_sub(model.probes.base_ns().max(SIGHT.standing_ns));
+        let has = model.bytes.between(lately, now)?.max(question.has);
+        if has >= RATE.started * at.rate {
             return None;
         }
-        let packet = s.packet_bits();
-        let capacity = self.capacity.unwrap_or(rate).max(rate);
-        let left = s.trains.left(capacity / packet, has / packet).map(|pps| pps * packet);
-        let Some(left) = left else {
-            // Lost, or not sent: they say nothing.
-            self.patience(now, s, has);
-            return None;
-        };
-        let free = if left < rate { rate.min(BELOW_SHARED * left) } else { rate };
-        if free < WORTH * has {
-            self.rate = Some(rate.min(has.max(free)));
-            self.calm();
-            self.lower(now);
-            self.unsteady(now, s);
-            self.judge = now + Self::round(s);
-            self.patience(now, s, has);
-            // From where it rises again when others have left.
-            return self.enter(State::Follow, Why::Shared);
+        let packet = model.packet_bits();
+        let capacity = at.capacity.unwrap_or(at.rate).max(at.rate);
+        let left = model.trains.left(capacity / packet, has / packet).map(|pps| pps * packet);
+        self.schedule(now, model, has);
+        // Trains that were lost or never sent say nothing.
+        let left = left?;
+        let free = if left < at.rate { at.rate.min(RATE.of_available * left) } else { at.rate };
+        if free < PARAMS.worth * has {
+            return Some(Decision::Share(at.rate.min(has.max(free))));
         }
-        self.again(now, s, has, free)
+        Some(Decision::Restart(free))
     }
 
-    fn again(&mut self, now: u64, s: &NetworkModel, received: f64, rate: f64) -> Option<Why> {
-        self.patience(now, s, received);
-        self.rate = Some(rate);
-        self.restart.wanted = true;
-        self.start_losses = 0;
-        self.calm();
-        self.lower(now);
-        self.enter(State::Start, Why::Restart)
-    }
-
-    /// When to try next.
-    fn patience(&mut self, now: u64, s: &NetworkModel, received: f64) {
-        let short = AGAIN_RTTS * s.probes.base_ns() + PATIENCE_NS;
-        let helped = self.restart.most >= HELPED * self.restart.from;
-        let wait = if helped { short } else { (2 * self.restart.wait).clamp(short, LONGEST_NS.max(short)) };
-        self.restart = Restart { below: None, after: now + wait, wait, from: received, most: received, ..self.restart };
+    /// Sets the earliest instant of the next restart, given what is received now.
+    fn schedule(&mut self, now: u64, model: &NetworkModel, received: f64) {
+        let short = PARAMS.restart_rtts * model.probes.base_ns() + PARAMS.start_ns;
+        let helped = self.most >= PARAMS.helped * self.from;
+        let wait = if helped { short } else { (2 * self.wait).clamp(short, PARAMS.max_wait_ns.max(short)) };
+        *self = SlowStart { below: None, after: now + wait, wait, from: received, most: received, ..*self };
     }
 }

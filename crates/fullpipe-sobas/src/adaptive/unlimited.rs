@@ -1,123 +1,128 @@
-//! A congestion control that gives up little at a loss, beside others.
+//! A congestion control that gives up little at a loss runs without a limit, beside others that yield to it.
 //!
-//! BBR holds a rate of its own, and takes from TCP what losses make TCP give up, so a limit at what is free would leave it
-//! less than it has by itself. Beside those who do not yield the limit costs nothing, and saves thousands of losses. Which
-//! they are shows only without a limit: so it runs without one for a while.
+//! BBR holds a rate of its own and gains what losses make TCP give up, so a limit at what is free would leave it less than
+//! it has by itself. Beside others that do not yield, the limit costs nothing and saves thousands of losses. Only running
+//! without a limit shows which they are, so that is tried for a while.
 //!
-//! Scalable gives up an eighth of its window. It is let run where others have yielded to a longer queue, and so are TCP:
-//! they give up half, and more comes of that than of any queue.
+//! Scalable gives up an eighth of its window at a loss. It runs without a limit where others have yielded to a longer queue
+//! and so are TCP: they give up half of theirs, which brings it more than any queue does.
 
-use super::drain::Stuck;
-use super::{Adaptive, BELOW_SHARED, SHARED, STANDING_NS, VISIBLE_S};
-use crate::event::{State, Why};
+use super::measure::{overflowed_s, round_ns};
+use super::mode::{Mode, Unlimited};
+use super::params::{RATE, SIGHT};
+use super::state::Adaptive;
+use crate::event::Why;
 use crate::network_model::NetworkModel;
 
-/// BBR tries a higher rate once in so many round trips (`bbr_pacing_gain`, `tcp_bbr.c`).
-const CYCLE_RTTS: u64 = 8;
-/// So many of them until it is judged, by the last.
-const CYCLES: u64 = 3;
-/// They yield if it has so many times what a limit at what trains say to be free let it have, or of what those say, but no
-/// less than this part of the capacity. Trains may err by more, but beside those who do not yield it loses nothing but
-/// segments; and who yields and is missed now, a longer queue may find later;
-const MORE: f64 = 1.1;
-const HALF: f64 = 0.5;
-/// or, where it pushed them aside before trains saw them, holds so much of that.
-const HELD: f64 = 0.9;
-/// At this part of the capacity and above there are no others.
-const ALONE: f64 = 0.96;
-/// Losses at less than this part of the rate are not its own.
-const PUSHED: f64 = 0.5;
-/// Who gives up more of its window than this at a loss gains nothing by losses.
-const LITTLE: f64 = 0.125;
-/// On longer paths pulses are over long before BBR would follow them: it is left to itself, nanoseconds.
-const LONG_NS: u64 = 100_000_000;
-
-/// It runs without a limit.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Trial {
-    /// When it is judged; none: for good.
-    judge: Option<u64>,
-    /// Beside those who do not yield it would have less, bit/s;
-    least: f64,
-    /// and where it has this, there are none.
+/// When limits are lifted and how that is judged.
+struct Params {
+    /// RTTs between two rises of BBR's rate (`bbr_pacing_gain`, `tcp_bbr.c`).
+    cycle_rtts: u64,
+    /// Such cycles until it is judged, by the last of them.
+    cycles: u64,
+    /// Others yield if it has this many times what it had under a limit, or what trains say is free. Trains may err by more,
+    /// but a limit that is lifted in vain costs only segments, and a longer queue may later find others that were missed.
+    more: f64,
+    /// That bar is at least this fraction of the capacity.
+    min_part: f64,
+    /// If it pushed others aside before trains saw them, others yield if it holds this fraction of what it had.
+    held: f64,
+    /// At this fraction of the capacity or more there are no others.
     alone: f64,
-    /// Segments sent again until then.
-    retransmits: u64,
+    /// Losses at less than this fraction of the rate are not its own.
+    pushed: f64,
+    /// A congestion control that gives up more than this fraction of its window at a loss gains nothing by losses.
+    max_decrease: f64,
+    /// Longest RTT over which it is judged, nanoseconds. Over longer paths rate probes end long before BBR would follow them,
+    /// so it stays without a limit.
+    max_rtt_ns: u64,
 }
 
+const PARAMS: Params = Params {
+    cycle_rtts: 8,
+    cycles: 3,
+    more: 1.1,
+    min_part: 0.5,
+    held: 0.9,
+    alone: 0.96,
+    pushed: 0.5,
+    max_decrease: 0.125,
+    max_rtt_ns: 100_000_000,
+};
+
 impl Adaptive {
-    /// Trains have shown others who leave so much: too little to climb from to what they may yield, or too long a path.
-    pub(super) fn free_at_once(&mut self, now: u64, s: &NetworkModel, left: f64) -> Option<Why> {
-        let half = HALF * self.trained;
-        if left > half && s.probes.base_ns() <= LONG_NS {
+    /// Lifts the limit of BBR once trains have shown others that leave `left` bit/s, if that is too little to climb from to
+    /// what they may yield, or the path is too long.
+    pub(super) fn unlimit_at_once(&mut self, now: u64, model: &NetworkModel, left: f64) -> Option<Why> {
+        let least = PARAMS.min_part * self.capacity.trained;
+        if left > least && model.probes.base_ns() <= PARAMS.max_rtt_ns {
             return None;
         }
-        self.set_free(now, s, MORE * left.max(half), Why::Shared)
+        self.unlimit_bbr(now, model, PARAMS.more * left.max(least), Why::Shared)
     }
 
-    /// Trains have shown others, and it has started up beneath what they leave.
-    pub(super) fn free_beside(&mut self, now: u64, s: &NetworkModel) -> Option<Why> {
-        let had = s.recent_bps(now)?;
-        self.set_free(now, s, MORE * had, Why::Shared)
+    /// Lifts the limit of BBR once it has started up beneath what trains say others leave.
+    pub(super) fn unlimit_beside_others(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+        let had = model.recent_bps(now)?;
+        self.unlimit_bbr(now, model, PARAMS.more * had, Why::Shared)
     }
 
-    /// Losses have, at less than the capacity.
-    pub(super) fn free_after_loss(&mut self, now: u64, s: &NetworkModel, had: f64) -> Option<Why> {
-        let limited = matches!(self.state, State::Start | State::Hold | State::Follow);
-        let pushed = had > PUSHED * self.rate? && had < (1.0 - SHARED) * self.trained;
-        // Without a queue it was chance.
-        if limited && pushed && !self.shared && self.overflown(now, s) >= VISIBLE_S {
-            self.set_free(now, s, HELD * had, Why::Loss)
+    /// Lifts the limit of BBR once losses have shown others: it had less than the capacity, `had` bit/s.
+    pub(super) fn unlimit_after_loss(&mut self, now: u64, model: &NetworkModel, had: f64) -> Option<Why> {
+        let limited = matches!(self.mode, Mode::Start | Mode::Hold | Mode::Follow(_));
+        let pushed = had > PARAMS.pushed * self.rate? && had < (1.0 - RATE.min_others) * self.capacity.trained;
+        // Without a queue the loss was chance.
+        if limited && pushed && !self.others.present && overflowed_s(model, now) >= SIGHT.visible_s {
+            self.unlimit_bbr(now, model, PARAMS.held * had, Why::Loss)
         } else {
             None
         }
     }
 
-    /// Once in a transfer.
-    fn set_free(&mut self, now: u64, s: &NetworkModel, least: f64, why: Why) -> Option<Why> {
-        if s.config.decrease > 0.0 || self.trial.is_some() {
+    /// Lifts the limit of BBR, once in a transfer.
+    fn unlimit_bbr(&mut self, now: u64, model: &NetworkModel, least: f64, why: Why) -> Option<Why> {
+        if model.config.decrease > 0.0 || self.others.tried_unlimited {
             return None;
         }
-        let t = s.probes.base_ns();
-        let judge = (t <= LONG_NS).then_some(now + CYCLES * CYCLE_RTTS * t + STANDING_NS);
-        self.trial = Some(Trial { judge, least, alone: ALONE * self.trained, retransmits: s.retransmits });
-        self.asked_others = true;
-        self.stuck = Stuck::default();
-        self.calm();
-        self.enter(State::Free, why)
+        let t = model.probes.base_ns();
+        let judge = (t <= PARAMS.max_rtt_ns).then_some(now + PARAMS.cycles * PARAMS.cycle_rtts * t + SIGHT.standing_ns);
+        let alone = PARAMS.alone * self.capacity.trained;
+        self.others.tried_unlimited = true;
+        self.others.asked = true;
+        self.repeated_drains = Default::default();
+        self.enter(Mode::Unlimited(Unlimited { judge, least, alone, retransmits: model.retransmits }), why)
     }
 
-    /// Others have yielded to a queue of so many seconds, which a loss would not empty.
-    pub(super) fn free_beside_tcp(&mut self, now: u64, s: &NetworkModel, queue: f64) -> Option<Why> {
-        let t = s.probes.base_ns() as f64 * 1e-9;
-        let had = s.recent_bps(now)?;
-        let given_up = s.config.decrease * had / self.trained.max(1.0) * (t + queue);
-        if s.config.decrease > LITTLE || queue < given_up {
+    /// Lifts the limit for good once others have yielded to a queue of this many seconds, if the queue outlasts a loss.
+    pub(super) fn unlimit_beside_tcp(&mut self, now: u64, model: &NetworkModel, queue: f64) -> Option<Why> {
+        let t = model.probes.base_ns() as f64 * 1e-9;
+        let had = model.recent_bps(now)?;
+        let given_up = model.config.decrease * had / self.capacity.trained.max(1.0) * (t + queue);
+        if model.config.decrease > PARAMS.max_decrease || queue < given_up {
             return None;
         }
-        self.trial = Some(Trial { judge: None, least: had, alone: self.trained, retransmits: s.retransmits });
-        self.calm();
-        self.enter(State::Free, Why::Yielded)
+        self.others.tried_unlimited = true;
+        let (alone, retransmits) = (self.capacity.trained, model.retransmits);
+        self.enter(Mode::Unlimited(Unlimited { judge: None, least: had, alone, retransmits }), Why::Yielded)
     }
 
-    pub(super) fn free(&mut self, now: u64, s: &mut NetworkModel) -> Option<Why> {
-        let trial = self.trial?;
-        if now < trial.judge? {
+    /// Judges whether others yield, when that is due.
+    pub(super) fn unlimited(&mut self, now: u64, model: &mut NetworkModel, unlimited: Unlimited) -> Option<Why> {
+        if now < unlimited.judge? {
             return None;
         }
-        let since = now.saturating_sub((CYCLE_RTTS * s.probes.base_ns()).max(STANDING_NS));
-        let received = s.bytes.between(since, now)?;
-        self.trial = Some(Trial { judge: None, ..trial });
-        if received > trial.least && received < trial.alone {
-            return self.enter(State::Free, Why::Yielded);
+        let since = now.saturating_sub((PARAMS.cycle_rtts * model.probes.base_ns()).max(SIGHT.standing_ns));
+        let received = model.bytes.between(since, now)?;
+        if received > unlimited.least && received < unlimited.alone {
+            return self.enter(Mode::Unlimited(Unlimited { judge: None, ..unlimited }), Why::Yielded);
         }
-        if s.retransmits > trial.retransmits {
-            self.learn_queue(now, s);
+        if model.retransmits > unlimited.retransmits {
+            self.queue.overflowed(overflowed_s(model, now));
         }
-        // What it lost is still being told.
-        self.rate = self.rate.map(|rate| rate.max(BELOW_SHARED * received));
-        self.deaf_until = now + 2 * Self::round(s);
-        s.probes.forget_losses();
-        self.enter(State::Start, Why::Unyielding)
+        self.rate = self.rate.map(|rate| rate.max(RATE.of_available * received));
+        // Losses of this time are still being reported.
+        self.losses.ignored_until = now + 2 * round_ns(model);
+        model.probes.forget_losses();
+        self.enter(Mode::Start, Why::Unyielding)
     }
 }
