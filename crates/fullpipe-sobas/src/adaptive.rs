@@ -37,7 +37,7 @@ mod start;
 mod state;
 mod unlimited;
 
-pub use params::{BURST, SMOOTH_BPS};
+pub use params::{MAX_BURST_BYTES, SMOOTH_PACING_BPS};
 pub(crate) use state::Adaptive;
 
 use crate::event::{State, Why};
@@ -116,7 +116,7 @@ impl Adaptive {
         if matches!(self.mode, Mode::Disabled(_) | Mode::Unlimited(_)) {
             return None;
         }
-        let Some(rate) = self.rate else { return Some(SMOOTH_BPS as f64) };
+        let Some(rate) = self.rate else { return Some(SMOOTH_PACING_BPS as f64) };
         let extra = match self.mode {
             Mode::Follow(Follow { probe: Some(probe), .. }) if probe.raised => probe.extra,
             _ => 0.0,

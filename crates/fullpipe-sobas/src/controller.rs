@@ -3,9 +3,9 @@
 use crate::adaptive::Adaptive;
 use crate::config::{Config, Mode};
 use crate::event::{Event, State, Why};
-use crate::network_model::{LONGEST_RTT_NS, MIN_WINDOW_SEGMENTS, NetworkModel, RECORD_RATE_NS};
+use crate::network_model::{MAX_RTT_NS, MIN_WINDOW_SEGMENTS, NetworkModel, RECORD_RATE_NS};
 use crate::paper::Paper;
-use crate::probes::PROBE_EVERY_NS;
+use crate::probes::PROBE_INTERVAL_NS;
 use crate::signal::{Action, Observation};
 use crate::trains::{self, Dispersion};
 
@@ -62,10 +62,10 @@ impl Sobas {
         self.now = self.now.max(at_ns);
         let model = &mut self.model;
         match observation {
-            Observation::Probe { rtt_ns } => model.probes.back(self.now, rtt_ns.min(LONGEST_RTT_NS)),
+            Observation::Probe { rtt_ns } => model.probes.back(self.now, rtt_ns.min(MAX_RTT_NS)),
             Observation::ProbeLost => model.probes.lost(),
             Observation::Train(train) => {
-                let own = trains::DOUBLING * model.own_pps(self.now);
+                let own = trains::DOUBLING_RATIO * model.own_pps(self.now);
                 model.trains.add(&train, own);
             }
             Observation::Bytes(total) => model.bytes.add(at_ns, total),
@@ -124,10 +124,10 @@ impl Sobas {
         if now >= self.next_probe {
             actions.push(Action::SendProbe);
             // A shell that slept must not catch up with a burst of probes.
-            self.next_probe = now.saturating_add(PROBE_EVERY_NS);
+            self.next_probe = now.saturating_add(PROBE_INTERVAL_NS);
         }
         // All trains leave within one RTT.
-        let interval = self.model.probes.base_ns() / trains::TRAINS as u64;
+        let interval = self.model.probes.base_ns() / trains::TRAIN_COUNT as u64;
         let own = self.model.own_pps(now);
         if self.is_training() && now >= self.next_train {
             if let Some(packets) = self.model.trains.next() {

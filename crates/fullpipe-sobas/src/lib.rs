@@ -41,11 +41,11 @@ mod signal;
 mod throughput;
 mod trains;
 
-pub use adaptive::{BURST, SMOOTH_BPS};
+pub use adaptive::{MAX_BURST_BYTES, SMOOTH_PACING_BPS};
 pub use config::{Config, Mode};
 pub use controller::Sobas;
 pub use event::{Event, State, Why};
-pub use network_model::LONGEST_RTT_NS;
-pub use probes::{PROBE_BYTES, PROBE_EVERY_NS};
+pub use network_model::MAX_RTT_NS;
+pub use probes::{PROBE_BYTES, PROBE_INTERVAL_NS};
 pub use signal::{Action, Observation};
-pub use trains::{MOST_PACKETS, Train};
+pub use trains::{MAX_TRAIN_PACKETS, Train};

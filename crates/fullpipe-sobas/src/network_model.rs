@@ -1,14 +1,14 @@
 //! What the observations say about the path: delay, loss, throughput, capacity.
 
 use crate::config::Config;
-use crate::probes::{PROBE_EVERY_NS, Probes};
+use crate::probes::{PROBE_INTERVAL_NS, Probes};
 use crate::throughput::{Bytes, Windows};
 use crate::trains::Trains;
 
 /// Least window and least pacing per stream, segments (per RTT): TCP's initial window (RFC 6928). At less, ACKs stall.
 pub(crate) const MIN_WINDOW_SEGMENTS: f64 = 10.0;
 /// Longest round-trip time that is believed, nanoseconds. Longer samples are not the network's.
-pub const LONGEST_RTT_NS: u64 = 10_000_000_000;
+pub const MAX_RTT_NS: u64 = 10_000_000_000;
 /// The paper's initial window S, as a multiple of C'·T (Figure 8).
 pub(crate) const START_FACTOR: f64 = 1.2;
 /// Shortest time over which the record states a rate, nanoseconds.
@@ -42,7 +42,7 @@ impl NetworkModel {
     pub fn new(config: Config, rtt_ns: u64) -> NetworkModel {
         NetworkModel {
             config,
-            probes: Probes::new(rtt_ns.min(LONGEST_RTT_NS)),
+            probes: Probes::new(rtt_ns.min(MAX_RTT_NS)),
             bytes: Bytes::default(),
             windows: Windows::default(),
             trains: Trains::default(),
@@ -80,7 +80,7 @@ impl NetworkModel {
 
     /// Rate of the transfer over the last round trip, in train packets per second.
     pub fn own_pps(&self, now: u64) -> f64 {
-        let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_EVERY_NS));
+        let lately = now.saturating_sub(self.probes.base_ns().max(PROBE_INTERVAL_NS));
         self.bytes.between(lately, now).unwrap_or(0.0) / self.packet_bits()
     }
 

@@ -17,7 +17,7 @@
 
 use crate::event::{State, Why};
 use crate::network_model::{NetworkModel, START_FACTOR};
-use crate::throughput::{DELAYED_ACK_GROWTH, FLAT, FLAT_SLOW_START};
+use crate::throughput::{DELAYED_ACK_GROWTH, FLAT_COUNT, FLAT_SLOW_START_COUNT};
 use crate::trains::Dispersion;
 
 /// Growth of the window per RTT in slow start with delayed ACKs, as a fraction of the window (Appendix).
@@ -86,8 +86,8 @@ impl Paper {
     fn signature(&mut self, model: &NetworkModel, bps: f64, rtt: f64) -> Option<Why> {
         let t = rtt * 1e-9;
         let (count, growth) = match self.state {
-            State::SlowStart => (FLAT_SLOW_START, SLOW_START_GROWTH * bps / t),
-            _ => (FLAT, DELAYED_ACK_GROWTH * model.segments() * 8.0 / t / t),
+            State::SlowStart => (FLAT_SLOW_START_COUNT, SLOW_START_GROWTH * bps / t),
+            _ => (FLAT_COUNT, DELAYED_ACK_GROWTH * model.segments() * 8.0 / t / t),
         };
         let flat = model.windows.flat(count, growth).then_some((Why::Flat, bps));
         let drop = model.windows.constant_then_drop().filter(|_| self.state != State::SlowStart);

@@ -5,17 +5,17 @@ use std::collections::VecDeque;
 /// Size of a probe at the IP layer, bytes (section IV-B).
 pub const PROBE_BYTES: u32 = 100;
 /// Time from one probe to the next, nanoseconds: 10 ms, hence 80 kb/s (section IV-B).
-pub const PROBE_EVERY_NS: u64 = 10_000_000;
+pub const PROBE_INTERVAL_NS: u64 = 10_000_000;
 /// Number of latest probes whose loss is remembered (section IV-B).
-const REMEMBERED: usize = 100;
+const REMEMBERED_PROBES: usize = 100;
 /// Number of lost probes among these above which the path counts as congested (section IV-B).
-const TOLERATED: usize = 1;
+const TOLERATED_LOSSES: usize = 1;
 /// Weight of a new sample in the running average of the RTT: TCP's own 1/8 (RFC 6298, 2.3). The paper does not give its own.
-const AVERAGE: f64 = 0.125;
+const AVERAGE_WEIGHT: f64 = 0.125;
 /// Least queue delay that cannot come from the noise of timestamps, nanoseconds.
-const BUSY_NS: u64 = 200_000;
+const MIN_QUEUE_NS: u64 = 200_000;
 /// Time for which RTT samples are kept, nanoseconds.
-const KEPT_NS: u64 = 3_000_000_000;
+const HISTORY_NS: u64 = 3_000_000_000;
 
 /// The round-trip times and losses that the probes have shown.
 #[derive(Debug, Clone)]
@@ -49,13 +49,13 @@ impl Probes {
     pub fn back(&mut self, at_ns: u64, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
         self.remember(false);
-        self.average_ns += AVERAGE * (rtt_ns as f64 - self.average_ns);
+        self.average_ns += AVERAGE_WEIGHT * (rtt_ns as f64 - self.average_ns);
         self.base_ns = self.base_ns.min(rtt_ns);
         self.samples.push_back((at_ns, rtt_ns));
-        while self.samples.front().is_some_and(|s| s.0 + KEPT_NS < at_ns) {
+        while self.samples.front().is_some_and(|s| s.0 + HISTORY_NS < at_ns) {
             self.samples.pop_front();
         }
-        if rtt_ns - self.base_ns > BUSY_NS {
+        if rtt_ns - self.base_ns > MIN_QUEUE_NS {
             self.busy_since.get_or_insert(at_ns);
         } else {
             self.busy_since = None;
@@ -71,7 +71,7 @@ impl Probes {
 
     fn remember(&mut self, lost: bool) {
         self.losses.push_back(lost);
-        if self.losses.len() > REMEMBERED {
+        if self.losses.len() > REMEMBERED_PROBES {
             self.losses.pop_front();
         }
     }
@@ -83,12 +83,12 @@ impl Probes {
 
     /// Whether more than one of the last hundred probes was lost, which the paper calls a congested path.
     pub fn congested(&self) -> bool {
-        self.losses() > TOLERATED
+        self.losses() > TOLERATED_LOSSES
     }
 
     /// Whether a hundred probes have come back or been lost since the losses were last forgotten.
     pub fn full(&self) -> bool {
-        self.losses.len() >= REMEMBERED
+        self.losses.len() >= REMEMBERED_PROBES
     }
 
     /// Forgets the losses, once their cause has been dealt with.

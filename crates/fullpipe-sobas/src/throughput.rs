@@ -5,24 +5,24 @@ use std::collections::VecDeque;
 /// Length of a measurement, round-trip times (section IV-B: a compromise between noise and latency).
 const WINDOW_RTTS: u64 = 2;
 /// Number of measurements that must be almost equal for the flat-rate condition (section IV-B).
-pub const FLAT: usize = 5;
+pub const FLAT_COUNT: usize = 5;
 /// The same number during the initial slow start, states 1 and 2 (section IV-B, footnote 4).
-pub const FLAT_SLOW_START: usize = 2;
+pub const FLAT_SLOW_START_COUNT: usize = 2;
 /// Measurements are almost equal if their slope is below this fraction of what the growing window alone would give
 /// (section IV-B).
 const FLAT_SLOPE: f64 = 0.5;
 /// Growth of the window per RTT in congestion avoidance with delayed ACKs, segments (section IV-B).
 pub const DELAYED_ACK_GROWTH: f64 = 0.5;
 /// Measurements are constant, for the const-rate-drop condition, within this fraction of each other (section IV-B).
-const CONSTANT: f64 = 0.05;
+const CONSTANT_FRACTION: f64 = 0.05;
 /// Number of measurements that must have been constant before the drop (section IV-B).
 const CONSTANT_COUNT: usize = 2;
 /// Least fall of the rate that counts as a drop, as a fraction (section IV-B).
-const DROP: f64 = 0.2;
+const DROP_FRACTION: f64 = 0.2;
 /// Time for which byte counts are kept beyond two measurements, nanoseconds.
-const KEPT_NS: u64 = 2_000_000_000;
+const HISTORY_NS: u64 = 2_000_000_000;
 /// Least time between two byte counts, nanoseconds; closer ones are merged. This bounds the memory.
-const APART_NS: u64 = 500_000;
+const MIN_COUNT_INTERVAL_NS: u64 = 500_000;
 
 /// The bytes received over time.
 #[derive(Debug, Clone, Default)]
@@ -40,11 +40,11 @@ impl Bytes {
             return;
         }
         let n = self.seen.len();
-        if n >= 2 && at_ns - self.seen[n - 2].0 < APART_NS {
+        if n >= 2 && at_ns - self.seen[n - 2].0 < MIN_COUNT_INTERVAL_NS {
             self.seen.pop_back();
         }
         self.seen.push_back((at_ns, total));
-        let kept = KEPT_NS + self.longest_ns;
+        let kept = HISTORY_NS + self.longest_ns;
         while self.seen.len() > 2 && self.seen[1].0 + kept < at_ns {
             self.seen.pop_front();
         }
@@ -116,7 +116,7 @@ impl Windows {
         };
         let measured = Measured { at_ns: end, bps };
         self.recent.push_back(measured);
-        if self.recent.len() > FLAT {
+        if self.recent.len() > FLAT_COUNT {
             self.recent.pop_front();
         }
         Some(measured)
@@ -139,12 +139,12 @@ impl Windows {
         let all = self.last(CONSTANT_COUNT + 1)?;
         let (before, after) = all.split_at(CONSTANT_COUNT);
         let level = before.iter().map(|m| m.bps).sum::<f64>() / before.len() as f64;
-        (constant(before) && after[0].bps < (1.0 - DROP) * level).then_some(level)
+        (constant(before) && after[0].bps < (1.0 - DROP_FRACTION) * level).then_some(level)
     }
 
     /// Whether the latest measurement is more than 20% below the one before.
     pub fn drop(&self) -> bool {
-        self.last(2).is_some_and(|all| all[1].bps < (1.0 - DROP) * all[0].bps)
+        self.last(2).is_some_and(|all| all[1].bps < (1.0 - DROP_FRACTION) * all[0].bps)
     }
 }
 
@@ -163,7 +163,7 @@ fn slope(all: &[Measured]) -> f64 {
 fn constant(all: &[Measured]) -> bool {
     let low = all.iter().map(|m| m.bps).fold(f64::INFINITY, f64::min);
     let high = all.iter().map(|m| m.bps).fold(0.0, f64::max);
-    high > 0.0 && high - low <= CONSTANT * high
+    high > 0.0 && high - low <= CONSTANT_FRACTION * high
 }
 
 #[cfg(test)]
@@ -187,11 +187,11 @@ mod tests {
     fn flat_is_five_alike() {
         // Half a segment per RTT, per RTT, at 10 ms.
         let growth = 0.5 * 1448.0 * 8.0 / 0.01 / 0.01;
-        assert!(windows(&[900e6; 5]).flat(FLAT, growth));
-        assert!(!windows(&[900e6; 4]).flat(FLAT, growth));
+        assert!(windows(&[900e6; 5]).flat(FLAT_COUNT, growth));
+        assert!(!windows(&[900e6; 4]).flat(FLAT_COUNT, growth));
         let growing: Vec<f64> = (0..5).map(|i| 900e6 + growth * 0.02 * f64::from(i)).collect();
-        assert!(!windows(&growing).flat(FLAT, growth));
-        assert!(!windows(&[900e6, 800e6, 700e6, 600e6, 500e6]).flat(FLAT, growth));
+        assert!(!windows(&growing).flat(FLAT_COUNT, growth));
+        assert!(!windows(&[900e6, 800e6, 700e6, 600e6, 500e6]).flat(FLAT_COUNT, growth));
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
                 assert_eq!(measured.at_ns, now);
             }
         }
-        assert_eq!(windows.recent.len(), FLAT);
+        assert_eq!(windows.recent.len(), FLAT_COUNT);
     }
 
     #[test]

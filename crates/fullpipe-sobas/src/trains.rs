@@ -5,11 +5,11 @@
 //! of neighbouring packets say nothing. The number of packets between the ends of two batches still does.
 
 /// Number of trains that the paper averages over (section IV-B).
-pub const TRAINS: usize = 5;
+pub const TRAIN_COUNT: usize = 5;
 /// Packets of a first train. Up to all of them queue at the bottleneck: a queue of 64 KB holds 32 of 1,500 bytes.
 const FIRST_PACKETS: u16 = 32;
 /// Packets of the longest train: 1 ms at 10 Gb/s. Longer trains are sent where shorter ones arrive in too few batches.
-pub const MOST_PACKETS: u16 = 1024;
+pub const MAX_TRAIN_PACKETS: u16 = 1024;
 /// Packets of a train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in packets of
 /// 1,500 bytes.
 const SPREAD_PACKETS: u16 = 64;
@@ -17,41 +17,41 @@ const SPREAD_PACKETS: u16 = 64;
 /// of it is free, the whole train queues: 48 KB.
 const ASKING_PACKETS: f64 = 32.0;
 /// Least rate of an asking train, packets per second, so that it takes at most 4 ms. Above the capacity it says as much.
-pub const ASKING_PPS: f64 = LEAST_SPREAD / SPREAD_S;
+pub const MIN_ASKING_PPS: f64 = MIN_SPREAD_PACKETS / MAX_SPREAD_S;
 /// An asking train did not fit if it arrived more slowly than it was sent by this factor. The transfer's own bursts slow it by less.
-const DID_NOT_FIT: f64 = 1.08;
+const DID_NOT_FIT_FACTOR: f64 = 1.08;
 /// Longest duration of a train at the rate of the path, seconds. On slow paths it has fewer packets.
-const SPREAD_S: f64 = 4e-3;
+const MAX_SPREAD_S: f64 = 4e-3;
 /// Fewest packets of a train at the rate of the path.
-const LEAST_SPREAD: f64 = 16.0;
+const MIN_SPREAD_PACKETS: f64 = 16.0;
 /// Packets of a train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
-const QUEUED_PACKETS: f64 = 11.0;
+const MAX_QUEUED_PACKETS: f64 = 11.0;
 /// Ratio of TCP's rate at the end of an RTT to its mean rate during it, while it doubles each RTT: 2 ln 2.
-pub const DOUBLING: f64 = 1.386;
+pub const DOUBLING_RATIO: f64 = 1.386;
 /// Number of back-to-back trains sent before giving up.
-const MOST_TRAINS: usize = 12;
+const MAX_TRAINS: usize = 12;
 /// Gaps below this fraction of the mean gap are within a batch. Cross traffic that leaves half of the capacity stretches gaps by
 /// at most a factor of two.
 const WITHIN_BATCH: f64 = 0.3;
 /// Fewest batches that have an inside once the first and the last are discarded.
-const FEWEST_BATCHES: usize = 4;
+const MIN_BATCHES: usize = 4;
 /// The first of this many parts of a train is left out. Its packets find the receiver asleep and are stamped late, which at
 /// 10 Gb/s is 2% of the duration of 32 packets.
-const WAKING: usize = 8;
+const WAKING_PARTS: usize = 8;
 /// Fewest packets that a rate is taken from.
-const FEWEST_PACKETS: usize = 8;
+const MIN_PACKETS: usize = 8;
 /// Packets over which the fastest passage is sought: few enough to fall between the packets of cross traffic.
-const RUN: usize = 8;
+const RUN_PACKETS: usize = 8;
 /// Others' packets came between those of a train if its fastest passage is faster than the whole by this factor.
-const CROSS: f64 = 1.06;
+const CROSS_FACTOR: f64 = 1.06;
 /// Error of the receiver's timestamps, seconds: at 10 Gb/s almost the duration of a packet.
-const STAMP_S: f64 = 1e-6;
-/// Fewer than half of `TRAINS` suffice if their rates agree to this fraction.
-const AGREE: f64 = 0.02;
+const TIMESTAMP_ERROR_S: f64 = 1e-6;
+/// Fewer than half of `TRAIN_COUNT` suffice if their rates agree to this fraction.
+const AGREEMENT: f64 = 0.02;
 /// Fewest trains that can agree.
-const FEWEST_TRAINS: usize = 2;
+const MIN_TRAINS: usize = 2;
 /// The sender must have been faster than the arrivals by this factor, or the dispersion may be its own instead of the path's.
-const SENDER_FASTER: f64 = 1.1;
+const SENDER_FASTER_FACTOR: f64 = 1.1;
 
 /// How one packet train arrived.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -128,7 +128,7 @@ pub(crate) struct Trains {
 impl Trains {
     /// Packets of the next back-to-back train, if one is wanted.
     pub fn next(&mut self) -> Option<u16> {
-        if self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS {
+        if self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS {
             return None;
         }
         self.asked += 1;
@@ -137,24 +137,24 @@ impl Trains {
 
     /// Whether no further back-to-back train is wanted.
     pub fn done(&self) -> bool {
-        self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS
+        self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS
     }
 
     /// The next train at the rate of the path, if one is wanted: its packets, and its duration in nanoseconds. The transfer has
     /// `own` packets per second now, and twice as many once the train is on its way.
     pub fn next_spread(&mut self, packets_per_second: f64, own: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAINS {
+        if self.spread_asked >= TRAIN_COUNT {
             return None;
         }
         self.spread_asked += 1;
-        let most = (QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
-        let packets = (SPREAD_S * packets_per_second).min(most).max(LEAST_SPREAD) as u16;
+        let most = (MAX_QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
+        let packets = (MAX_SPREAD_S * packets_per_second).min(most).max(MIN_SPREAD_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
     /// Whether further trains at the rate of the path are wanted.
     pub fn spreading(&self) -> bool {
-        self.spread_asked < TRAINS
+        self.spread_asked < TRAIN_COUNT
     }
 
     /// Makes further trains ask whether their rate is free beside the transfer.
@@ -165,11 +165,11 @@ impl Trains {
 
     /// The next asking train at this rate, if one is wanted: its packets, and its duration in nanoseconds.
     pub fn next_asking(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAINS {
+        if self.spread_asked >= TRAIN_COUNT {
             return None;
         }
         self.spread_asked += 1;
-        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, ASKING_PACKETS) as u16;
+        let packets = (MAX_SPREAD_S * packets_per_second).clamp(MIN_SPREAD_PACKETS, ASKING_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
@@ -181,11 +181,11 @@ impl Trains {
     /// What others leave of the capacity according to the asking trains, packets per second, beside a transfer at the rate `own`.
     /// It is the whole capacity if the trains arrived as they were sent. None if most of them are missing.
     pub fn left(&self, capacity: f64, own: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAINS {
+        if self.spread.len() * 2 < TRAIN_COUNT {
             return None;
         }
         let mut slower: Vec<f64> = self.spread.iter().map(|train| train.sent / train.came).collect();
-        if median(&mut slower) <= DID_NOT_FIT {
+        if median(&mut slower) <= DID_NOT_FIT_FACTOR {
             return Some(capacity);
         }
         // As in `others`, with the transfer counted among them.
@@ -198,7 +198,7 @@ impl Trains {
     /// A bottleneck of capacity c that serves packets in the order of arrival lets a flow of rate r, beside others of rate x,
     /// leave at the rate c·r/(r + x) (the fluid model of TOPP: Melander, Björkman and Gunningberg, 2000).
     pub fn others(&self, capacity: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAINS {
+        if self.spread.len() * 2 < TRAIN_COUNT {
             return None;
         }
         // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from nothing to
@@ -219,20 +219,20 @@ impl Trains {
 
     /// Whether all trains at the rate of the path have arrived.
     pub fn all_spread(&self) -> bool {
-        self.spread.len() >= TRAINS
+        self.spread.len() >= TRAIN_COUNT
     }
 
     /// Takes in a train, beside which the transfer had `own` packets per second.
     pub fn add(&mut self, train: &Train, own: f64) {
         if train.over_ns > 0 {
-            if self.spread.len() < TRAINS
+            if self.spread.len() < TRAIN_COUNT
                 && let Some((sent, came)) = spread(train)
             {
                 self.spread.push(Paced { sent, came, own });
             }
             return;
         }
-        if self.rated.len() >= TRAINS {
+        if self.rated.len() >= TRAIN_COUNT {
             return;
         }
         match rate(train) {
@@ -240,7 +240,7 @@ impl Trains {
             // The train arrived in too few batches; only a longer one has more.
             None => {
                 let now = self.packets.unwrap_or(FIRST_PACKETS);
-                self.packets = Some(now.saturating_mul(4).min(MOST_PACKETS));
+                self.packets = Some(now.saturating_mul(4).min(MAX_TRAIN_PACKETS));
             }
         }
     }
@@ -252,7 +252,7 @@ impl Trains {
         else {
             return Dispersion::Unknown;
         };
-        if whole.len() < FEWEST_TRAINS || whole.len() * 2 < TRAINS && high > low * (1.0 + AGREE) {
+        if whole.len() < MIN_TRAINS || whole.len() * 2 < TRAIN_COUNT && high > low * (1.0 + AGREEMENT) {
             return Dispersion::Unknown;
         }
         // The mean of dispersions, hence the harmonic mean of rates.
@@ -260,7 +260,7 @@ impl Trains {
         let mut fastest: Vec<f64> = self.rated.iter().map(|r| r.fastest).collect();
         let (middle, fast) = (median(&mut whole), median(&mut fastest));
         let cross = self.rated.iter().filter(|r| r.cross).count() * 2 > self.rated.len();
-        let faster = self.rated.iter().all(|r| r.sent.is_none_or(|sent| sent >= SENDER_FASTER * middle));
+        let faster = self.rated.iter().all(|r| r.sent.is_none_or(|sent| sent >= SENDER_FASTER_FACTOR * middle));
         Dispersion::Known { mean, capacity: if cross { fast } else { middle }, sure: !cross && faster }
     }
 }
@@ -269,37 +269,38 @@ impl Trains {
 ///
 /// The first batch began at an unknown moment before its packets were stamped, and the train's end may have cut the last one
 /// short. So both ends of the measured time are ends of a batch. Without coalescing every packet is a batch, and the first
-/// eighth of them is left out (`WAKING`).
+/// eighth of them is left out (`WAKING_PARTS`).
 fn rate(train: &Train) -> Option<Rated> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
-    if at.len() < FEWEST_PACKETS || last <= first || at.windows(2).any(|w| w[1] < w[0]) {
+    if at.len() < MIN_PACKETS || last <= first || at.windows(2).any(|w| w[1] < w[0]) {
         return None;
     }
     let gap = (last - first) as f64 / (at.len() - 1) as f64;
     // Index of the last packet of each batch.
     let mut ends: Vec<usize> = (0..at.len() - 1).filter(|&i| (at[i + 1] - at[i]) as f64 > WITHIN_BATCH * gap).collect();
     ends.push(at.len() - 1);
-    if ends.len() < FEWEST_BATCHES {
+    if ends.len() < MIN_BATCHES {
         return None;
     }
     // Whether almost every packet is a batch of its own.
     let single = ends.len() * 10 >= at.len() * 9;
-    let (from, to) = (ends[if single { ends.len() / WAKING } else { 0 }], ends[ends.len() - 2]);
+    let (from, to) = (ends[if single { ends.len() / WAKING_PARTS } else { 0 }], ends[ends.len() - 2]);
     let packets = to - from;
     let span = seconds(at[from], at[to]);
-    if packets < FEWEST_PACKETS / 2 || span <= 0.0 {
+    if packets < MIN_PACKETS / 2 || span <= 0.0 {
         return None;
     }
     let whole = packets as f64 / span;
     // Packets of one batch have no time between them that could be measured.
     let fastest = if single {
-        let runs = at[from..=to].windows(RUN + 1).map(|run| RUN as f64 / seconds(run[0], run[RUN]));
+        let runs =
+            at[from..=to].windows(RUN_PACKETS + 1).map(|run| RUN_PACKETS as f64 / seconds(run[0], run[RUN_PACKETS]));
         runs.filter(|r| r.is_finite()).fold(whole, f64::max)
     } else {
         whole
     };
-    let cross = 1.0 / (1.0 / fastest + STAMP_S / RUN as f64) > CROSS * whole;
+    let cross = 1.0 / (1.0 / fastest + TIMESTAMP_ERROR_S / RUN_PACKETS as f64) > CROSS_FACTOR * whole;
     let sent = (train.sent_span_ns > 0 && train.sent > 1)
         .then(|| f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9));
     Some(Rated { whole, fastest, cross, sent })
@@ -309,7 +310,7 @@ fn rate(train: &Train) -> Option<Rated> {
 fn spread(train: &Train) -> Option<(f64, f64)> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
-    if at.len() < FEWEST_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
+    if at.len() < MIN_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
         return None;
     }
     let sent = f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9);
@@ -397,7 +398,7 @@ mod tests {
             for _ in 0..3 {
                 trains.add(&train(packets, 1_200.0, 0), 0.0);
             }
-            assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < FEWEST_PACKETS, "{packets}");
+            assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < MIN_PACKETS, "{packets}");
         }
     }
 

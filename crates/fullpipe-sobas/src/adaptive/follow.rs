@@ -8,7 +8,7 @@ use super::queue_trial::Outcome;
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::probes::PROBE_EVERY_NS;
+use crate::probes::PROBE_INTERVAL_NS;
 
 /// How the rate follows the standing queue.
 struct Params {
@@ -80,7 +80,7 @@ impl Adaptive {
         last_queue: Option<(u64, f64)>,
     ) -> Option<Why> {
         let grown = last_queue.map_or(0.0, |(at, was)| {
-            (queue - was) * capacity / ((now.saturating_sub(at)).max(PROBE_EVERY_NS) as f64 * 1e-9)
+            (queue - was) * capacity / ((now.saturating_sub(at)).max(PROBE_INTERVAL_NS) as f64 * 1e-9)
         });
         let pull = (self.stand() - queue) * capacity / (round_ns(model) as f64 * 1e-9);
         let why = self.try_longer_queue(now, model, rate);

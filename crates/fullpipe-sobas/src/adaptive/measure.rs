@@ -2,7 +2,7 @@
 
 use super::params::SIGHT;
 use crate::network_model::NetworkModel;
-use crate::probes::PROBE_EVERY_NS;
+use crate::probes::PROBE_INTERVAL_NS;
 
 /// Time from an order to the return of its effect, nanoseconds. Without UDP the sender's report of its TCP replaces probes:
 /// it is half a round trip older than a probe would be, and takes half a round trip to arrive.
@@ -32,7 +32,7 @@ pub(super) fn given_bps(model: &NetworkModel, now: u64) -> Option<f64> {
 /// Highest rate of the last three RTTs, bit/s. The latest rate is already lowered by the loss. Each rate is over a quarter
 /// of an RTT, because a short queue overflows within that.
 fn highest_bps(model: &NetworkModel, now: u64) -> Option<f64> {
-    let t = (model.probes.base_ns() / 4).max(PROBE_EVERY_NS);
+    let t = (model.probes.base_ns() / 4).max(PROBE_INTERVAL_NS);
     let windows = (6 * model.probes.base_ns()).div_ceil(t).max(6);
     let rate = |i: u64| {
         let end = now.saturating_sub(i * t / 2);

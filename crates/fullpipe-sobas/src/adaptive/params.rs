@@ -6,9 +6,9 @@
 
 /// A pacing rate that no path reaches, bit/s. It makes TCP pace at its own rate, twice the window per RTT in slow start
 /// (`tcp_pacing_ss_ratio`), so that an acknowledgment does not release a burst.
-pub const SMOOTH_BPS: u64 = 1_000_000_000_000;
+pub const SMOOTH_PACING_BPS: u64 = 1_000_000_000_000;
 /// Largest burst that a paced sender may hand to the line, bytes per stream: a quarter of a queue of 64 KB.
-pub const BURST: u32 = 16_384;
+pub const MAX_BURST_BYTES: u32 = 16_384;
 
 /// How the rate relates to the capacity and to what is received.
 pub(super) struct RateParams {

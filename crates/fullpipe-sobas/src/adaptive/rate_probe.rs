@@ -6,7 +6,7 @@ use super::params::{RATE, SIGHT};
 use super::state::Adaptive;
 use crate::event::Why;
 use crate::network_model::NetworkModel;
-use crate::probes::PROBE_EVERY_NS;
+use crate::probes::PROBE_INTERVAL_NS;
 
 /// How rate probes are sent and judged.
 struct Params {
@@ -88,7 +88,7 @@ impl Adaptive {
         if expected < SIGHT.visible_s {
             return None;
         }
-        let since = now.saturating_sub(SIGHT.standing_ns / 2 + PROBE_EVERY_NS);
+        let since = now.saturating_sub(SIGHT.standing_ns / 2 + PROBE_INTERVAL_NS);
         let rise = |now: u64, before: u64| now.saturating_sub(before) as f64 * 1e-9;
         let longest = rise(model.probes.longest_ns(since), probe.longest_before);
         let median = rise(model.probes.median_ns(since)?, probe.median_before);

@@ -6,7 +6,7 @@
 
 use super::params::{RATE, SIGHT};
 use crate::network_model::NetworkModel;
-use crate::trains::ASKING_PPS;
+use crate::trains::MIN_ASKING_PPS;
 
 /// When slow start restarts.
 struct Params {
@@ -146,7 +146,7 @@ impl SlowStart {
             self.schedule(now, model, received);
             return Some(Decision::Restart(at.rate));
         }
-        let least = ASKING_PPS * model.packet_bits();
+        let least = MIN_ASKING_PPS * model.packet_bits();
         let until = now + 3 * t + 2 * SIGHT.standing_ns;
         self.question = Some(Question { until, more: (at.rate - received).max(least), has: received });
         Some(Decision::Ask)

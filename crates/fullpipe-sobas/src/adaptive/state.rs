@@ -4,7 +4,7 @@ use super::capacity::Capacity;
 use super::ceiling::Ceiling;
 use super::measure::round_ns;
 use super::mode::{Estimate, Follow, Mode};
-use super::params::{BURST, BURSTS, RATE};
+use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
 use super::repeated_drains::RepeatedDrains;
@@ -100,7 +100,7 @@ impl Adaptive {
 
     /// Duration of one of TCP's own bursts, seconds.
     pub(super) fn burst(&self, model: &NetworkModel) -> f64 {
-        let bytes = if model.config.pacing { f64::from(BURST) } else { BURSTS.unpaced_bytes };
+        let bytes = if model.config.pacing { f64::from(MAX_BURST_BYTES) } else { BURSTS.unpaced_bytes };
         self.capacity.bps.map_or(0.0, |bps| (bytes * 8.0 / bps.max(1.0)).min(BURSTS.max_s))
     }
 
