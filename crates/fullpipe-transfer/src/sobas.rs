@@ -72,7 +72,7 @@ fn decrease(cc: &str) -> f64 {
     }
 }
 /// What TCP sends at once while it is paced, and BBR, which paces itself, always, bytes: a quarter of the shallowest queue that is thought of.
-const PART: usize = fullpipe_sobas::BURST as usize;
+const PART: usize = fullpipe_sobas::MAX_BURST_BYTES as usize;
 
 /// What the sending end has seen of its streams, all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ impl Aside {
         Aside {
             law,
             udp,
-            rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS),
+            rtt_ns: rtt_ns.min(fullpipe_sobas::MAX_RTT_NS),
             buffer: transport.buffer,
             decrease: decrease(&transport.cc),
         }

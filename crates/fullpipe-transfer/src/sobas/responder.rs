@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
+use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, SMOOTH_PACING_BPS};
 
 use super::actuators::{self, Pacing};
 use super::datagram::Word;
@@ -59,7 +59,7 @@ impl Answer {
         let pacing = Arc::new(Pacing::new((aside.decrease > 0.0).then_some(parts)));
         if paced {
             // From the first byte on.
-            pacing.set(&sockets, Some(SMOOTH_BPS));
+            pacing.set(&sockets, Some(SMOOTH_PACING_BPS));
         }
         let (all, of_all) = (sockets.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
@@ -131,14 +131,14 @@ impl Answer {
             let silent = now.saturating_sub(self.probed) > SILENT_NS;
             if silent {
                 // The controller takes it for a probe, and wants three of them within 35 ms.
-                if now >= told + PROBE_EVERY_NS {
+                if now >= told + PROBE_INTERVAL_NS {
                     told = now;
                     let seen = self.seen(now);
                     if self.session.send(&Message::Seen(seen)).is_err() {
                         return;
                     }
                 }
-                wait = PROBE_EVERY_NS;
+                wait = PROBE_INTERVAL_NS;
             }
             let Some(udp) = &self.aside.udp else {
                 std::thread::sleep(std::time::Duration::from_nanos(wait));
@@ -168,7 +168,7 @@ impl Answer {
                 self.trains += 1;
                 let Some(udp) = &self.aside.udp else { return };
                 let bytes = bytes.min(packet);
-                let packets = packets.min(MOST_PACKETS);
+                let packets = packets.min(MAX_TRAIN_PACKETS);
                 let (sent, span_ns) = if over_ns == 0 {
                     udp.train(id, packets, bytes)
                 } else {
