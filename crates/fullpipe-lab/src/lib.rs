@@ -17,4 +17,4 @@ mod record;
 pub mod scenario;
 
 pub use error::LabError;
-pub use lab::{Lab, LabCopied, LabCopy, LabMeasured, RECORD, TOP};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, RECORD, SERVER_ADDRESS, TOP};

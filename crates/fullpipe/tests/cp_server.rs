@@ -112,7 +112,7 @@ fn only_with_its_token() {
     let other_server = format!("{}{last}", &token[..token.len() - 1]);
     let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
     for (token, code, part) in [
-        (None, 2, "wants its token"),
+        (None, 2, "the server needs a token"),
         (Some("nonsense"), 2, "this is no token"),
         (Some(other_server.as_str()), 4, "certificate is not the token's"),
         (Some(other_secret.as_str()), 4, "the token is not this server's"),
@@ -547,6 +547,6 @@ fn each_transfer_has_a_record_of_its_own() {
     assert_eq!(header["copy"], serde_json::json!({"over": "server", "encrypted": true}));
     // Of nothing there is none.
     let (code, text) = error(&stage.cp(&["--insecure", "--record", "records", "-u", "file", &stage.url("/")], None));
-    assert!(code == 0 && text.contains("nothing had to be moved"), "{code} {text}");
+    assert!(code == 0 && text.contains("everything was there already"), "{code} {text}");
     assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
 }
