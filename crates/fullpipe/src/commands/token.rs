@@ -1,14 +1,14 @@
 //! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullpipe_path::{ExitClass, Time};
+use fullpipe_path::Time;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::keys::{self, Token};
+use fullpipe_transfer::keys::Token;
 use fullpipe_transfer::tokens::{self, Grant, Rights};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -16,9 +16,8 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
+use crate::token_files::server_file;
 
-/// Environment variable that holds a client's token.
-const VARIABLE: &str = "FULLPIPE_TOKEN";
 /// Longest time that a token may be good for, seconds: a century.
 const LIFETIME_MAX_S: u64 = 100 * 365 * 86_400;
 
@@ -101,10 +100,6 @@ pub fn run(args: Args) -> Result {
     }
 }
 
-fn usage(why: impl std::fmt::Display) -> Failure {
-    Failure::new(ExitClass::Usage, why)
-}
-
 /// Reads a time, seconds: `7d`, `4w`, or as elsewhere (`12h`, `30min`).
 fn lifetime(text: &str) -> std::result::Result<u64, String> {
     let days = |number: &str, each: u64| number.parse::<u64>().ok().and_then(|n| n.checked_mul(each * 86_400));
@@ -115,34 +110,6 @@ fn lifetime(text: &str) -> std::result::Result<u64, String> {
     };
     let fits = seconds.filter(|seconds| (1..=LIFETIME_MAX_S).contains(seconds));
     fits.ok_or_else(|| "give a time from 1s to a century, such as 12h, 7d or 4w".to_owned())
-}
-
-/// The server's token file: the one given, or the default place.
-pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(file) = given {
-        return Ok(file.to_owned());
-    }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
-    let why = "where to keep the token? HOME is not set; give --token-file FILE";
-    let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    // Its files are refused where others may write to them.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
-    Ok(folder.join("token"))
-}
-
-/// A client's token, from `--token-file` or the environment; none if neither has one.
-pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
-    let Some(file) = file else {
-        let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
-        return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
-    };
-    let (token, exposed) = keys::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
-    for exposed in exposed.iter().filter(|_| !quiet) {
-        errln!("warning: {exposed}");
-    }
-    Ok(Some(token))
 }
 
 /// A time as RFC 3339, UTC.
@@ -213,13 +180,16 @@ fn folder(typed: &Path) -> Result<PathBuf> {
             ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
             _ => e.to_string(),
         };
-        usage(format!("--root {}: {why}", typed.display()))
+        Failure::usage(format!("--root {}: {why}", typed.display()))
     })?;
     if !whole.is_dir() {
-        return Err(usage(format!("--root {}: it is not a folder", typed.display())));
+        return Err(Failure::usage(format!("--root {}: it is not a folder", typed.display())));
     }
     if whole.to_str().is_none() {
-        return Err(usage(format!("--root {}: its name is not UTF-8, so the store cannot hold it", typed.display())));
+        return Err(Failure::usage(format!(
+            "--root {}: its name is not UTF-8, so the store cannot hold it",
+            typed.display()
+        )));
     }
     Ok(whole)
 }
@@ -275,7 +245,7 @@ fn revoke(args: &Revoke) -> Result {
     }
     let names: Vec<String> = tokens::list(&file)?.into_iter().map(|grant| grant.name).collect();
     let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
-    Err(usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
+    Err(Failure::usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
 }
 
 #[cfg(test)]

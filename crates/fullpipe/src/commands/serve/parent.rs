@@ -20,7 +20,9 @@ use fullpipe_transfer::place::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
-use super::{Clients, Copy, Door, Told, log};
+use super::clients::Clients;
+use super::door::Door;
+use super::log::{Copy, Told, log};
 
 /// How long a process may take to end once its client has been served.
 const LAST: Duration = Duration::from_secs(5);
