@@ -1,4 +1,4 @@
-//! `fullpipe serve`.
+//! `fullpipe serve`: serves measurements, and with `--root` copies, each client in a process of its own.
 
 mod channel;
 pub mod child;
@@ -34,58 +34,66 @@ use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
 use crate::{format, ports, rlimit, token_files};
 
-/// Longest measurement of a client without a token where --max-duration does not say.
+/// Default of --max-duration.
 const MAX_DURATION: Time = Time(600_000_000_000);
-/// Command line.
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe serve                               anyone may measure, nobody may copy
+  fullpipe serve --root /data                  clients with a token may copy below /data, and measure
+  fullpipe serve --port 7500 --data-ports 7501-7564   for a firewall that has these ports open";
+
+/// The arguments of `fullpipe serve`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Let clients with a token copy files to and from this folder too
+    /// Let clients with a token copy files to and from this folder
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Holds the first token of --root, made where there is none; beside it the key (FILE.key) and the tokens that
-    /// 'fullpipe token' makes (FILE.store)
+    /// Keep the first token in this file, created if missing, the server's key in FILE.key, and tokens made by 'fullpipe
+    /// token' in FILE.store [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE", requires = "root", conflicts_with = "insecure")]
     token_file: Option<PathBuf>,
-    /// Anyone may copy, without token and without encryption of what is said
+    /// Let anyone copy without a token, and encrypt nothing
     #[arg(long, requires = "root")]
     insecure: bool,
-    /// Clients may ask for data streams that are not encrypted
+    /// Let clients send data unencrypted (cp --no-encrypt)
     #[arg(long, requires = "root")]
     allow_plain: bool,
-    /// Let clients bring setuid, setgid and sticky bits (cp -p)
+    /// Let clients set setuid, setgid and sticky bits (cp -p)
     #[arg(long, requires = "root")]
     allow_special: bool,
-    /// Address to listen on; all by default
+    /// Listen on this address [default: all addresses]
     #[arg(long, value_name = "ADDRESS")]
     bind: Option<IpAddr>,
-    /// Port of control connections
+    /// Listen on this port for control connections
     #[arg(long, default_value_t = path::DEFAULT_PORT)]
     port: u16,
-    /// Ports for data streams, FIRST-LAST; the kernel chooses if not given
+    /// Receive data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
-    /// Clients served at once; more are refused
+    /// Serve this many clients at once, and refuse more
     #[arg(long, default_value_t = 8, value_name = "N", value_parser = places)]
     max_clients: usize,
-    /// Without tokens: clients measured at once for one IPv4 address or IPv6 /64; half of --max-clients by default
+    /// Without tokens, measure for this many clients of one IPv4 address or IPv6 /64 at once [default: half of
+    /// --max-clients]
     #[arg(long, value_name = "N", value_parser = places)]
     max_clients_per_address: Option<usize>,
-    /// Without tokens: longest measurement; 10min by default
+    /// Without tokens, end measurements after this long [default: 10min]
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     max_duration: Option<Time>,
-    /// Give a run up when nothing moved for so long
+    /// Drop a client when nothing has moved for this long
     #[arg(long, default_value = "60s", value_name = "TIME", value_parser = some_time)]
     stall: Time,
-    /// End after one client
+    /// Exit after one client
     #[arg(long)]
     once: bool,
-    /// Events as NDJSON on stdout
+    /// Print events as NDJSON on stdout
     #[arg(long)]
     json: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(long)]
     quiet: bool,
-    /// Runs in the testbed's guest, whose memory does not hold what is in its buffers
+    /// Runs in the testbed's guest, where buffers may be larger than memory
     #[arg(long, hide = true)]
     guest: bool,
 }
@@ -101,7 +109,7 @@ fn some_time(text: &str) -> std::result::Result<Time, String> {
     if time.0 > 0 { Ok(time) } else { Err("give a time above 0s".to_owned()) }
 }
 
-/// Serves until killed.
+/// Serves until a signal ends the process.
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
     let data_ports = ports::data_ports(args.data_ports.as_deref())?;

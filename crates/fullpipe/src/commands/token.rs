@@ -1,4 +1,4 @@
-//! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
+//! `fullpipe token`: makes, lists and revokes the tokens of a server.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -18,10 +18,10 @@ use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
 use crate::token_files::server_file;
 
-/// Longest time that a token may be good for, seconds: a century.
+/// Longest lifetime of a token, seconds: a century.
 const LIFETIME_MAX_S: u64 = 100 * 365 * 86_400;
 
-/// Command line.
+/// The arguments of `fullpipe token`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -30,63 +30,66 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Make a token; a server that runs accepts it at once
+    /// Make a token; a running server accepts it at once
     New(New),
-    /// List a server's tokens: names, rights, folders, ends; never secrets
+    /// List a server's tokens with rights, folders and expiry, but no secrets
     List(List),
-    /// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+    /// Revoke a token; a running server refuses it at once, but lets running copies finish
     Revoke(Revoke),
 }
 
-/// Make a token; a server that runs accepts it at once
+/// Make a token; a running server accepts it at once
 #[derive(clap::Args)]
 struct New {
-    /// Keep the token's holder in this folder; it must be the server's --root or below it. All of --root by default
+    /// Restrict the token to this folder, at or below the server's --root [default: all of --root]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Allow copies from the server only
+    /// Allow only copies from the server
     #[arg(long, conflicts_with = "write_only")]
     read_only: bool,
-    /// Allow copies to the server only
+    /// Allow only copies to the server
     #[arg(long)]
     write_only: bool,
-    /// End it after this time, such as 12h, 7d or 4w; never by default
+    /// Let the token expire after this time, such as 12h, 7d or 4w [default: never]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<u64>,
-    /// Name for the log and for revoking it; a random one by default
+    /// Name the token, for the log and for revoking it [default: a random name]
     #[arg(long)]
     name: Option<String>,
     /// Write the token to this new file, readable by its owner only, instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The token and what it grants as JSON on stdout
+    /// Print the token and what it grants as JSON on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// List a server's tokens: names, rights, folders, ends; never secrets
+/// List a server's tokens with rights, folders and expiry, but no secrets
 #[derive(clap::Args)]
 struct List {
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// NDJSON on stdout, a line per token
+    /// Print NDJSON on stdout, one line per token
     #[arg(long)]
     json: bool,
 }
 
-/// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+/// Revoke a token; a running server refuses it at once, but lets running copies finish
 #[derive(clap::Args)]
 struct Revoke {
-    /// The token's name, as 'fullpipe token list' has it
+    /// Name of the token, as 'fullpipe token list' shows it
     name: String,
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The revoked token's name as JSON on stdout
+    /// Print the name of the revoked token as JSON on stdout
     #[arg(long)]
     json: bool,
 }

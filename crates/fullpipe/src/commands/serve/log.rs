@@ -154,7 +154,7 @@ impl<'a> Copy<'a> {
             let skipped =
                 if skipped > 0 { format!(", {} already there", format::thousands(skipped)) } else { String::new() };
             for one in left.named.iter().take(SHOWN) {
-                self.say(format_args!("left: {one}"));
+                self.say(format_args!("not copied: {one}"));
             }
             let left = if left.total > 0 { format!(", {} not", format::thousands(left.total)) } else { String::new() };
             let verified = verified.as_ref().map(format::verified_line).unwrap_or_default();
