@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Clients that have shown a token or are served, by their addresses. Guards nothing but the map.
+/// Clients that have shown a token or are served, by address. The lock guards only the map, and is held only for one access; at
+/// the end of the server it is held for good.
 #[derive(Clone, Default)]
 pub struct Clients(Arc<Mutex<BTreeMap<String, Client>>>);
 
@@ -11,7 +12,7 @@ pub struct Clients(Arc<Mutex<BTreeMap<String, Client>>>);
 pub struct Client {
     /// Name of its token.
     pub token: Option<String>,
-    /// Whether it has begun what it came for.
+    /// Whether its measurement or copy has begun.
     pub served: bool,
 }
 
@@ -20,12 +21,12 @@ impl Clients {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes whose token a client holds.
+    /// Notes the token of a client.
     pub fn holds(&self, peer: &str, token: &str) {
         self.lock().entry(peer.to_owned()).or_default().token = Some(token.to_owned());
     }
 
-    /// Notes that a client is served; gives its token's name.
+    /// Notes that a client is served, and returns the name of its token.
     pub fn served(&self, peer: &str) -> Option<String> {
         let mut clients = self.lock();
         let client = clients.entry(peer.to_owned()).or_default();
@@ -33,7 +34,7 @@ impl Clients {
         client.token.clone()
     }
 
-    /// Forgets a client; gives what was known of it.
+    /// Forgets a client, and returns what was known of it.
     pub fn remove(&self, peer: &str) -> Client {
         self.lock().remove(peer).unwrap_or_default()
     }

@@ -15,13 +15,13 @@ use crate::failure::Result;
 use crate::format;
 use crate::output::outln;
 
-/// The tokens of this server and what they open.
+/// The tokens of a server, and the folder that they open.
 #[derive(Clone)]
 pub struct Door {
     pub root: PathBuf,
     pub tokens: Arc<Tokens>,
     told: Told,
-    /// Warnings that hold now, and that the operator knows of. Guards nothing else, and is held only while comparing.
+    /// Warnings that the operator has been given and that still hold. Locked only while they are compared.
     known: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -58,7 +58,7 @@ impl Door {
         self.warnings().iter().for_each(|warning| self.told.say(warning));
     }
 
-    /// Tells which callers have proven to hold a token, with their first bytes.
+    /// The check of a caller's first bytes, which prove that it holds a token.
     pub fn check(self) -> fullpipe_net::preface::Check {
         let seen = Mutex::new(Greetings::default());
         Arc::new(move |preface| {
@@ -70,7 +70,7 @@ impl Door {
         })
     }
 
-    /// Files that others may read, and tokens that open nothing here, of which the operator does not know yet.
+    /// New warnings for the operator: of files that others may read, and of tokens that open nothing here.
     pub fn warnings(&self) -> Vec<Notice> {
         let exposed = self.tokens.exposed().into_iter().map(|exposed| exposed.to_string());
         let root = self.root.display();

@@ -16,30 +16,30 @@ use super::channel::Copied;
 use crate::format;
 use crate::output::{errln, outln};
 
-/// Sources of one client that a line of the log names, and things that were left.
+/// Most sources, or files not copied, that the log names for one client.
 const SHOWN: usize = 3;
-/// Room in a line of the log for the fields that are not a list of the client's, bytes.
+/// Room in a line of the log for fields other than the client's lists, bytes.
 const OTHER_FIELDS: usize = 512;
-/// Longest name in the log, bytes; as JSON it may take twice as many.
+/// Longest name in the log, bytes. As JSON it may take twice as many.
 const MAX_NAME: usize = 1024;
 
-/// Who reads the log.
+/// The form of the log.
 #[derive(Clone, Copy)]
 pub struct Told {
     pub json: bool,
     pub quiet: bool,
 }
 
-/// Something that whoever runs the server is told, and that is about no client.
+/// A message to the operator of the server that is about no client.
 pub enum Notice {
-    /// Who may do what.
+    /// States who may do what.
     Note(String),
-    /// Something to be changed.
+    /// Warns of something to change.
     Warning(String),
 }
 
 impl Told {
-    /// Tells it on standard error.
+    /// Prints a notice on standard error.
     pub fn operator(self, notice: &Notice) {
         if self.quiet {
             return;
@@ -50,7 +50,7 @@ impl Told {
         }
     }
 
-    /// Writes it to the log of `--json`.
+    /// Writes a notice to the log of `--json`.
     pub fn log(self, notice: &Notice) {
         if self.json {
             let (kind, text) = match notice {
@@ -61,14 +61,14 @@ impl Told {
         }
     }
 
-    /// Tells it in both places.
+    /// Does both.
     pub fn say(self, notice: &Notice) {
         self.operator(notice);
         self.log(notice);
     }
 }
 
-/// A client's copy.
+/// A client's copy, as the log tells of it.
 pub struct Copy<'a> {
     peer: &'a str,
     /// Name of the client's token, once it has shown one.
@@ -81,9 +81,9 @@ impl<'a> Copy<'a> {
         Copy { peer, token: OnceCell::new(), begin: Instant::now() }
     }
 
-    /// Notes whose token the client holds.
+    /// Notes the token of the client.
     pub fn holds(&self, token: &str) {
-        // A client shows one.
+        // A client shows only one token.
         let _ = self.token.set(token.to_owned());
     }
 
@@ -129,13 +129,13 @@ impl<'a> Copy<'a> {
                 json!({"kind": "distrusted", "time": now(), "peer": self.peer, "token": self.token.get(), "file": file})
             );
         } else if !told.quiet {
-            self.say(format_args!("not used: {file}; what an earlier attempt may have left there is copied again"));
+            self.say(format_args!("not trusted: {file}; what it holds is copied again"));
         }
     }
 
     pub fn ends(&self, outcome: &Copied, told: Told) {
         let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
-        // Nothing was, unless the client has asked for it.
+        // All zeros unless the client asked for --verify.
         let verified = (verified != Verified::default()).then_some(verified);
         let left = outcome.left.clone().with(&outcome.summary.left);
         let seconds = self.begin.elapsed().as_secs_f64();
@@ -163,21 +163,20 @@ impl<'a> Copy<'a> {
     }
 }
 
-/// UTC, to the second.
+/// The present time, UTC, to the second.
 pub fn now() -> String {
     let now = OffsetDateTime::now_utc();
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
-/// Writes one line to the log, of at most [`text::MAX_LOG_LINE`] bytes: clients have their words in it.
+/// Writes one line to the log. It has at most [`text::MAX_LOG_LINE`] bytes, as clients determine part of it.
 pub fn say(peer: &str, token: Option<&str>, what: impl std::fmt::Display) {
     let token = token.map_or_else(String::new, |token| format!(", token {token}"));
     let line = format!("{} {peer}{token}: {}", now(), one_line(what.to_string().as_bytes()));
     errln!("{}", text::cut(line, text::MAX_LOG_LINE));
 }
 
-/// The first of these values, as many as fit into a line of the log beside its other fields. A field of that line says
-/// how many there are in all.
+/// As many of the first values as fit into a line of the log beside its other fields. Another field has the total.
 fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
     let mut room = text::MAX_LOG_LINE - OTHER_FIELDS;
     let fits = |value: &Value| {
@@ -189,7 +188,7 @@ fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
     values.take_while(fits).collect()
 }
 
-/// Something that was not copied, short enough to fit into a line of the log.
+/// Something that was not copied, as JSON that fits into a line of the log.
 fn shortened(left: &Left) -> Value {
     let name = text::cut(printable(&left.name), MAX_NAME);
     let why = text::cut(text::from_peer(&left.why), MAX_NAME / 2);
