@@ -2,8 +2,8 @@
 //! changed both as bytes and as steps, since few bytes that are drawn are a right message, and fewer a right sequence.
 
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::proto::{Chunk, Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
+use fullpipe_transfer::protocol::message::{Chunk, Message, Reading, Summary, Want};
 use fullpipe_transfer::sobas::Seen;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::client::{self, Endpoint, Order, Way};
-use fullpipe_transfer::digest::Key;
-use fullpipe_transfer::proto::{self, Direct, Message, Options, Sources, Target, Terms};
+use fullpipe_transfer::protocol::digest::Key;
+use fullpipe_transfer::protocol::message::{self, Direct, Message, Options, Sources, Target, Terms};
 use fullpipe_transfer::sobas::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
@@ -110,8 +110,8 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
     let (key, tags) = (Key([3; Key::LEN]), Key([4; Key::LEN]));
     let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key, tags });
     let port = door.local_addr().ok()?.port();
-    proto::send(&mut control, &hello()).ok()?;
-    proto::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
+    message::send(&mut control, &hello()).ok()?;
+    message::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
     let theirs = said.iter().find_map(|message| match message {
         Message::Connect(connect) => Some(connect.terms),
         _ => None,

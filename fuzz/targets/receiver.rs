@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::place::{Base, Realm};
-use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Target, Task};
+use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Target, Task};
 use fullpipe_transfer::sobas::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
@@ -66,11 +66,11 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
-        proto::send(&mut ours, &message).expect("a word to the far end");
+        message::send(&mut ours, &message).expect("a word to the far end");
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, terms, .. } => Some((Door { port, token }, terms)),

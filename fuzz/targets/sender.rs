@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::digest::Key;
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::place::{Base, Realm};
-use fullpipe_transfer::proto::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
+use fullpipe_transfer::protocol::digest::Key;
+use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
 use fullpipe_transfer::sobas::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
@@ -62,12 +62,12 @@ fn run(script: Script) {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served = std::thread::spawn(move || far::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         // It may have refused.
-        let _ = proto::send(&mut ours, &message);
+        let _ = message::send(&mut ours, &message);
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, .. } => Some(Door { port, token }),

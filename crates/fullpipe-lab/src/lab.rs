@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
 use crate::job::{End, Ended, Folder, Job, Program, file};
-use crate::{kernel, merge};
+use crate::{kernel, record};
 
 /// With less the guest's kernel does not come up, and spins.
 const LEAST_MEMORY: Size = Size(64_000_000);
@@ -92,7 +92,7 @@ impl Lab {
         check_programs(&job, &done)?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let (text, outcome) = merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
+        let (text, outcome) = record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
         Ok(LabMeasured { text, outcome })
     }
 }
@@ -209,7 +209,7 @@ impl Lab {
         };
         let record = match read("record.ndjson".into()) {
             text if text.is_empty() => None,
-            text => Some(merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
+            text => Some(record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
         };
         Ok(LabCopied {
             record,

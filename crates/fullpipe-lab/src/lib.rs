@@ -6,14 +6,14 @@
 //! as a [`job`], boots ([`boot`]) and collects. The guest side ([`guest`]) is this same program,
 //! running as the guest's first process.
 
+mod affinity;
 pub mod boot;
-mod cpu;
 mod error;
 pub mod guest;
 pub mod job;
 pub mod kernel;
 mod lab;
-mod merge;
+mod record;
 pub mod scenario;
 
 pub use error::LabError;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
+use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
 use serde::{Deserialize, Serialize};
 
@@ -251,10 +251,10 @@ impl NetError {
 /// What to do about a congestion control that this kernel has not: only Linux's own are loaded by their names
 /// ([`crate::socket::check_known`]).
 fn advice(name: &str) -> String {
-    if LAB_CONGESTION_CONTROLS.contains(&name) {
+    if LINUX_CONGESTION_CONTROLS.contains(&name) {
         format!(". As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")
     } else {
-        let known = LAB_CONGESTION_CONTROLS.join(", ");
+        let known = LINUX_CONGESTION_CONTROLS.join(", ");
         format!("; nor has Linux, which has {known}. A module of another origin has to be loaded first")
     }
 }

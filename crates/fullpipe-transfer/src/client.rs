@@ -6,25 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
+use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
-use crate::counters::Counters;
-use crate::end::{self, Met, Outcome, Role};
+use crate::connection::dial::{self, Line, Stop};
+use crate::connection::join;
+use crate::connection::session::Session;
+use crate::connection::tls::{self, Guard};
+use crate::connection::token::Token;
 use crate::error::{TransferError, system};
-use crate::join;
-use crate::keys::Token;
-use crate::left::Leftovers;
-use crate::losses::Losses;
-use crate::pattern::Part;
-use crate::place::{self, Realm};
-use crate::proto::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
-use crate::reach::{self, Line, Stop};
-use crate::secure::{self, Guard};
-use crate::session::Session;
+use crate::protocol::message::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::skipped::Leftovers;
+use crate::resolve::{self, Realm};
 use crate::sobas::{self, Aside};
-use crate::walk::{self, Count};
+use crate::source::glob::Part;
+use crate::source::walk::{self, Count};
+use crate::telemetry::counters::Counters;
+use crate::telemetry::losses::Losses;
+use crate::transfer::{self, Met, Outcome, Role};
 
 /// How the far end is reached.
 #[derive(Debug, Clone)]
@@ -125,9 +125,9 @@ pub struct TraceOfBoth {
     /// This end's `CLOCK_MONOTONIC` when it began.
     pub zero_ns: u64,
     /// The sending end.
-    pub sender: Seen,
+    pub sender: Observed,
     /// The receiving end.
-    pub receiver: Seen,
+    pub receiver: Observed,
 }
 
 /// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte; TLS
@@ -156,7 +156,7 @@ pub struct Looked {
 /// It cannot be reached, or does not want to talk; a source is not there.
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
-        Way::Push(sources, _) => (Some(place::places(&here()?, sources)?), Sources::default()),
+        Way::Push(sources, _) => (Some(resolve::places(&here()?, sources)?), Sources::default()),
         Way::Pull(sources, _) => (None, sources.clone()),
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
@@ -169,7 +169,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
             Ok((between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
         };
         let looked = look();
-        looked.map_err(|error| reach::explain(&line, error))
+        looked.map_err(|error| dial::explain(&line, error))
     })?;
     // What is here is counted when nobody waits.
     let count = match (count, here) {
@@ -181,7 +181,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
 
 /// Reaches the far end, and a session to talk over.
 fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(Line, Arc<Session>), TransferError> {
-    let mut line = reach::dial(endpoint, stop)?;
+    let mut line = dial::dial(endpoint, stop)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
     Ok((line, session))
@@ -208,12 +208,12 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // What is wrong here is said before anyone is called.
     let here = here()?;
     let (mine, task) = match &order.way {
-        Way::Push(sources, target) => (Role::Send(place::places(&here, sources)?), Task::Push(target.clone())),
+        Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
-            let mut to = place::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
+            let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
             // Of what is in a folder, the names are not known here.
-            let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| place::last(source)).collect();
+            let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| resolve::last(source)).collect();
             if let Some(tops) = tops {
                 // What is no pattern may be a name all the same.
                 let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
@@ -231,7 +231,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             let line_too = stop.clone();
             session.alarm(move || line_too.cut());
             let introduced = introduce(order, &session, &mut line, mine, task);
-            let introduced = introduced.map_err(|error| reach::explain(&line, error))?;
+            let introduced = introduced.map_err(|error| dial::explain(&line, error))?;
             untimed(&line)?;
             Ok::<_, TransferError>((line, session, introduced))
         })?;
@@ -251,7 +251,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     if lingers {
         session.linger();
     }
-    let Outcome { summary, left, losses, seen, told } = end::run(&session, input, met, counters.clone(), &mut tick)?;
+    let Outcome { summary, left, losses, seen, told } =
+        transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
         session.hang_up(HANG_UP);
     }
@@ -309,7 +310,7 @@ fn untimed(line: &Line) -> Result<(), TransferError> {
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    session.heard(proto::receive(input).map_err(|e| session.lost("asking", e))?)
+    session.heard(message::receive(input).map_err(|e| session.lost("asking", e))?)
 }
 
 /// First words: what is wanted, and who the far end is.
@@ -398,7 +399,7 @@ fn introduce(
     let Door { port, token, certificate, terms, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Guard::Client(secure::data_client(*blake3::hash(&certificate).as_bytes())?),
+        (true, false) => Guard::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Guard::None,
         (true, true) => {
             let why = "it offers no encryption; --no-encrypt does without".to_owned();

@@ -1,13 +1,14 @@
 //! The receiving end: takes what comes on the streams, checks it, writes it, and gives files their names
 //! when they are whole.
 
-mod claims;
 mod destination;
+mod finish;
+pub mod journal;
 mod large;
-mod past;
+mod ranges;
+mod resume;
 mod small;
 mod streams;
-mod tree;
 mod verify;
 
 use std::borrow::Cow;
@@ -20,25 +21,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
-use crate::counters::Counters;
-use crate::digest::Key;
-use crate::end::{SMALL, block_size};
+use crate::connection::session::{Handler, Session, lock, thread};
+use crate::connection::tls::Stream;
 use crate::error::{Lack, TransferError, local, why};
-use crate::files::{self, Root};
-use crate::item::{self, Extent, FileItem, Name, printable};
-use crate::journal::{Journal, Past};
-use crate::left::{self, Leftovers};
-use crate::losses::Losses;
-use crate::ownership::{self, Left};
-use crate::pattern::Part;
-use crate::proto::{Message, Options, Reading, Summary};
-use crate::secure::Stream;
-use crate::session::{Handler, Session, lock, thread};
-use crate::trace::{Told, Trace};
+use crate::fs::metadata::{self, Root};
+use crate::fs::ownership::{self, Left};
+use crate::protocol::digest::Key;
+use crate::protocol::file::{self, Extent, FileItem, Name, printable};
+use crate::protocol::message::{Message, Options, Reading, Summary};
+use crate::protocol::skipped::{self, Leftovers};
+use crate::receive::journal::{Journal, Past};
+use crate::source::glob::Part;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::losses::Losses;
+use crate::telemetry::trace::{Told, Trace};
+use crate::transfer::{SMALL, block_size};
 pub use destination::Destination;
 use large::Slot;
 use verify::Verifier;
@@ -140,7 +141,7 @@ impl Receiver {
         let (offers, offered) = mpsc::sync_channel(MOST_OFFERS);
         let n = streams.len();
         let readers = if options.verify { verify::READERS } else { 0 };
-        let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
@@ -177,7 +178,7 @@ impl Receiver {
         thread("sync", move || {
             let file = lock(&syncing.lock).as_ref().map(|lock| lock.try_clone());
             let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
-            let synced = synced.and_then(|()| files::sync_folder(syncing.root.folder(None)?));
+            let synced = synced.and_then(|()| metadata::sync_folder(syncing.root.folder(None)?));
             if !syncing.session.is_over() {
                 syncing.check(synced.map_err(local("writing the journal to disk")));
             }
@@ -213,7 +214,7 @@ impl Receiver {
     }
 
     /// What this end has seen, and what the other has told, where samples were wanted.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.told).seen())
     }
 
@@ -242,7 +243,7 @@ impl Receiver {
         // After a success there is no journal any more, mostly; after a failure this is what it knows too little.
         let _ = lock(&self.journal).flush();
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
-            let _ = files::remove(&self.root, &self.journal_name);
+            let _ = metadata::remove(&self.root, &self.journal_name);
         }
         lock(&self.lock).take();
     }
@@ -299,7 +300,7 @@ impl Receiver {
         };
         // Too long, or fullpipe's own: a name is not mended at the destination.
         let for_good = error.kind() == io::ErrorKind::InvalidFilename;
-        lock(&self.summary).left.add(left::Left { for_good, ..left::Left::new(name, text) });
+        lock(&self.summary).left.add(skipped::Left { for_good, ..skipped::Left::new(name, text) });
         Ok(())
     }
 
@@ -312,7 +313,7 @@ impl Receiver {
             None => Cow::Borrowed(name),
             Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
         };
-        if name.bytes().split(|b| *b == b'/').any(item::is_scratch) {
+        if name.bytes().split(|b| *b == b'/').any(file::is_scratch) {
             let why = "fullpipe's own files have such names while it works";
             return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
         }
@@ -326,14 +327,14 @@ impl Receiver {
         let folder = self.root.folder(parent.as_ref())?;
         // The destination itself is not of what comes.
         if parent.is_some() {
-            files::open_up(&folder)?;
+            metadata::open_up(&folder)?;
         }
         Ok(folder)
     }
 
     /// What a file is called until it is whole: in its own folder, so that a rename is all that is left.
     fn partial(&self, name: &Name) -> PathBuf {
-        item::scratch(self.partial_number(name), "partial")
+        file::scratch(self.partial_number(name), "partial")
     }
 
     fn partial_number(&self, name: &Name) -> u64 {

@@ -1,5 +1,7 @@
 //! The sending end: walks the sources, plans, and feeds the streams.
 
+pub mod notsent;
+pub mod schedule;
 mod streams;
 
 use std::collections::{HashMap, VecDeque};
@@ -7,23 +9,23 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 
-use crate::counters::Counters;
-use crate::digest::Key;
-use crate::direct;
-use crate::end::{SMALL, block_size};
+use crate::connection::session::{Handler, Session, lock, thread};
+use crate::connection::tls::Stream;
 use crate::error::{TransferError, why};
-use crate::files;
-use crate::item::{Extent, FileItem};
-use crate::left::{Left, Leftovers};
-use crate::plan::{self, Plan};
-use crate::proto::{self, Chunk, Message, Options, Summary, Terms, Want};
-use crate::secure::Stream;
-use crate::session::{Handler, Session, lock, thread};
-use crate::trace::{Told, Trace};
-use crate::walk::{self, Found, Place, Spot};
+use crate::fs::direct_io;
+use crate::fs::metadata;
+use crate::protocol::digest::Key;
+use crate::protocol::file::{Extent, FileItem};
+use crate::protocol::message::{self, Chunk, Message, Options, Summary, Terms, Want};
+use crate::protocol::skipped::{Left, Leftovers};
+use crate::source::walk::{self, Found, Place, Spot};
+use crate::telemetry::counters::Counters;
+use crate::telemetry::trace::{Told, Trace};
+use crate::transfer::{SMALL, block_size};
+use schedule::Plan;
 
 /// Bytes that pass through the processor's cache at a time: read, hashed, sent.
 const PIECE: usize = 256 << 10;
@@ -126,7 +128,7 @@ impl Sender {
         let n = streams.len();
         let block = block_size(&options, n);
         let state = State {
-            plan: Plan::new(block, n as u16, proto::PACK_FILES),
+            plan: Plan::new(block, n as u16, message::PACK_FILES),
             offers: VecDeque::new(),
             answers: VecDeque::new(),
             planning: 0,
@@ -138,7 +140,7 @@ impl Sender {
             waiters: 0,
             summary: None,
         };
-        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
             trace,
             told: Mutex::default(),
@@ -193,7 +195,7 @@ impl Sender {
     }
 
     /// What this end has seen, and what the other has told, where samples were wanted.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.told).seen())
     }
 
@@ -370,14 +372,14 @@ impl Sender {
             return Ok(());
         }
         let extents = source.at.read().and_then(|file| {
-            let list = files::extents(&file, source.item.size)?;
-            let past_cache = direct::wanted(self.options.direct, &file, source.item.size);
-            let direct = if past_cache { direct::again(&file, false) } else { None };
+            let list = metadata::extents(&file, source.item.size)?;
+            let past_cache = direct_io::wanted(self.options.direct, &file, source.item.size);
+            let direct = if past_cache { direct_io::again(&file, false) } else { None };
             *lock(&source.open) = Some(Arc::new(Open { file, direct }));
             Ok(list)
         });
         let extents = match extents {
-            Ok(list) => plan::without(&list, have),
+            Ok(list) => schedule::without(&list, have),
             Err(e) => {
                 self.leave(source.item.name.bytes(), why(&e));
                 return Ok(());

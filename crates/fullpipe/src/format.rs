@@ -1,8 +1,8 @@
 //! Numbers as people read them, and parts of results that `cp` and `serve` print alike.
 
 use fullpipe_path::text;
-use fullpipe_transfer::item::printable;
-use fullpipe_transfer::proto::Verified;
+use fullpipe_transfer::protocol::file::printable;
+use fullpipe_transfer::protocol::message::Verified;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
 

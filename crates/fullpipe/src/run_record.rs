@@ -1,4 +1,4 @@
-//! The record of a run, a measurement's or a copy's: its name, its place, its lines (`docs/record.md`).
+//! The record of a run, a measurement's or a copy's: its name, its place, its lines (`docs/reference/record.md`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -8,7 +8,7 @@ use fullpipe_profile::{Profile, Query, select};
 
 use crate::failure::{Failure, Result};
 
-/// The profile that comes with the program: measured in the testbed (`docs/profile.md`).
+/// The profile that comes with the program: measured in the testbed (`docs/explanation/selection.md`).
 const SHIPPED: &str = include_str!("../shipped.json");
 /// What errors call it, in place of a file's name.
 const SHIPPED_NAME: &str = "the shipped profile";

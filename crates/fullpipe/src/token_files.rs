@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::keys::{self, Token};
+use fullpipe_transfer::connection::token::{self, Token};
 
 use crate::failure::{Failure, Result};
 use crate::output::errln;
@@ -35,7 +35,7 @@ pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
         let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
         return text.parse().map(Some).map_err(|e: TransferError| Failure::usage(format!("{VARIABLE}: {e}")));
     };
-    let (token, exposed) = keys::read_token(file).map_err(|e| Failure::usage(format!("--token-file: {e}")))?;
+    let (token, exposed) = token::read_token(file).map_err(|e| Failure::usage(format!("--token-file: {e}")))?;
     for exposed in exposed.iter().filter(|_| !quiet) {
         errln!("warning: {exposed}");
     }

@@ -12,8 +12,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Server, error, fullpipe, fullpipe_args};
-use fullpipe_transfer::far::PLAIN;
-use fullpipe_transfer::proto::{self, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target, Task};
+use fullpipe_transfer::protocol::message::{
+    self, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target, Task,
+};
+use fullpipe_transfer::server::PLAIN;
 
 /// Sets a terminal's title, moves its cursor (both as ESC and as C1), reorders, hides and ends lines.
 const HOSTILE: &str =
@@ -83,9 +85,9 @@ fn a_server_of_measurements() {
 fn a_server_of_files() {
     let hello = |program: &str, protocol| {
         let hello = Hello { magic: MAGIC, protocol, program: program.to_owned(), limits: Limits::default() };
-        proto::pack(&Message::Hello(hello)).unwrap()
+        message::pack(&Message::Hello(hello)).unwrap()
     };
-    let refused = |why: &str| proto::pack(&Message::Refused { why: why.to_owned(), again: false, class: 4 }).unwrap();
+    let refused = |why: &str| message::pack(&Message::Refused { why: why.to_owned(), again: false, class: 4 }).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "1").unwrap();
     let file = dir.path().join("file");
@@ -133,7 +135,7 @@ fn ask(address: &str, path: Vec<u8>) {
         fsync: false,
         xattrs: false,
         encrypt: false,
-        direct: proto::Direct::Off,
+        direct: message::Direct::Off,
         block: 4 << 20,
         update: false,
         sample_ns: 0,
@@ -150,7 +152,7 @@ fn ask(address: &str, path: Vec<u8>) {
         Message::Setup(Box::new(Setup { task, options, probably: None })),
         Message::Failed { why: HOSTILE.repeat(1000), again: false, class: 1 },
     ] {
-        stream.write_all(&proto::pack(&message).unwrap()).unwrap();
+        stream.write_all(&message::pack(&message).unwrap()).unwrap();
     }
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let _ = stream.read_to_end(&mut Vec::new());

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{Server, error, fullpipe, fullpipe_args};
 use fullpipe_path::{Buffer, Direction, Size, Time, Transport, Workload};
-use fullpipe_transfer::proto;
+use fullpipe_transfer::protocol::message;
 use serde_json::json;
 
 /// A server whose root holds the folders `a` and `b`, each with a file of its name, and a client's folder beside it.
@@ -677,17 +677,17 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
     let measured = next(&mut socket).to_string();
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.write_all(&[fullpipe_transfer::far::PLAIN]).unwrap();
-    let limits = proto::Limits::default();
-    let (magic, protocol) = (proto::MAGIC, proto::PROTOCOL);
-    let hello = proto::Hello { magic, protocol, program: "x".into(), limits };
-    let options = proto::Options {
+    socket.write_all(&[fullpipe_transfer::server::PLAIN]).unwrap();
+    let limits = message::Limits::default();
+    let (magic, protocol) = (message::MAGIC, message::PROTOCOL);
+    let hello = message::Hello { magic, protocol, program: "x".into(), limits };
+    let options = message::Options {
         recursive: true,
         dereference: false,
         fsync: false,
         xattrs: false,
         encrypt: false,
-        direct: proto::Direct::Off,
+        direct: message::Direct::Off,
         block: 1 << 20,
         special: false,
         verify: false,
@@ -697,30 +697,30 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         sobas: None,
     };
     let paths = vec![b"/".to_vec()];
-    let task = proto::Task::Pull(proto::Sources { paths, exclude: Vec::new(), patterns: false });
+    let task = message::Task::Pull(message::Sources { paths, exclude: Vec::new(), patterns: false });
     let transport = Transport { cc: cc.into(), streams: 1, buffer: Buffer::Auto, pacing: None };
-    let terms = Some(proto::Terms {
+    let terms = Some(message::Terms {
         offer: false,
-        key: fullpipe_transfer::digest::Key([3; fullpipe_transfer::digest::Key::LEN]),
-        tags: fullpipe_transfer::digest::Key([4; fullpipe_transfer::digest::Key::LEN]),
+        key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),
+        tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
     });
-    let connect = proto::Connect { transport, rtt_ns: 1_000_000, terms, port: 0 };
-    let setup = proto::Setup { task, options, probably: None };
+    let connect = message::Connect { transport, rtt_ns: 1_000_000, terms, port: 0 };
+    let setup = message::Setup { task, options, probably: None };
     for message in [
-        proto::Message::Hello(hello),
-        proto::Message::Secret(Vec::new()),
-        proto::Message::Setup(Box::new(setup)),
-        proto::Message::Connect(Box::new(connect)),
+        message::Message::Hello(hello),
+        message::Message::Secret(Vec::new()),
+        message::Message::Setup(Box::new(setup)),
+        message::Message::Connect(Box::new(connect)),
     ] {
-        proto::send(&mut socket, &message).unwrap();
+        message::send(&mut socket, &message).unwrap();
     }
     loop {
-        match proto::receive(&mut socket).unwrap() {
-            proto::Message::Hello(_) => {}
+        match message::receive(&mut socket).unwrap() {
+            message::Message::Hello(_) => {}
             // It waits for the stream before it prepares it.
-            proto::Message::Ready { port, token, .. } => {
+            message::Message::Ready { port, token, .. } => {
                 let mut stream = TcpStream::connect((socket.peer_addr().unwrap().ip(), port)).unwrap();
-                stream.write_all(&proto::preamble(&token, 0)).unwrap();
+                stream.write_all(&message::preamble(&token, 0)).unwrap();
             }
             other => return [measured, format!("{other:?}")],
         }

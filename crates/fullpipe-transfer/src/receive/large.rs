@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex};
 
 use nix::fcntl::FallocateFlags;
 
-use super::claims::Claims;
+use super::ranges::Claims;
 use super::{MOST_LARGE, Receiver};
-use crate::counters::timed;
-use crate::digest::Digest;
-use crate::direct;
+use crate::connection::session::lock;
 use crate::error::{TransferError, local};
-use crate::files;
-use crate::huge;
-use crate::item::{self, Extent, FileItem, Name};
-use crate::journal::{Block, Record};
-use crate::ownership;
-use crate::proto::{Message, Reading};
-use crate::session::lock;
+use crate::fs::direct_io;
+use crate::fs::huge_pages;
+use crate::fs::metadata;
+use crate::fs::ownership;
+use crate::protocol::digest::Digest;
+use crate::protocol::file::{self, Extent, FileItem, Name};
+use crate::protocol::message::{Message, Reading};
+use crate::receive::journal::{Block, Record};
+use crate::telemetry::counters::timed;
 
 /// A large file that is being written.
 pub(super) struct Large {
@@ -79,7 +79,7 @@ impl Large {
 
     /// It has its size: whoever cuts it short meanwhile takes with that what was written.
     fn is_whole(&self) -> io::Result<()> {
-        if self.file.metadata()?.len() == self.item.size { Ok(()) } else { Err(huge::short()) }
+        if self.file.metadata()?.len() == self.item.size { Ok(()) } else { Err(huge_pages::short()) }
     }
 }
 
@@ -143,7 +143,7 @@ impl Receiver {
         let name = self.named(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
         // Found out now, not after all of it has come.
-        files::may_take(&folder, files::part(name.last()))?;
+        metadata::may_take(&folder, metadata::part(name.last()))?;
         let key = item.key();
         let kept = lock(&self.kept).remove(&key);
         let (file, partial) = match kept {
@@ -151,12 +151,12 @@ impl Receiver {
             None => self.begin(&name, &folder)?,
         };
         file.set_len(item.size)?;
-        if kept.is_none() && !item.sparse && !files::in_memory(&file) {
+        if kept.is_none() && !item.sparse && !metadata::in_memory(&file) {
             // A disk that is too small is found out now. Not every file system can promise room.
             let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
             if room == Err(nix::errno::Errno::ENOSPC) {
                 // It may have taken all that was left.
-                let _ = files::remove(&folder, &partial);
+                let _ = metadata::remove(&folder, &partial);
                 return Err(nix::errno::Errno::ENOSPC.into());
             }
         }
@@ -165,16 +165,16 @@ impl Receiver {
         let blocks = self.verifier.kept(key);
         let state = Mutex::new(LargeState { claims: Claims::of(have), covered, blocks, ..LargeState::default() });
         let kept = kept.is_some();
-        let past_cache = direct::wanted(self.options.direct, &file, item.size);
-        let direct = if past_cache { direct::again(&file, true) } else { None };
-        let huge = AtomicU32::new(if huge::wanted(&file, item.size) { huge::TRIES } else { 0 });
+        let past_cache = direct_io::wanted(self.options.direct, &file, item.size);
+        let direct = if past_cache { direct_io::again(&file, true) } else { None };
+        let huge = AtomicU32::new(if huge_pages::wanted(&file, item.size) { huge_pages::TRIES } else { 0 });
         Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
     }
 
     /// Makes a partial file, and has its name in the journal before.
     fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
         let create = |partial: &Path| {
-            let number = item::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
+            let number = file::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
             lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
             ownership::create(folder, partial)
         };
@@ -184,7 +184,7 @@ impl Receiver {
     /// Bytes that are nothing but zeros. An earlier attempt may have brought others.
     pub(super) fn hole(&self, id: u64, slot: Slot, extent: Extent) -> Result<(), TransferError> {
         if let Some(large) = slot.as_ref().filter(|large| large.kept)
-            && let Err(e) = files::clear(&large.file, extent)
+            && let Err(e) = metadata::clear(&large.file, extent)
         {
             return self.give_up(id, large, &e);
         }
@@ -264,7 +264,7 @@ impl Receiver {
             Reading::Partly { .. } if covered > 0 => Ok(()),
             // What is there is of no use.
             Reading::Partly { .. } | Reading::Changed => {
-                files::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))
+                metadata::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))
             }
         });
         match result {

@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::Receiver;
-use crate::end::SMALL;
+use crate::connection::session::lock;
 use crate::error::{TransferError, local};
-use crate::files::{self, Special};
-use crate::item::{FileItem, Meta, Name};
-use crate::journal::Record;
-use crate::ownership;
-use crate::session::lock;
+use crate::fs::metadata::{self, Special};
+use crate::fs::ownership;
+use crate::protocol::file::{FileItem, Meta, Name};
+use crate::receive::journal::Record;
+use crate::transfer::SMALL;
 
 /// A folder of small files.
 pub(super) struct Folder {
@@ -59,16 +59,16 @@ impl Receiver {
     /// half the work for its folder.
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if self.nameless.load(Ordering::Relaxed) {
-            let mode = files::first_mode(&item.meta);
-            match files::nameless(&folder.fd, mode) {
+            let mode = metadata::first_mode(&item.meta);
+            match metadata::nameless(&folder.fd, mode) {
                 Some(file) => {
                     file.write_all_at(content, 0)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
                         Some((_, now)) => now,
-                        None => folder.made.insert((mode, files::permissions(&file)?)).1,
+                        None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
                     };
                     let special = Special::of_file(self.options.special);
-                    files::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
+                    metadata::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }
@@ -84,22 +84,22 @@ impl Receiver {
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
-            let _ = files::remove(&folder.fd, &partial);
+            let _ = metadata::remove(&folder.fd, &partial);
         }
         written
     }
 
     /// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
     fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
-        match files::link(file, &folder.fd, files::part(name.last())) {
+        match metadata::link(file, &folder.fd, metadata::part(name.last())) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
             other => return other,
         }
-        let link = |other: &Path| files::link(file, &folder.fd, other);
+        let link = |other: &Path| metadata::link(file, &folder.fd, other);
         let ((), other) = ownership::fresh(&folder.fd, self.partial(name), link)?;
-        let renamed = files::rename(&folder.fd, &other, files::part(name.last()));
+        let renamed = metadata::rename(&folder.fd, &other, metadata::part(name.last()));
         if renamed.is_err() {
-            let _ = files::remove(&folder.fd, &other);
+            let _ = metadata::remove(&folder.fd, &other);
         }
         renamed
     }
@@ -117,16 +117,16 @@ impl Receiver {
             // Before it gets other permissions, with which another attempt could not go on in it.
             file.sync_all()?;
         }
-        files::dress(file, meta, Special::of_file(self.options.special), false, None)?;
+        metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }
         self.journal_synced.wait();
         // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
-        if nix::sys::stat::fstat(file)?.st_ino != files::look(folder, partial)?.st_ino {
+        if nix::sys::stat::fstat(file)?.st_ino != metadata::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
-        files::rename(folder, partial, files::part(name.last()))?;
+        metadata::rename(folder, partial, metadata::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;
         }

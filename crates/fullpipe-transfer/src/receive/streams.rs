@@ -8,16 +8,16 @@ use std::sync::{Arc, mpsc};
 use super::large::{Large, Slot};
 use super::small::Folder;
 use super::{PIECE, Receiver};
-use crate::counters::timed;
-use crate::digest::{Digest, Mac, Tagger};
-use crate::direct::{self, Aligned, Pipe};
-use crate::end::SMALL;
+use crate::connection::session::lock;
+use crate::connection::tls::Stream;
 use crate::error::{TransferError, system};
-use crate::huge::{self, Page, Window};
-use crate::item::Extent;
-use crate::proto::{self, Chunk, PACK_FILES, Trailer};
-use crate::secure::Stream;
-use crate::session::lock;
+use crate::fs::direct_io::{self, Aligned, Pipe};
+use crate::fs::huge_pages::{self, Page, Window};
+use crate::protocol::digest::{Digest, Mac, Tagger};
+use crate::protocol::file::Extent;
+use crate::protocol::message::{self, Chunk, PACK_FILES, Trailer};
+use crate::telemetry::counters::timed;
+use crate::transfer::SMALL;
 
 /// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
 /// itself. No more than this, since what has come is what tells that a transfer has not stalled.
@@ -69,7 +69,7 @@ impl Receiver {
         let mut written = Ok(());
         for Piece { large, mut data, len, offset, after } in filled {
             if written.is_ok() && !matches!(after, After::Damaged) {
-                let write = || direct::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
+                let write = || direct_io::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
                 written = timed(&self.counters.disk_ns, write);
             }
             let _ = give_back.send(data);
@@ -95,7 +95,7 @@ impl Receiver {
         let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
-            let received = timed(&self.counters.net_ns, || proto::receive_header(&mut line.stream)).map_err(lost)?;
+            let received = timed(&self.counters.net_ns, || message::receive_header(&mut line.stream)).map_err(lost)?;
             let chunk = received.0;
             line.header = received.1;
             if let Some(trace) = &self.trace {
@@ -272,10 +272,10 @@ impl Receiver {
             };
             let done = if let Some(result) = in_place {
                 failed = result.err();
-                huge::PAGE as u64
+                huge_pages::PAGE as u64
             } else {
                 // Up to where a huge page may begin.
-                let len = (PIECE as u64).min(rest).min(huge::PAGE as u64 - at % huge::PAGE as u64);
+                let len = (PIECE as u64).min(rest).min(huge_pages::PAGE as u64 - at % huge_pages::PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
                 self.receive(&mut line.stream, piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
@@ -333,7 +333,7 @@ struct Memory {
 impl Memory {
     /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
     fn page<'a>(&'a mut self, large: &'a Large, at: u64, rest: u64) -> Option<Page<'a>> {
-        let page = huge::PAGE as u64;
+        let page = huge_pages::PAGE as u64;
         if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {
             return None;
         }

@@ -17,17 +17,17 @@ use nix::sys::stat::Mode;
 
 use super::Receiver;
 use super::large::Large;
-use crate::counters::timed;
-use crate::digest::{Digest, Key, Mac};
-use crate::direct::{self, Aligned};
+use crate::connection::session::{Session, lock};
 use crate::error::{TransferError, why};
-use crate::files;
-use crate::item::{Extent, FileItem, Meta, Name};
-use crate::journal::Block;
-use crate::left::Left;
-use crate::plan::ALIGN;
-use crate::proto::Verified;
-use crate::session::{Session, lock};
+use crate::fs::direct_io::{self, Aligned};
+use crate::fs::metadata;
+use crate::protocol::digest::{Digest, Key, Mac};
+use crate::protocol::file::{Extent, FileItem, Meta, Name};
+use crate::protocol::message::Verified;
+use crate::protocol::skipped::Left;
+use crate::receive::journal::Block;
+use crate::send::schedule::ALIGN;
+use crate::telemetry::counters::timed;
 
 /// Threads that read back. One reads while the other computes digests.
 pub(super) const READERS: usize = 2;
@@ -191,7 +191,7 @@ struct Stored<'a> {
 impl Stored<'_> {
     /// Prepares a file. Before a direct read the kernel writes what is still only in the cache (`open(2)`, O_DIRECT).
     fn new(file: &File) -> io::Result<Stored<'_>> {
-        let direct = direct::again(file, false);
+        let direct = direct_io::again(file, false);
         if direct.is_none() {
             drop_cache(file)?;
         }
@@ -348,7 +348,7 @@ impl Receiver {
         let mut found = || -> io::Result<Found> {
             let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
             let file = File::from(self.root.open_at(check.name.path(), how, 0)?);
-            if !file.metadata()?.is_file() || !files::unchanged(&file, item.size, item.meta.mtime)? {
+            if !file.metadata()?.is_file() || !metadata::unchanged(&file, item.size, item.meta.mtime)? {
                 return Ok(Found::Changed);
             }
             let read = |bytes| self.session.moved(bytes);
@@ -385,9 +385,9 @@ impl Receiver {
     /// those of any partial file.
     fn withdraw(&self, check: &Check) -> io::Result<()> {
         let folder = self.parent(&check.name)?;
-        let name = files::part(check.name.last());
+        let name = metadata::part(check.name.last());
         match check.expected {
-            Expected::Whole(_) => files::remove(&folder, name),
+            Expected::Whole(_) => metadata::remove(&folder, name),
             Expected::Blocks(_) => {
                 let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
                 let file = self.root.open_at(check.name.path(), how, 0)?;
@@ -395,7 +395,7 @@ impl Receiver {
                 // only in what is this user's; root may have given it away.
                 let _ = nix::unistd::fchown(&file, Some(nix::unistd::geteuid()), None);
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
-                files::rename(&folder, name, &self.partial(&check.name))
+                metadata::rename(&folder, name, &self.partial(&check.name))
             }
         }
     }

@@ -9,16 +9,16 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{HEAVY, Open, PIECE, Sender, Source};
-use crate::counters::timed;
-use crate::digest::{Digest, Mac, Tagger};
-use crate::direct::{self, Aligned, Pipe};
+use crate::connection::session::lock;
+use crate::connection::tls::Stream;
 use crate::error::{TransferError, system, why};
-use crate::files;
-use crate::item::{Extent, FileItem};
-use crate::plan::Work;
-use crate::proto::{self, Chunk, Message, Reading, Trailer};
-use crate::secure::Stream;
-use crate::session::lock;
+use crate::fs::direct_io::{self, Aligned, Pipe};
+use crate::fs::metadata;
+use crate::protocol::digest::{Digest, Mac, Tagger};
+use crate::protocol::file::{Extent, FileItem};
+use crate::protocol::message::{self, Chunk, Message, Reading, Trailer};
+use crate::send::schedule::Work;
+use crate::telemetry::counters::timed;
 
 /// What a stream sends next.
 enum Ready {
@@ -50,7 +50,7 @@ struct Line {
 impl Line {
     /// What closes the chunk that is being sent, if its data, if any, have this digest.
     fn trailer(&mut self, data: Option<&Digest>) -> [u8; Trailer::LEN] {
-        Trailer(Some(self.tagger.next(&self.header[proto::FRAME_HEAD..], data))).pack()
+        Trailer(Some(self.tagger.next(&self.header[message::FRAME_HEAD..], data))).pack()
     }
 
     /// What closes the chunk that is being sent, if its data could not be read.
@@ -142,7 +142,7 @@ impl Sender {
             let mut data = pipe.memory();
             if let Some(hash) = &mut mac {
                 let offset = block.offset + at;
-                let read = || direct::read(&open.file, open.direct.as_ref(), &mut data, len, offset);
+                let read = || direct_io::read(&open.file, open.direct.as_ref(), &mut data, len, offset);
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
@@ -226,7 +226,7 @@ impl Sender {
 
     /// Sends the header of a chunk with data.
     fn header(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = proto::pack(chunk).map_err(system("packing a header"))?;
+        line.header = message::pack(chunk).map_err(system("packing a header"))?;
         let header = std::mem::take(&mut line.header);
         let sent = self.write(line, &header);
         line.header = header;
@@ -244,7 +244,7 @@ impl Sender {
 
     /// Sends a chunk without data.
     fn empty(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = proto::pack(chunk).map_err(system("packing a header"))?;
+        line.header = message::pack(chunk).map_err(system("packing a header"))?;
         let trailer = line.trailer(None);
         let whole = [&line.header[..], &trailer].concat();
         self.write(line, &whole)
@@ -318,7 +318,7 @@ impl Sender {
     pub(super) fn end(&self, source: &Source) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let bad = lock(&source.bad).take();
-        let changed = file.and_then(|open| match files::at_rest(&open.file, &source.item) {
+        let changed = file.and_then(|open| match metadata::at_rest(&open.file, &source.item) {
             Ok(true) => None,
             Ok(false) => Some(restless(&open.file)),
             Err(e) => Some(why(&e)),
@@ -411,11 +411,11 @@ fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, Strin
     let file = source.at.read().map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;
-    if !files::at_rest(&file, &item).map_err(|e| why(&e))? {
+    if !metadata::at_rest(&file, &item).map_err(|e| why(&e))? {
         return Err(restless(&file));
     }
     if xattrs {
-        item.meta.xattrs = files::xattrs(&file).map_err(|e| why(&e))?;
+        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| why(&e))?;
     }
     Ok(item)
 }

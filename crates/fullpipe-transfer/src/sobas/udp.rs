@@ -9,7 +9,7 @@ use fullpipe_net::sys;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-use super::wire::{HEAD, Keys, Word};
+use super::datagram::{HEAD, Keys, Word};
 
 /// Most bytes that UDP_SEGMENT sends at once (net/ipv4/udp.c: one datagram of IP).
 const SEGMENTED: usize = 65_000;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Endpoint, Finished, Order, Way};
-use fullpipe_transfer::proto::Options;
+use fullpipe_transfer::protocol::message::Options;
 
 use crate::failure::{Failure, Result};
 use crate::{ports, rlimit, run_record};

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::place::Realm;
+use fullpipe_transfer::resolve::Realm;
+use fullpipe_transfer::server::{self, FarOptions};
 
 use crate::failure::{Failure, Result};
 use crate::ports::data_ports;
@@ -46,9 +46,9 @@ pub fn run(args: Args) -> Result {
     };
     let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
     let mut output = std::io::stdout();
-    let greeted = output.write_all(far::READY).and_then(|()| output.flush());
+    let greeted = output.write_all(server::READY).and_then(|()| output.flush());
     greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
-    match far::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
+    match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
         Ok(_) => Ok(()),
         Err(error) => {
             let class = fullpipe_path::Classified::class(&error);

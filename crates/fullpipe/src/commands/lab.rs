@@ -44,7 +44,7 @@ enum Verb {
     },
     /// Run any programs at the two ends of an emulated path
     Run {
-        /// Scenario to run: a TOML file with a path and programs
+        /// Scenario to run: a TOML file with a path and programs (docs/reference/scenario.md)
         scenario: PathBuf,
         /// Set the memory of the guest, such as 2GB [default: what the path needs]
         #[arg(long, value_name = "SIZE")]

@@ -17,12 +17,12 @@ use std::time::Duration;
 use channel::CopyOptions;
 use clients::Clients;
 use door::Door;
-use fullpipe_net::serve::{Event, MeasureOptions};
-use fullpipe_net::{Limits, NetError, ServeOptions, Server};
+use fullpipe_net::serve::{Event, MeasurementPolicy};
+use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
-use fullpipe_transfer::keys;
-use fullpipe_transfer::place::Base;
-use fullpipe_transfer::tokens::Tokens;
+use fullpipe_transfer::connection::token;
+use fullpipe_transfer::connection::token_store::Tokens;
+use fullpipe_transfer::resolve::Base;
 use log::{Notice, Told, log, now};
 use parent::Parent;
 use serde_json::json;
@@ -115,7 +115,7 @@ pub fn run(args: Args) -> Result {
     let data_ports = ports::data_ports(args.data_ports.as_deref())?;
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
-    let limits = Limits::new(max_duration.duration(), per_address);
+    let limits = AnonymousLimits::new(max_duration.duration(), per_address);
     let options = |address| ServeOptions {
         bind: SocketAddr::new(address, args.port),
         max_clients: args.max_clients,
@@ -166,7 +166,7 @@ pub fn run(args: Args) -> Result {
     }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
-    let measure = MeasureOptions {
+    let measure = MeasurementPolicy {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
         check_memory: !args.guest,
@@ -272,7 +272,7 @@ fn files(
     let file = token_files::server_file(args.token_file.as_deref())?;
     let (tokens, identity, made) = Tokens::load_or_make(&file)?;
     let n = tokens.grants().len() as u64;
-    let place = if made || file.exists() { file.clone() } else { keys::store_file(&file) };
+    let place = if made || file.exists() { file.clone() } else { token::store_file(&file) };
     let (n, place) = (format::count(n, "token", "tokens"), place.display());
     let made = if made { ", made just now" } else { "" };
     notices.push(Notice::Note(format!(

@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::Time;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::keys::Token;
-use fullpipe_transfer::tokens::{self, Grant, Rights};
+use fullpipe_transfer::connection::token::Token;
+use fullpipe_transfer::connection::token_store::{self, Grant, Rights};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -137,14 +137,14 @@ fn new(args: &New) -> Result {
         Some(out) => write(out, token).inspect(|()| kept = true),
         None => Ok(()),
     };
-    let added = tokens::add(&file, args.name.as_deref(), grant, keep);
+    let added = token_store::add(&file, args.name.as_deref(), grant, keep);
     let (token, grant) = added.inspect_err(|_| {
         if let Some(out) = args.out.as_ref().filter(|_| kept) {
             // It opens nothing.
             let _ = std::fs::remove_file(out);
         }
     })?;
-    for exposed in tokens::exposed(&file)? {
+    for exposed in token_store::exposed(&file)? {
         errln!("warning: {exposed}");
     }
     if args.json {
@@ -215,7 +215,7 @@ fn described(grant: &Grant) -> Value {
 }
 
 fn list(args: &List) -> Result {
-    let grants = tokens::list(&server_file(args.token_file.as_deref())?)?;
+    let grants = token_store::list(&server_file(args.token_file.as_deref())?)?;
     if args.json {
         for grant in &grants {
             outln!("{}", described(grant));
@@ -238,7 +238,7 @@ fn list(args: &List) -> Result {
 
 fn revoke(args: &Revoke) -> Result {
     let file = server_file(args.token_file.as_deref())?;
-    if tokens::revoke(&file, &args.name)? {
+    if token_store::revoke(&file, &args.name)? {
         if args.json {
             outln!("{}", json!({"kind": "revoked", "name": args.name}));
             return Ok(());
@@ -246,7 +246,7 @@ fn revoke(args: &Revoke) -> Result {
         errln!("token {} is revoked; a server that runs refuses it from now on", args.name);
         return Ok(());
     }
-    let names: Vec<String> = tokens::list(&file)?.into_iter().map(|grant| grant.name).collect();
+    let names: Vec<String> = token_store::list(&file)?.into_iter().map(|grant| grant.name).collect();
     let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
     Err(Failure::usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::journal::{Journal, Record};
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
+use fullpipe_transfer::receive::journal::{Journal, Record};
 
 use crate::host::{Host, journalled, until};
 
@@ -229,7 +229,7 @@ fn taken_names_in_a_sticky_folder_keep_nobody_from_copying() {
     for entry in fs::read_dir(&proj).unwrap().flatten().filter(|entry| entry.file_name() != "private") {
         fs::remove_file(entry.path()).unwrap();
     }
-    let transfer = fullpipe_transfer::place::transfer(
+    let transfer = fullpipe_transfer::resolve::transfer(
         "far",
         &[host.file("in/.").as_os_str().as_bytes().to_vec()],
         host.file("proj/").as_os_str().as_bytes(),

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::digest::{Key, Tagger};
-use fullpipe_transfer::far::READY;
-use fullpipe_transfer::item::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::proto::{
+use fullpipe_transfer::protocol::digest::{Key, Tagger};
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
+use fullpipe_transfer::protocol::message::{
     self, Chunk, Connect, Direct, FRAME_HEAD, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target,
     Trailer,
 };
+use fullpipe_transfer::server::READY;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -25,7 +25,7 @@ const RUNS: u64 = 200;
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn frame(message: &Message) -> Vec<u8> {
-    proto::pack(message).unwrap()
+    message::pack(message).unwrap()
 }
 
 fn hello() -> Vec<u8> {
@@ -55,9 +55,9 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
     let task = if push {
-        proto::Task::Push(target)
+        message::Task::Push(target)
     } else {
-        proto::Task::Pull(proto::Sources { paths: vec![path], exclude: vec![], patterns: true })
+        message::Task::Pull(message::Sources { paths: vec![path], exclude: vec![], patterns: true })
     };
     [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
         .concat()
@@ -74,7 +74,7 @@ fn message(rng: &mut StdRng) -> Message {
         2 => Message::Connect(Box::new(Connect {
             transport,
             rtt_ns: rng.random(),
-            terms: rng.random::<bool>().then(|| proto::Terms {
+            terms: rng.random::<bool>().then(|| message::Terms {
                 offer: rng.random(),
                 key: Key(rng.random()),
                 tags: Key(rng.random()),
@@ -82,7 +82,7 @@ fn message(rng: &mut StdRng) -> Message {
             port: rng.random(),
         })),
         3 => Message::Offer(vec![]),
-        4 => Message::Want(vec![proto::Want::All; rng.random_range(0..100)]),
+        4 => Message::Want(vec![message::Want::All; rng.random_range(0..100)]),
         5 => Message::Folder { name, meta },
         6 => Message::Link { name, target: vec![0; 5000], meta },
         7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
@@ -207,7 +207,7 @@ struct Client {
     to: ChildStdin,
     from: ChildStdout,
     stream: TcpStream,
-    terms: Option<proto::Terms>,
+    terms: Option<message::Terms>,
 }
 
 impl Client {
@@ -218,10 +218,12 @@ impl Client {
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
-        let Message::Hello(_) = proto::receive(&mut from).unwrap() else { panic!("no greeting") };
-        let Message::Ready { port, token, terms, .. } = proto::receive(&mut from).unwrap() else { panic!("not ready") };
+        let Message::Hello(_) = message::receive(&mut from).unwrap() else { panic!("no greeting") };
+        let Message::Ready { port, token, terms, .. } = message::receive(&mut from).unwrap() else {
+            panic!("not ready")
+        };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&proto::preamble(&token, 0)).unwrap();
+        stream.write_all(&message::preamble(&token, 0)).unwrap();
         Client { far, to, from, stream, terms }
     }
 
@@ -237,12 +239,12 @@ impl Client {
 
 /// Chunks of stream 0 as a sender makes them.
 struct Line {
-    terms: proto::Terms,
+    terms: message::Terms,
     tagger: Tagger,
 }
 
 impl Line {
-    fn new(terms: proto::Terms) -> Line {
+    fn new(terms: message::Terms) -> Line {
         Line { terms, tagger: Tagger::new(terms.tags, 0) }
     }
 
@@ -257,7 +259,7 @@ impl Line {
             Chunk::Pack(_) => Some(self.terms.key.pack(content)),
             Chunk::Block { hole: true, .. } | Chunk::End => None,
         };
-        let header = proto::pack(chunk).unwrap();
+        let header = message::pack(chunk).unwrap();
         let tag = self.tagger.next(&header[FRAME_HEAD..], digest.as_ref());
         [&header[..], content, &Trailer(Some(tag)).pack()].concat()
     }
@@ -296,7 +298,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
         .map(|(chunk, byte)| {
             let data = vec![*byte; chunk.data_len().unwrap() as usize];
             let whole = line.chunk(chunk, &data);
-            let header = proto::pack(chunk).unwrap();
+            let header = message::pack(chunk).unwrap();
             [header, data, whole[whole.len() - Trailer::LEN..].to_vec()]
         })
         .collect();
@@ -330,15 +332,15 @@ fn nobody_in_the_middle_exchanges_blocks() {
         }
     };
     let hole = |parts: &mut Vec<Parts>| {
-        let Chunk::Block { id, file, extent, .. } = proto::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
-        parts[0][0] = proto::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
+        let Chunk::Block { id, file, extent, .. } = message::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
+        parts[0][0] = message::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
         parts[0][1].clear();
         parts[0][2] = parts[3][2].clone();
     };
     let renamed = |parts: &mut Vec<Parts>| {
-        let Chunk::Pack(mut files) = proto::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
+        let Chunk::Pack(mut files) = message::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
         files[0].meta.mode = 0o777;
-        parts[4][0] = proto::pack(&Chunk::Pack(files)).unwrap();
+        parts[4][0] = message::pack(&Chunk::Pack(files)).unwrap();
     };
     type Change<'a> = &'a dyn Fn(&mut Vec<Parts>);
     let changes: [(&str, Change<'_>); 9] = [
@@ -417,7 +419,7 @@ fn what_the_sender_may_not_know_is_remembered() {
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
-        while !matches!(proto::receive(&mut from).unwrap(), Message::AllDone(_)) {}
+        while !matches!(message::receive(&mut from).unwrap(), Message::AllDone(_)) {}
         if heard {
             to.write_all(&frame(&Message::Report { end: String::new(), samples: vec![], last: true })).unwrap();
         }
@@ -474,7 +476,7 @@ fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), false, Direct::Off);
     assert_eq!(client.terms, None);
-    let Message::Failed { why, again: false, .. } = proto::receive(&mut client.from).unwrap() else {
+    let Message::Failed { why, again: false, .. } = message::receive(&mut client.from).unwrap() else {
         panic!("it goes on")
     };
     assert!(why.contains("it does not say how it receives"), "{why}");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use fullpipe_path::{Size, Time};
-use fullpipe_transfer::proto::Direct;
+use fullpipe_transfer::protocol::message::Direct;
 
 use super::transport::{HEADING, TransportArgs};
 

@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::{Endpoint, Way};
-use fullpipe_transfer::keys::Token;
-use fullpipe_transfer::place::{last, transfer};
-use fullpipe_transfer::proto::{Sources, Target};
+use fullpipe_transfer::connection::token::Token;
+use fullpipe_transfer::protocol::message::{Sources, Target};
+use fullpipe_transfer::resolve::{last, transfer};
 
 use super::args::{Args, FAR_PROGRAM, SEED, SSH};
 use crate::failure::{Failure, Result};
@@ -107,7 +107,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
-                let one = fullpipe_transfer::item::printable(&sources[0]);
+                let one = fullpipe_transfer::protocol::file::printable(&sources[0]);
                 return Err(Failure::usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fullpipe_transfer::counters::Counters;
-use fullpipe_transfer::proto::Times;
+use fullpipe_transfer::protocol::message::Times;
 use fullpipe_transfer::sobas::Note;
+use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Leftovers;
 use fullpipe_transfer::client::Finished;
-use fullpipe_transfer::item::one_line;
+use fullpipe_transfer::protocol::file::one_line;
 use serde_json::json;
 
 use super::args::Args;

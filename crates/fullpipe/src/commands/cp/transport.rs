@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
-use fullpipe_transfer::proto::Limits;
+use fullpipe_transfer::protocol::message::Limits;
 use fullpipe_transfer::sobas::Law;
 
 use crate::failure::{Failure, Result};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::guest::{Standing, standing};
+use fullpipe_lab::guest::{InstalledQdisc, installed_qdiscs};
 use fullpipe_net::sys::{self, Offload, Rings};
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -147,11 +147,11 @@ impl Host {
 
     /// Asks the running kernel for what no file has: queueing disciplines, rings, offloads.
     pub fn ask(&mut self) {
-        let standing = standing().ok();
+        let standing = installed_qdiscs().ok();
         for interface in &mut self.interfaces {
             if let Some(standing) = &standing {
                 // ingress and clsact only look at arriving packets; nothing waits there.
-                let here = |q: &&Standing| q.link == interface.index && q.kind != "ingress" && q.kind != "clsact";
+                let here = |q: &&InstalledQdisc| q.link == interface.index && q.kind != "ingress" && q.kind != "clsact";
                 let kinds = |root| -> Vec<String> {
                     standing.iter().filter(here).filter(|q| q.root == root).map(|q| q.kind.clone()).collect()
                 };

@@ -8,12 +8,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 use fullpipe_net::Denial;
-use fullpipe_net::serve::MeasureOptions;
+use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::proto::{Summary, Task};
-use fullpipe_transfer::secure::Identity;
-use fullpipe_transfer::tokens::Grant;
+use fullpipe_transfer::connection::tls::Identity;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::{Summary, Task};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ pub struct Job {
 #[derive(Serialize, Deserialize)]
 pub enum Work {
     /// Measure with a client.
-    Measure(MeasureOptions),
+    Measure(MeasurementPolicy),
     /// Copy for a client.
     Copy(CopyOptions),
 }

@@ -16,11 +16,11 @@ use fullpipe_net::wire::Request;
 use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::end::Outcome;
-use fullpipe_transfer::far::{self, FarOptions};
-use fullpipe_transfer::place::{Base, Realm};
-use fullpipe_transfer::proto::Task;
-use fullpipe_transfer::tokens::Grant;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::Task;
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::transfer::Outcome;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     Scope,
@@ -87,7 +87,7 @@ fn copy(
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: options.stall,
     };
-    let done = far::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
+    let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
     let copied = |done: Outcome| Copied { summary: done.summary, left: done.left };
     done.map(|done| done.map(copied)).map_err(failed)
 }
@@ -186,7 +186,7 @@ impl Desk {
     }
 }
 
-impl far::Desk for Desk {
+impl server::Desk for Desk {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),
@@ -209,7 +209,7 @@ impl far::Desk for Desk {
     }
 }
 
-impl fullpipe_net::serve::Desk for Desk {
+impl fullpipe_net::serve::Gatekeeper for Desk {
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }

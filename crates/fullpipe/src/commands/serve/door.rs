@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::greeting::{self, Greetings};
-use fullpipe_transfer::tokens::Tokens;
+use fullpipe_transfer::connection::token_proof::{self, Greetings};
+use fullpipe_transfer::connection::token_store::Tokens;
 use serde_json::json;
 
 use super::log::{Notice, Told, now, say};
@@ -65,7 +65,7 @@ impl Door {
             self.refresh();
             let now = SystemTime::now();
             let now_s = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let is_proof = || self.tokens.prove(now, |key| greeting::proves(preface, key)).is_ok();
+            let is_proof = || self.tokens.prove(now, |key| token_proof::proves(preface, key)).is_ok();
             seen.lock().unwrap_or_else(PoisonError::into_inner).accept(preface, is_proof, now_s)
         })
     }

@@ -12,11 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fullpipe_net::serve::{Event, Guest, Kind, MeasureOptions};
+use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
 use fullpipe_net::wire::is_proof;
-use fullpipe_net::{Admitted, Limits, NetError};
+use fullpipe_net::{Admitted, AnonymousLimits, NetError};
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::place::Base;
+use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
@@ -30,13 +30,13 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What serves every client.
 pub struct Parent {
     /// The options of measurements.
-    pub measure: MeasureOptions,
+    pub measure: MeasurementPolicy,
     /// The options of copies, and the folder; none without --root.
     pub copies: Option<(CopyOptions, Base)>,
     /// The tokens; none if clients need none.
     pub door: Option<Door>,
     /// The limits of clients without a token; none if they have none.
-    pub limits: Option<Limits>,
+    pub limits: Option<AnonymousLimits>,
     /// The present clients, for the log.
     pub clients: Clients,
     /// The form of the log.
@@ -46,7 +46,7 @@ pub struct Parent {
 /// One client, as this process knows it.
 struct Served<'a> {
     peer: &'a str,
-    guest: &'a Guest,
+    guest: &'a PendingClient,
     /// A duplicate of the client's connection, with which the limits can end it.
     control: TcpStream,
     admitted: Option<Admitted>,
@@ -58,7 +58,7 @@ impl Parent {
     ///
     /// # Errors
     /// The client's; the client has been told, if it could be.
-    pub fn serve(&self, socket: TcpStream, peer: &str, guest: &Guest, measured: bool) -> Result<(), NetError> {
+    pub fn serve(&self, socket: TcpStream, peer: &str, guest: &PendingClient, measured: bool) -> Result<(), NetError> {
         let system = |what| move |source| NetError::System { what, source };
         let (work, folder) = match &self.copies {
             Some((options, base)) if !measured => (Work::Copy(options.clone()), Some(base.as_fd())),
@@ -108,7 +108,7 @@ impl Parent {
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
                 Ask::LetIn => self.let_in(served),
-                Ask::Admit(task) => match served.guest.let_in(Kind::Other) {
+                Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
                     Ok(()) => {
                         self.clients.served(served.peer);
                         served.copy.begins(&task, self.told);
@@ -156,7 +156,7 @@ impl Parent {
                 Err(error) => return Answer::No(error.to_string().into()),
             }
         }
-        match served.guest.let_in(Kind::Measurement) {
+        match served.guest.let_in(Purpose::Measurement) {
             Ok(()) => Answer::Yes,
             Err(most) => Answer::Busy(most),
         }

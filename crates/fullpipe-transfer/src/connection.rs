@@ -1,0 +1,11 @@
+//! The connections between two ends: reaching the server, tokens, TLS, and the control connection.
+
+mod records;
+
+pub mod dial;
+pub mod join;
+pub mod session;
+pub mod tls;
+pub mod token;
+pub mod token_proof;
+pub mod token_store;

@@ -1,0 +1,401 @@
+//! The control connection, however the far end is reached.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use fullpipe_net::NetError;
+use fullpipe_path::{ExitClass, Host, text};
+
+use crate::client::Endpoint;
+use crate::connection::join::JOIN;
+use crate::connection::session::{lock, thread};
+use crate::connection::tls::{self, Guard};
+use crate::connection::token::Token;
+use crate::connection::token_proof;
+use crate::error::{self, TransferError, system};
+use crate::protocol::message::{self, Message};
+use crate::server;
+
+/// How long ssh may take to connect where its configuration sets no limit, seconds.
+const SSH_CONNECTS_S: u32 = 30;
+
+/// Lines of ssh's that are kept, and bytes of one.
+const MOST_LINES: usize = 100;
+const LONGEST_LINE: u64 = 4096;
+
+/// A control connection.
+pub(crate) struct Line {
+    pub(crate) input: Box<dyn Read + Send>,
+    pub(crate) output: Box<dyn Write + Send>,
+    pub(crate) peer: String,
+    /// Where the streams go, one of these; the port comes later.
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) socket: Option<TcpStream>,
+    pub(crate) child: Option<Arc<Mutex<Child>>>,
+    /// A standing server that was shown no token.
+    tokenless: bool,
+    awaited: Awaited,
+    errors: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Line {
+    /// Reads the far end's first words. Over ssh, what a login script has printed comes before them.
+    pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
+        let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
+        if self.child.is_some() {
+            let mut seen = Vec::new();
+            let mut byte = [0];
+            while !seen.ends_with(server::READY) {
+                if seen.len() > 64 << 10 {
+                    let why = "it talks, but not as fullpipe does".to_owned();
+                    return Err(TransferError::Stranger { peer: self.peer.clone(), why });
+                }
+                self.input.read_exact(&mut byte).map_err(|e| lost(&self.peer, e))?;
+                seen.push(byte[0]);
+            }
+            *lock(&self.awaited) = Some(Instant::now());
+        }
+        message::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+    }
+}
+
+/// What the far end says; each part of it is an answer.
+struct Heard {
+    from: Box<dyn Read + Send>,
+    awaited: Awaited,
+}
+
+impl Read for Heard {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.from.read(into)?;
+        if let Some(since) = lock(&self.awaited).as_mut() {
+            *since = Instant::now();
+        }
+        Ok(read)
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(child) = &self.child {
+            let mut child = lock(child);
+            // It ends by itself when its input does; if not, it is stuck.
+            for _ in 0..50 {
+                if !matches!(child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            end(&mut child);
+            let _ = child.wait();
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let found = (bare, port).to_socket_addrs();
+    Ok(found.map_err(|source| NetError::Resolve { host: host.to_owned(), source })?.collect())
+}
+
+/// What connects, to be ended when nobody wants it any more: whoever waits for an answer there then has an error.
+#[derive(Default)]
+pub(crate) struct Stop {
+    sockets: Mutex<Vec<TcpStream>>,
+    /// What children say comes here.
+    ears: Mutex<Vec<UnixStream>>,
+    children: Mutex<Vec<Arc<Mutex<Child>>>>,
+    awaited: Awaited,
+}
+
+/// Since when the far end's program has been silent; none while ssh may still wait for a person.
+type Awaited = Arc<Mutex<Option<Instant>>>;
+
+impl Stop {
+    /// How long the far end has been silent.
+    pub(crate) fn awaited(&self) -> Duration {
+        lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    pub(crate) fn cut(&self) {
+        for socket in lock(&self.sockets).iter() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for child in lock(&self.children).iter() {
+            end(&mut lock(child));
+        }
+        // What it has started may live on, with its end of the line: a script around ssh leaves ssh.
+        for ear in lock(&self.ears).iter() {
+            let _ = ear.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Ends a child, and its group where it has one of its own ([`start`]).
+fn end(child: &mut Child) {
+    use nix::sys::signal::{Signal, kill, killpg};
+    let Ok(None) = child.try_wait() else { return };
+    let id = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    let _ =
+        if nix::unistd::getpgid(Some(id)) == Ok(id) { killpg(id, Signal::SIGKILL) } else { kill(id, Signal::SIGKILL) };
+}
+
+/// Reaches it.
+///
+/// # Errors
+/// It cannot be reached, or is not whom the token names.
+pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
+    match endpoint {
+        Endpoint::Server { host, port, token } => {
+            let name = Host { name: host.clone(), port: *port }.to_string();
+            let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+            for address in resolve(host, *port)? {
+                match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
+                    Ok(socket) => {
+                        let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
+                        lock(&stop.sockets).push(again);
+                        *lock(&stop.awaited) = Some(Instant::now());
+                        return answer(socket, address, name, token.as_ref(), stop.awaited.clone());
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(NetError::Connect { host: name, source: last }.into())
+        }
+        Endpoint::Ssh { host, ssh, program, ports } => start(host, ssh, program, ports.as_deref(), stop),
+    }
+}
+
+fn answer(
+    mut socket: TcpStream,
+    address: SocketAddr,
+    peer: String,
+    token: Option<&Token>,
+    awaited: Awaited,
+) -> Result<Line, TransferError> {
+    socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+    socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
+    let guard = match token {
+        Some(token) => {
+            // A server that many strangers call knows its clients by it, before it has any work with them.
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+            let proved = socket.write_all(&token_proof::prove(&token.proof_key(), now_s));
+            proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+            Guard::Client(tls::client(token.fingerprint)?)
+        }
+        None => Guard::None,
+    };
+    let mut stream = guard.wrap(socket).map_err(|e| {
+        // What is no TLS at all is no certificate either.
+        let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        if matches!(told, Some(e) if !matches!(e, rustls::Error::InvalidMessage(_))) {
+            let why = format!(
+                "its certificate is not the token's ({}); is the token of this server?",
+                text::from_peer(&e.to_string())
+            );
+            return TransferError::Trust { peer: peer.clone(), why };
+        }
+        let why = error::why(&e);
+        TransferError::Unreachable(format!(
+            "{peer} does not serve files to holders of a token ({why}): perhaps its 'fullpipe serve' has no --root, or has \
+             --insecure (then give --insecure here too), or it has too many connections from here. Ask its operator; \
+             the server's log has the reason"
+        ))
+    })?;
+    if token.is_none() {
+        // A server that also measures tells by this what is wanted.
+        let told = stream.write_all(&[server::PLAIN]);
+        told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
+    }
+    let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
+    Ok(Line {
+        input: Box::new(Heard { from: input, awaited: awaited.clone() }),
+        output,
+        peer,
+        addresses: vec![address],
+        socket: Some(again),
+        child: None,
+        tokenless: token.is_none(),
+        awaited,
+        errors: Arc::default(),
+    })
+}
+
+fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop: &Stop) -> Result<Line, TransferError> {
+    let awaited = stop.awaited.clone();
+    let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
+    if host.starts_with('-') {
+        return Err(TransferError::Usage(format!("'{host}' is not a host")));
+    }
+    let configured = configured(ssh, own, host, stop);
+    let mut command = Command::new(ssh);
+    command.args(own);
+    let by_another = |line: &str| line.starts_with("proxyjump ") || line.starts_with("proxycommand ");
+    if configured.lines().any(|line| line == "connecttimeout none") && !configured.lines().any(by_another) {
+        // A host that answers nothing would else be waited for as long as the kernel calls it: two minutes. Where another
+        // host is between, the limit would be on what a person types there too.
+        command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
+    }
+    command.arg(host).arg("--").arg(program).arg("far");
+    if let Some(ports) = ports {
+        command.args(["--data-ports", ports]);
+    }
+    // Unlike a pipe, a socket can be shut down by whoever reads, whoever else holds its other end.
+    let (input, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
+    lock(&stop.ears).push(input.try_clone().map_err(system("doubling a descriptor"))?);
+    command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
+    let anyone = is_anyone_there();
+    if !anyone {
+        // All that it starts ends with it. With a terminal it would be a job in the background, which may not ask.
+        command.process_group(0);
+    }
+    if configured.lines().any(|line| line == "batchmode yes") || !anyone {
+        *lock(&awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
+    }
+    let mut child =
+        command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
+    // It holds the other end of the socket as long as it is there.
+    drop(command);
+    let (Some(output), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
+        return Err(TransferError::Unreachable("ssh has no pipes".into()));
+    };
+    let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
+    let said = lines.clone();
+    thread("ssh", move || {
+        let mut errors = BufReader::new(errors);
+        let mut line = Vec::new();
+        // Neither of a long line nor of many is more kept than a person reads.
+        while errors.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let mut said = lock(&said);
+            if said.len() == MOST_LINES {
+                said.pop_front();
+            }
+            // Whoever answers at the other end can make ssh print anything (ssh_config(5), Banner).
+            said.push_back(text::from_peer(String::from_utf8_lossy(&line).trim_end()));
+            line.clear();
+        }
+    })?;
+    let child = Arc::new(Mutex::new(child));
+    lock(&stop.children).push(child.clone());
+    let addresses = match data_addresses(&configured, host) {
+        // Not even what it would do it has said; why not it says itself.
+        Err(_) if configured.is_empty() => Vec::new(),
+        found => found?,
+    };
+    Ok(Line {
+        input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
+        output: Box::new(output),
+        peer: host.to_owned(),
+        addresses,
+        socket: None,
+        child: Some(child),
+        tokenless: false,
+        awaited,
+        errors: lines,
+    })
+}
+
+/// Whether ssh can ask a person for anything (ssh(1), SSH_ASKPASS): then he may take as long as he likes.
+fn is_anyone_there() -> bool {
+    let asks = ["SSH_ASKPASS", "DISPLAY", "WAYLAND_DISPLAY"];
+    std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it. What it asks others
+/// for that (ssh_config(5), Match exec) may hang.
+fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String {
+    let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
+    let mut command = Command::new(ssh);
+    command.args(own).arg("-G").arg(host).stdin(Stdio::null()).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else { return String::new() };
+    drop(command);
+    let child = Arc::new(Mutex::new(child));
+    lock(&stop.children).push(child.clone());
+    *lock(&stop.awaited) = Some(Instant::now());
+    // What it says fits into a socket's buffer. Who waits for its end alone is not held up by what it has started.
+    let ended = loop {
+        match lock(&child).try_wait() {
+            Ok(None) => {}
+            ended => break ended.ok().flatten(),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    lock(&stop.children).retain(|other| !Arc::ptr_eq(other, &child));
+    *lock(&stop.awaited) = None;
+    let mut told = Vec::new();
+    if ended.is_some_and(|status| status.success()) {
+        // What it has said, and not what others may still say there.
+        let _ = output.shutdown(Shutdown::Both).and_then(|()| output.read_to_end(&mut told));
+    }
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+/// Where the host is that ssh talks to, by ssh's own configuration.
+fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, TransferError> {
+    let name = configured.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
+    let name = name.rsplit('@').next().unwrap_or(name);
+    let mut found = resolve(name, 0)?;
+    found.dedup();
+    Ok(found)
+}
+
+/// Whether the connection has ended, and not been spoilt.
+fn is_end(error: &TransferError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, UnexpectedEof};
+    matches!(error, TransferError::Lost { source, .. } if matches!(source.kind(), BrokenPipe | UnexpectedEof))
+}
+
+/// Where ssh did not bring the far end, or lost it, says why in its own words.
+pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
+    if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
+        return TransferError::Unreachable(format!(
+            "{peer} does not serve files without a token: perhaps it wants one (give it with --token-file), or its \
+             'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"
+        ));
+    }
+    let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
+    // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
+    let mut status = None;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(50));
+        status = lock(child).try_wait().ok().flatten();
+        if status.is_some() {
+            break;
+        }
+    }
+    // What it says to whoever meets a host for the first time is no reason.
+    let is_reason =
+        |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
+    let said = lock(&line.errors).iter().rev().find(is_reason).cloned().unwrap_or_default();
+    let peer = &line.peer;
+    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
+        let code = status.and_then(|status| u8::try_from(status.code()?).ok());
+        let class = code.map_or(ExitClass::Peer, error::class);
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), again: false, class };
+    }
+    match status.and_then(|status| status.code()) {
+        Some(127) => TransferError::Unreachable(format!(
+            "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
+        )),
+        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}")),
+        Some(2) if said.contains("far") => TransferError::Unreachable(format!(
+            "{peer} has another version of fullpipe ({said}); install this version there"
+        )),
+        _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
+        Some(code) if is_end(&error) => TransferError::Unreachable(format!(
+            "{peer}: what was to be fullpipe there ended without a word (status {code}); look at --ssh and --far-program"
+        )),
+        _ => error,
+    }
+}

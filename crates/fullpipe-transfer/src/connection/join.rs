@@ -1,0 +1,413 @@
+//! From two ends that have been introduced to n streams between them.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fullpipe_net::preamble_listener::PreambleListener;
+use fullpipe_net::{NetError, sys};
+use fullpipe_path::{Transport, text};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use crate::connection::session::{Session, thread};
+use crate::connection::tls::{Guard, Stream};
+use crate::error::{TransferError, system};
+use crate::protocol::message::{Connect, Hello, Limits, MAGIC, PREAMBLE, PROTOCOL, numbered, preamble};
+
+/// Version of this program.
+pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+/// How long all streams may take to connect.
+pub(crate) const JOIN: Duration = Duration::from_secs(30);
+/// Longest pause between looks whether the session is over while streams are waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Who this end is.
+pub(crate) fn hello() -> Hello {
+    let (ccs, send, receive) = fullpipe_net::socket::limits();
+    let (tuned_send, tuned_receive) = fullpipe_net::socket::tuned();
+    Hello {
+        magic: MAGIC,
+        protocol: PROTOCOL,
+        program: PROGRAM.into(),
+        limits: Limits { ccs, send, receive, tuned_send, tuned_receive },
+    }
+}
+
+/// Checks who the other end is.
+pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
+    if hello.magic != MAGIC {
+        return Err(TransferError::Stranger { peer: peer.into(), why: "its first words are no greeting".into() });
+    }
+    if hello.protocol != PROTOCOL {
+        let theirs = format!("{} (protocol {})", text::from_peer(&hello.program), hello.protocol);
+        return Err(TransferError::Version { peer: peer.into(), theirs, ours: PROGRAM });
+    }
+    Ok(hello.limits)
+}
+
+/// That address of a host at which its port answers: a name may have several, and a filter before some. One
+/// alone is not tried, which would take a round trip.
+pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let mut all = addresses.iter().map(|address| with_port(*address, port));
+    let Some(mut to) = all.next() else {
+        return Err(TransferError::Unreachable(
+            "the host has no address that is known here; give it a name that resolves".into(),
+        ));
+    };
+    for next in all {
+        if TcpStream::connect_timeout(&to, PATIENCE).is_ok() {
+            break;
+        }
+        to = next;
+    }
+    Ok(to)
+}
+
+/// Another port of the same host: one on this very network has the interface in its address.
+fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+    address.set_port(port);
+    address
+}
+
+/// Ports that a client may wish for: those that no service has by right (RFC 6335, section 6).
+pub(crate) const WISHES: std::ops::RangeInclusive<u16> = 49152..=65535;
+/// From this round-trip time on it is worth knocking before the far end has said where, seconds.
+pub(crate) const FAR_S: f64 = 0.02;
+/// What the far end is given to open a port, beside a part of the round-trip time.
+const OPENING: Duration = Duration::from_millis(5);
+
+/// A connection that may come to be.
+type Knock = JoinHandle<Result<TcpStream, NetError>>;
+
+/// Connections to a port that the far end was asked for, and may have opened: it says so a round trip later,
+/// in which they could be made. Where it has not, they are refused, or nobody answers, and they are forgotten.
+pub(crate) struct Early {
+    to: SocketAddr,
+    knocks: Vec<Knock>,
+}
+
+impl Early {
+    /// Knocks a little later, if a port is wished for.
+    pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool) -> Option<Early> {
+        if connect.port == 0 {
+            return None;
+        }
+        let rtt = Duration::from_nanos(connect.rtt_ns);
+        let to = with_port(address, connect.port);
+        let one = |_| {
+            let transport = connect.transport.clone();
+            let knock = move || {
+                std::thread::sleep(OPENING + rtt / 32);
+                fullpipe_net::socket::connect(to, &transport, sends, JOIN)
+            };
+            std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
+        };
+        let knocks: Option<Vec<_>> = (0..connect.transport.streams).map(one).collect();
+        Some(Early { to, knocks: knocks? })
+    }
+
+    /// Those that lead there.
+    fn leading(self, to: SocketAddr) -> Vec<Knock> {
+        if self.to == to { self.knocks } else { Vec::new() }
+    }
+}
+
+/// Connects all streams at once; one after the other would take n round trips and more.
+pub(crate) fn connect(
+    session: &Session,
+    to: SocketAddr,
+    transport: &Transport,
+    sends: bool,
+    guard: &Guard,
+    token: &[u8; 32],
+    early: Option<Early>,
+) -> Result<Vec<Stream>, TransferError> {
+    let one = |i: u16, knock: Option<Knock>| -> Result<Stream, TransferError> {
+        let knocked = knock.and_then(|knock| knock.join().ok()).and_then(Result::ok);
+        let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, transport, sends, JOIN), Ok);
+        let socket = connected.map_err(|e| match e {
+            NetError::Connect { source, .. } => TransferError::Unreachable(format!(
+                "cannot connect to {to} for the data: {source}; let its firewall pass the port, or name those that \
+                 it passes with --data-ports"
+            )),
+            other => other.into(),
+        })?;
+        prepare(session, &socket)?;
+        join_as(socket, i, guard, token).map_err(|e| untrusted(session, e))
+    };
+    let mut knocks = early.map_or_else(Vec::new, |early| early.leading(to)).into_iter();
+    std::thread::scope(|scope| {
+        let start = |i| {
+            let knock = knocks.next();
+            std::thread::Builder::new().spawn_scoped(scope, move || one(i, knock))
+        };
+        let threads: Vec<_> = (0..transport.streams).map(start).collect();
+        let failed = || TransferError::Unreachable("a connecting thread failed".into());
+        let streams = threads.into_iter().map(|thread| {
+            let thread = thread.map_err(system("starting a thread"))?;
+            thread.join().unwrap_or_else(|_| Err(failed()))
+        });
+        streams.collect()
+    })
+}
+
+/// Makes a connection a stream of the session.
+fn join_as(mut socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
+    socket.write_all(&preamble(token, i))?;
+    let mut stream = guard.wrap(socket)?;
+    if !matches!(guard, Guard::None) {
+        let mut proof = [0; PREAMBLE];
+        proof[..32].copy_from_slice(token);
+        proof[32..].copy_from_slice(&i.to_le_bytes());
+        stream.write_all(&proof)?;
+        stream.flush()?;
+    }
+    stream.socket().set_read_timeout(None)?;
+    Ok(stream)
+}
+
+fn untrusted(session: &Session, error: io::Error) -> TransferError {
+    if error.kind() == io::ErrorKind::InvalidData {
+        let why = format!("its data streams are not its own: {error}");
+        return TransferError::Trust { peer: session.peer.clone(), why };
+    }
+    session.lost("connecting the streams", error)
+}
+
+fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
+    // The last part of a chunk must not wait for an acknowledgement (RFC 896).
+    socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
+    socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+    session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
+    Ok(())
+}
+
+/// The place of one stream of a session.
+enum Seat {
+    /// Nobody has it.
+    Free,
+    /// A caller with the right tag shakes hands for it. Further callers with its tag have copied it, and are dropped.
+    Taken(TcpStream),
+    /// The stream has joined.
+    Joined(Stream),
+}
+
+/// Waits for a session's streams. Whoever does not show the token is not of the session, is dropped, and costs it
+/// nothing: only time, or the loss of its client, ends the waiting.
+pub(crate) fn accept(
+    session: &Session,
+    listener: &TcpListener,
+    n: u16,
+    guard: &Guard,
+    token: &[u8; 32],
+) -> Result<Vec<Stream>, TransferError> {
+    let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
+    let waited = fill(session, listener, guard, token, &mut seats);
+    let mut joined = Vec::new();
+    for seat in seats {
+        match seat {
+            Seat::Free => {}
+            // A thread waits for it; a connection that is gone needs no shutting down.
+            Seat::Taken(socket) => drop(socket.shutdown(Shutdown::Both)),
+            Seat::Joined(stream) => joined.push(stream),
+        }
+    }
+    waited?;
+    for stream in &joined {
+        session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
+    }
+    Ok(joined)
+}
+
+fn fill(
+    session: &Session,
+    listener: &TcpListener,
+    guard: &Guard,
+    token: &[u8; 32],
+    seats: &mut [Seat],
+) -> Result<(), TransferError> {
+    let deadline = Instant::now() + JOIN;
+    let (done, shaken) = mpsc::channel();
+    let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(nix_error)?);
+    let mut door =
+        PreambleListener::<PREAMBLE>::new(listener, session.address()).map_err(system("watching the data port"))?;
+    let n = seats.len();
+    let check = |shown: &[u8; PREAMBLE]| numbered(shown, token).filter(|i| usize::from(*i) < n);
+    while !seats.iter().all(|seat| matches!(seat, Seat::Joined(_))) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if session.is_gone() {
+            return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
+        }
+        if left.is_zero() || session.is_over() {
+            let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
+            return Err(session.lost("waiting for the streams", why));
+        }
+        let ready = sys::wait_readable([door.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
+        if ready.map_err(system("waiting for streams"))?[1] {
+            // Only that something has happened matters, not how often.
+            let _ = wake.read();
+        }
+        while let Ok((i, stream)) = shaken.try_recv() {
+            seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
+        }
+        for (i, socket) in door.come(&check).map_err(system("waiting for streams"))? {
+            let seat = &mut seats[usize::from(i)];
+            if !matches!(seat, Seat::Free) {
+                continue;
+            }
+            // The thread that shakes hands may wait; there is one for each stream at most.
+            *seat = Seat::Taken(socket.try_clone().map_err(system("doubling a descriptor"))?);
+            let (done, guard, token, wake) = (done.clone(), guard.clone(), *token, wake.clone());
+            thread("caller", move || {
+                let stream = welcome(socket, i, &guard, &token).ok();
+                // Nobody waits any more when all have come.
+                let _ = done.send((i, stream));
+                let _ = wake.write(1);
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn nix_error(error: nix::errno::Errno) -> TransferError {
+    system("opening an eventfd")(error.into())
+}
+
+/// Shakes hands with a caller whose tag is right, and has it show the token inside TLS.
+fn welcome(socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(JOIN))?;
+    let mut stream = guard.wrap(socket)?;
+    if !matches!(guard, Guard::None) {
+        let mut proof = [0; PREAMBLE];
+        stream.read_exact(&mut proof)?;
+        let mut shown = [0; 32];
+        shown.copy_from_slice(&proof[..32]);
+        // blake3's comparison takes the same time whatever differs.
+        let right = blake3::Hash::from_bytes(shown) == blake3::Hash::from_bytes(*token);
+        if !right || proof[32..] != i.to_le_bytes() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+    }
+    stream.socket().set_read_timeout(None)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::connection::tls::{self, Identity};
+
+    const TOKEN: [u8; 32] = [7; 32];
+
+    fn session() -> Arc<Session> {
+        Session::new(String::new(), Box::new(io::sink()))
+    }
+
+    fn call(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.write_all(bytes).unwrap();
+        socket
+    }
+
+    fn is_let_go(mut socket: TcpStream) -> bool {
+        socket.set_read_timeout(Some(JOIN)).unwrap();
+        !matches!(socket.read(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    #[test]
+    fn a_stream_is_of_whoever_shows_the_token() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Another token, no such stream, too little said; and who is meant only when they have long been heard.
+        let mut others = vec![call(&listener, &preamble(&[8; 32], 0)), call(&listener, &preamble(&TOKEN, 1))];
+        others.push(call(&listener, &preamble(&TOKEN, 0)[..33]));
+        let (joined, right) = std::thread::scope(|scope| {
+            let right = scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                call(&listener, &preamble(&TOKEN, 0))
+            });
+            (accept(&session(), &listener, 1, &Guard::None, &TOKEN).unwrap(), right.join().unwrap())
+        });
+        let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
+        assert_eq!(peers, [right.local_addr().unwrap()]);
+        assert!(others.into_iter().all(is_let_go));
+    }
+
+    /// More callers than any limit, some silent, some with nonsense, before the only one with the token.
+    #[test]
+    fn strangers_cost_a_session_nothing() {
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
+        let listener = fullpipe_net::socket::listen(
+            ([127, 0, 0, 1], 0).into(),
+            (0, 0),
+            &Transport { cc: "cubic".into(), streams: 2, buffer: fullpipe_path::Buffer::Auto, pacing: None },
+            false,
+        )
+        .unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut all = std::collections::VecDeque::new();
+                for i in 0.. {
+                    if ended.load(std::sync::atomic::Ordering::SeqCst) {
+                        break;
+                    }
+                    // A stranger that has been dropped cannot write.
+                    if let Ok(mut socket) = TcpStream::connect(listener.local_addr().unwrap()) {
+                        let _ = socket.write_all(&vec![0x16; i % 40]);
+                        all.push_back(socket);
+                    }
+                    std::thread::sleep(Duration::from_micros(300));
+                    if all.len() > 300 {
+                        all.pop_front();
+                    }
+                }
+            });
+            let right = scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(1));
+                let stream = |i| {
+                    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                    join_as(socket, i, &Guard::Client(client.clone()), &TOKEN).unwrap()
+                };
+                [stream(0), stream(1)]
+            });
+            let joined = accept(&session(), &listener, 2, &Guard::Server(server), &TOKEN);
+            ended.store(true, std::sync::atomic::Ordering::SeqCst);
+            let right = right.join().unwrap();
+            let peers = joined.unwrap().iter().map(|it| it.socket().peer_addr().unwrap()).collect::<Vec<_>>();
+            assert_eq!(peers, right.map(|it| it.socket().local_addr().unwrap()));
+        });
+    }
+
+    /// The tag can be seen on the path and sent again: it takes no place, and does not suffice inside TLS.
+    #[test]
+    fn a_tag_that_was_copied_joins_nothing() {
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ours = socket.local_addr().unwrap();
+        let (joined, _ours) = std::thread::scope(|scope| {
+            let (guard, listener) = (Guard::Client(client), &listener);
+            let calling = scope.spawn(move || {
+                // Shakes hands, and has no token to show.
+                let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                thief.write_all(&preamble(&TOKEN, 0)).unwrap();
+                let mut thief = guard.wrap(thief).unwrap();
+                thief.write_all(&[0; PREAMBLE]).unwrap();
+                let _ = thief.read(&mut [0]);
+                std::thread::sleep(Duration::from_millis(200));
+                join_as(socket, 0, &guard, &TOKEN).unwrap()
+            });
+            let joined = accept(&session(), listener, 1, &Guard::Server(server), &TOKEN).unwrap();
+            (joined, calling.join().unwrap())
+        });
+        assert_eq!(joined[0].socket().peer_addr().unwrap(), ours);
+    }
+}

@@ -1,0 +1,537 @@
+//! The tokens that open a standing server: who may do what, until when.
+//!
+//! [`Tokens`] is what a running server asks. [`list`], [`add`] and [`revoke`] are for the command line; they replace the
+//! store in one step, under a lock, and a server notices the new one ([`Tokens::refresh`]).
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fullpipe_net::Denial;
+use fullpipe_net::wire::ProofKey;
+use rand::RngExt;
+use serde::{Deserialize, Serialize};
+
+use crate::connection::tls::{Fingerprint, Identity};
+use crate::connection::token::{self, Exposed, Token};
+use crate::error::TransferError;
+
+/// Name of the token that `fullpipe serve` makes at its first start, and keeps in the token file.
+pub const FIRST: &str = "default";
+/// Version of the store's format.
+const VERSION: u32 = 1;
+/// Longest name of a token, bytes.
+const NAME_MAX: usize = 64;
+
+/// What the holder of a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rights {
+    /// Copy in both directions.
+    #[default]
+    ReadWrite,
+    /// Copy from the server and look at what is there.
+    ReadOnly,
+    /// Copy to the server.
+    WriteOnly,
+}
+
+impl Rights {
+    /// Whether the holder may copy from the server.
+    pub fn may_read(self) -> bool {
+        self != Rights::WriteOnly
+    }
+
+    /// Whether the holder may copy to the server.
+    pub fn may_write(self) -> bool {
+        self != Rights::ReadOnly
+    }
+}
+
+impl std::fmt::Display for Rights {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Rights::ReadWrite => "read-write",
+            Rights::ReadOnly => "read-only",
+            Rights::WriteOnly => "write-only",
+        })
+    }
+}
+
+/// What a token grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The token's name, for the log: letters, digits and `-_.@` ([`check_name`]).
+    pub name: String,
+    /// What its holder may do.
+    pub rights: Rights,
+    /// The folder that its holder is kept in, absolute and without links; none for all that the server serves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub folder: Option<PathBuf>,
+    /// When it ends, seconds since 1970; none for never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_s: Option<u64>,
+}
+
+impl Grant {
+    /// Whether it has ended.
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).map_or(Duration::ZERO, |since| since);
+        self.expires_unix_s.is_some_and(|end| now >= Duration::from_secs(end))
+    }
+}
+
+/// Why a caller is not let in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No token of this server has the secret. It may have been revoked.
+    #[error("the token is not this server's")]
+    Unknown,
+    /// The token has ended. Only a holder of the secret is told.
+    #[error("the token '{0}' has expired")]
+    Expired(String),
+}
+
+impl From<Refusal> for Denial {
+    fn from(refusal: Refusal) -> Denial {
+        let advice = matches!(refusal, Refusal::Expired(_)).then(|| "ask its operator for a new one".to_owned());
+        Denial { why: refusal.to_string(), advice }
+    }
+}
+
+/// A token in the store.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Entry {
+    #[serde(flatten)]
+    grant: Grant,
+    /// [`token::verifier`] of the secret.
+    #[serde(with = "hex")]
+    verifier: [u8; 32],
+}
+
+/// The store's content, JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stored {
+    version: u32,
+    /// Fingerprint of the server's certificate, which each token carries too.
+    #[serde(with = "hex")]
+    fingerprint: Fingerprint,
+    tokens: Vec<Entry>,
+}
+
+/// 32 bytes as 64 hexadecimal digits.
+mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&crate::connection::token::hex(bytes))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        blake3::Hash::from_hex(text).map(|hash| *hash.as_bytes()).map_err(D::Error::custom)
+    }
+}
+
+/// Tells one version of a file from the next: device, inode, size, time of change (ns). None for a missing file.
+type Stamp = Option<(u64, u64, u64, i128)>;
+
+fn stamp(file: &Path) -> Stamp {
+    let meta = std::fs::metadata(file).ok()?;
+    let changed = i128::from(meta.ctime()) * 1_000_000_000 + i128::from(meta.ctime_nsec());
+    Some((meta.dev(), meta.ino(), meta.len(), changed))
+}
+
+/// A server's state as its files have it.
+struct State {
+    identity: Identity,
+    entries: Vec<Entry>,
+    exposed: Vec<Exposed>,
+}
+
+/// Reads a server's files; none if it has neither a token nor a store.
+fn read(file: &Path) -> Result<Option<State>, TransferError> {
+    let (store, key) = (token::store_file(file), token::key_file(file));
+    let (first, stored) = (token::read_secret(file)?, token::read_secret(&store)?);
+    if first.is_none() && stored.is_none() {
+        return Ok(None);
+    }
+    let token = first.as_ref().map(|first| String::from_utf8_lossy(&first.content).parse::<Token>()).transpose();
+    let token = token
+        .map_err(|e| TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())))?;
+    let Some((identity, exposed)) = token::read_identity(file)? else {
+        return Err(TransferError::Usage(format!(
+            "{} is missing, without which the tokens in {} open nothing; put it back, or remove them to have new ones made",
+            key.display(),
+            if first.is_some() { file.display() } else { store.display() }
+        )));
+    };
+    let exposed = exposed.into_iter().chain(token::exposed_folder(file)).collect();
+    let mut state = State { identity, entries: Vec::new(), exposed };
+    let check = |file: &Path, fingerprint: Fingerprint| {
+        if fingerprint == state.identity.fingerprint() {
+            return Ok(());
+        }
+        let (file, key) = (file.display(), key.display());
+        let why = "do not belong together; remove both to have new ones made";
+        Err(TransferError::Usage(format!("{file} and {key} {why}")))
+    };
+    if let Some((first, token)) = first.zip(token) {
+        check(file, token.fingerprint)?;
+        let grant = Grant { name: FIRST.to_owned(), rights: Rights::ReadWrite, folder: None, expires_unix_s: None };
+        state.entries.push(Entry { grant, verifier: token::verifier(&token.secret) });
+        state.exposed.extend(first.exposed);
+    }
+    if let Some(stored) = stored {
+        let damaged = |why: String| TransferError::Usage(format!("{} is no token store: {why}", store.display()));
+        let content: Stored = serde_json::from_slice(&stored.content).map_err(|e| damaged(e.to_string()))?;
+        if content.version != VERSION {
+            return Err(damaged(format!("version {}, and this program knows {VERSION}", content.version)));
+        }
+        check(&store, content.fingerprint)?;
+        for entry in &content.tokens {
+            check_name(&entry.grant.name).map_err(|e| damaged(e.to_string()))?;
+        }
+        state.entries.extend(content.tokens);
+        state.exposed.extend(stored.exposed);
+    }
+    Ok(Some(state))
+}
+
+/// The tokens of a running server.
+pub struct Tokens {
+    file: PathBuf,
+    fingerprint: Fingerprint,
+    /// Guards what was read last; held only while tokens are compared or exchanged.
+    read: RwLock<Snapshot>,
+}
+
+struct Snapshot {
+    entries: Vec<Entry>,
+    exposed: Vec<Exposed>,
+    /// Of the token file and of the store, before they were read.
+    stamps: [Stamp; 2],
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tokens({})", self.file.display())
+    }
+}
+
+impl Tokens {
+    /// Reads a server's certificate, key and tokens. Where it has no token, a first one is made, which may do
+    /// everything; the third value says whether.
+    ///
+    /// # Errors
+    /// A file cannot be read or made, does not hold what it should, or may have been written by others.
+    pub fn load_or_make(file: &Path) -> Result<(Tokens, Identity, bool), TransferError> {
+        let mut stamps = stamps(file);
+        let (state, made) = match read(file)? {
+            Some(state) => (state, false),
+            None => {
+                let _locked = token::lock(file)?;
+                // Another server, or 'fullpipe token new', may have been faster.
+                let made = read(file)?.is_none();
+                if made {
+                    let token = Token::new(token::identity_or_new(file)?.fingerprint());
+                    token::write_secret(file, format!("{token}\n").as_bytes())?;
+                }
+                stamps = self::stamps(file);
+                let missing = || TransferError::Usage(format!("{} has vanished", file.display()));
+                (read(file)?.ok_or_else(missing)?, made)
+            }
+        };
+        let State { identity, entries, exposed } = state;
+        let fingerprint = identity.fingerprint();
+        let read = RwLock::new(Snapshot { entries, exposed, stamps });
+        Ok((Tokens { file: file.to_owned(), fingerprint, read }, identity, made))
+    }
+
+    fn snapshot(&self) -> std::sync::RwLockReadGuard<'_, Snapshot> {
+        self.read.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the tokens again; says how many there are. Where that fails, those read before stay in force.
+    ///
+    /// # Errors
+    /// A file cannot be read, does not hold what it should, or may have been written by others; or the server's key is
+    /// another by now, which only a restart takes up.
+    pub fn reload(&self) -> Result<usize, TransferError> {
+        let stamps = stamps(&self.file);
+        let state = read(&self.file);
+        let mut snapshot = self.read.write().unwrap_or_else(PoisonError::into_inner);
+        // Also where it fails: it is told of once, not for each client.
+        snapshot.stamps = stamps;
+        let (entries, exposed) = match state? {
+            Some(state) if state.identity.fingerprint() != self.fingerprint => {
+                let key = token::key_file(&self.file);
+                return Err(TransferError::Usage(format!("{} has changed: restart this server", key.display())));
+            }
+            Some(state) => (state.entries, state.exposed),
+            // Removed: nobody may come in any more.
+            None => Default::default(),
+        };
+        (snapshot.entries, snapshot.exposed) = (entries, exposed);
+        Ok(snapshot.entries.len())
+    }
+
+    /// Reads the tokens again if their files have changed; none if they have not.
+    pub fn refresh(&self) -> Option<Result<usize, TransferError>> {
+        let changed = stamps(&self.file) != self.snapshot().stamps;
+        changed.then(|| self.reload())
+    }
+
+    /// What the holder of a secret may do. Takes the same time whichever token it is, or none.
+    ///
+    /// # Errors
+    /// It is no token's, or the token has ended.
+    pub fn check(&self, secret: &[u8], now: SystemTime) -> Result<Grant, Refusal> {
+        let shown = token::verifier(secret);
+        self.find(now, |verifier| same(verifier, &shown))
+    }
+
+    /// What a caller may do that has not shown a token's secret but proven to have it: `is_proof` says whether the proof
+    /// was made with a key, and is asked of each token's.
+    ///
+    /// # Errors
+    /// As with [`Tokens::check`].
+    pub fn prove(&self, now: SystemTime, is_proof: impl Fn(&ProofKey) -> bool) -> Result<Grant, Refusal> {
+        self.find(now, |verifier| is_proof(&token::proof_key(verifier)))
+    }
+
+    fn find(&self, now: SystemTime, is_it: impl Fn(&[u8; 32]) -> bool) -> Result<Grant, Refusal> {
+        let snapshot = self.snapshot();
+        let mut found = None;
+        for entry in &snapshot.entries {
+            if is_it(&entry.verifier) {
+                found = Some(&entry.grant);
+            }
+        }
+        match found {
+            None => Err(Refusal::Unknown),
+            Some(grant) if grant.has_expired(now) => Err(Refusal::Expired(grant.name.clone())),
+            Some(grant) => Ok(grant.clone()),
+        }
+    }
+
+    /// What each token grants.
+    pub fn grants(&self) -> Vec<Grant> {
+        self.snapshot().entries.iter().map(|entry| entry.grant.clone()).collect()
+    }
+
+    /// How others on this host can get at this server's files.
+    pub fn exposed(&self) -> Vec<Exposed> {
+        self.snapshot().exposed.clone()
+    }
+}
+
+fn stamps(file: &Path) -> [Stamp; 2] {
+    [stamp(file), stamp(&token::store_file(file))]
+}
+
+/// Compares in a time that does not depend on where two values differ, as blake3's own comparison does.
+fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
+    blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
+}
+
+/// Refuses a name that would be unclear in a log.
+///
+/// # Errors
+/// It is empty, too long, or has other characters than letters, digits and `-_.@`.
+pub fn check_name(name: &str) -> Result<(), TransferError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
+    let fits = (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-');
+    if fits && name != FIRST {
+        return Ok(());
+    }
+    let why = if fits {
+        "is the one in the token file; choose another name".to_owned()
+    } else {
+        format!("give 1 to {NAME_MAX} letters, digits, '-', '_', '.' or '@', and no '-' first")
+    };
+    Err(TransferError::Usage(format!("a token called '{}': {why}", name.escape_default())))
+}
+
+/// What each token of a server grants.
+///
+/// # Errors
+/// There is no server's state, or it cannot be read.
+pub fn list(file: &Path) -> Result<Vec<Grant>, TransferError> {
+    let none = || TransferError::Usage(format!("there are no tokens: neither {} nor its store exists", file.display()));
+    let state = read(file)?.ok_or_else(none)?;
+    Ok(state.entries.into_iter().map(|entry| entry.grant).collect())
+}
+
+/// How others on this host can get at a server's files.
+///
+/// # Errors
+/// They cannot be read.
+pub fn exposed(file: &Path) -> Result<Vec<Exposed>, TransferError> {
+    Ok(read(file)?.map_or_else(Vec::new, |state| state.exposed))
+}
+
+/// Makes a token; without a name it gets one. The server's key is made where it is missing. `keep` is given the token
+/// before the store has it; if it fails, there is no such token.
+///
+/// # Errors
+/// The name is taken or no name, or the state cannot be read or written; or `keep`'s.
+pub fn add(
+    file: &Path,
+    name: Option<&str>,
+    grant: Grant,
+    keep: impl FnOnce(&Token, &Grant) -> Result<(), TransferError>,
+) -> Result<(Token, Grant), TransferError> {
+    let _locked = token::lock(file)?;
+    let entries = read(file)?.map_or_else(Vec::new, |state| state.entries);
+    let taken = |name: &str| entries.iter().any(|entry| entry.grant.name == name);
+    let name = match name {
+        Some(name) => {
+            check_name(name)?;
+            if taken(name) {
+                return Err(TransferError::Usage(format!("there is a token called '{name}' already; revoke it first")));
+            }
+            name.to_owned()
+        }
+        None => loop {
+            let name = format!("token-{:06x}", rand::rng().random::<u32>() & 0xff_ffff);
+            if !taken(&name) {
+                break name;
+            }
+        },
+    };
+    let fingerprint = token::identity_or_new(file)?.fingerprint();
+    let token = Token::new(fingerprint);
+    let grant = Grant { name, ..grant };
+    keep(&token, &grant)?;
+    let added = Entry { grant: grant.clone(), verifier: token::verifier(&token.secret) };
+    write(file, fingerprint, entries.into_iter().chain([added]))?;
+    Ok((token, grant))
+}
+
+/// Takes a token back; says whether there was one.
+///
+/// # Errors
+/// The state cannot be read or written.
+pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
+    let _locked = token::lock(file)?;
+    let Some(state) = read(file)? else { return Ok(false) };
+    let before = state.entries.len();
+    let left: Vec<Entry> = state.entries.into_iter().filter(|entry| entry.grant.name != name).collect();
+    if left.len() == before {
+        return Ok(false);
+    }
+    // The store is kept even if it is empty: where there is neither, a server makes a first token.
+    write(file, state.identity.fingerprint(), left.into_iter())?;
+    if name == FIRST {
+        let failed = |e: io::Error| TransferError::of_file(format!("cannot remove {}", file.display()), &e);
+        std::fs::remove_file(file).or_else(missing_is_fine).map_err(failed)?;
+    }
+    Ok(true)
+}
+
+fn missing_is_fine(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// Replaces the store. The first token is not in it, but in the token file.
+fn write(file: &Path, fingerprint: Fingerprint, entries: impl Iterator<Item = Entry>) -> Result<(), TransferError> {
+    let tokens = entries.filter(|entry| entry.grant.name != FIRST).collect();
+    let stored = Stored { version: VERSION, fingerprint, tokens };
+    let mut bytes = serde_json::to_vec_pretty(&stored)
+        .map_err(|e| TransferError::Usage(format!("the token store cannot be written: {e}")))?;
+    bytes.push(b'\n');
+    token::write_secret(&token::store_file(file), &bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn grant(rights: Rights, expires_unix_s: Option<u64>) -> Grant {
+        Grant { name: String::new(), rights, folder: None, expires_unix_s }
+    }
+
+    fn at(unix_s: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(unix_s)
+    }
+
+    #[test]
+    fn a_first_token_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Tokens::load_or_make(&dir.path().join("state/token")).is_err());
+        let file = dir.path().join("token");
+        let (tokens, identity, made) = Tokens::load_or_make(&file).unwrap();
+        let (again, same, anew) = Tokens::load_or_make(&file).unwrap();
+        assert_eq!((made, anew), (true, false));
+        assert_eq!(identity.certificate, same.certificate);
+        for name in ["token", "token.key"] {
+            assert_eq!(fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        }
+        let token: Token = fs::read_to_string(&file).unwrap().parse().unwrap();
+        assert_eq!(again.check(&token.secret, at(0)).unwrap().name, FIRST);
+        assert_eq!(tokens.check(&[0; 32], at(0)), Err(Refusal::Unknown));
+        assert_eq!(tokens.check(&[], at(0)), Err(Refusal::Unknown));
+        fs::write(&file, "fp1-x").unwrap();
+        assert!(Tokens::load_or_make(&file).is_err());
+    }
+
+    #[test]
+    fn tokens_come_and_go_while_a_server_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let (tokens, ..) = Tokens::load_or_make(&file).unwrap();
+        assert!(tokens.refresh().is_none());
+        let new = |name, expires| add(&file, name, grant(Rights::ReadOnly, expires), |_, _| Ok(())).unwrap().0;
+        let (one, two) = (new(Some("one"), None), new(None, Some(100)));
+        assert_eq!(tokens.check(&one.secret, at(0)), Err(Refusal::Unknown), "not read yet");
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 3);
+        assert!(tokens.refresh().is_none());
+        assert_eq!(tokens.check(&one.secret, at(0)).unwrap().rights, Rights::ReadOnly);
+        assert!(tokens.check(&two.secret, at(99)).is_ok());
+        assert!(matches!(tokens.check(&two.secret, at(100)), Err(Refusal::Expired(_))));
+        // A proof opens it too, and only a proof with its key.
+        let proven = |key: ProofKey| tokens.prove(at(0), |one| one.0 == key.0).map(|grant| grant.name);
+        assert_eq!(proven(one.proof_key()).as_deref(), Ok("one"));
+        assert_eq!(proven(Token::new(one.fingerprint).proof_key()), Err(Refusal::Unknown));
+        // The store holds no secret.
+        assert!(!fs::read_to_string(token::store_file(&file)).unwrap().contains(&token::hex(&one.secret)));
+        // A damaged store changes nothing, and is told of once.
+        let whole = fs::read(token::store_file(&file)).unwrap();
+        fs::write(token::store_file(&file), "{").unwrap();
+        assert!(tokens.refresh().unwrap().is_err() && tokens.refresh().is_none());
+        assert!(tokens.check(&one.secret, at(0)).is_ok());
+        fs::write(token::store_file(&file), whole).unwrap();
+        assert!(revoke(&file, "one").unwrap() && !revoke(&file, "one").unwrap());
+        assert!(revoke(&file, FIRST).unwrap());
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 1);
+        assert_eq!(tokens.check(&one.secret, at(0)), Err(Refusal::Unknown));
+        let left = list(&file).unwrap();
+        assert!(left.len() == 1 && left[0].name.starts_with("token-"), "{left:?}");
+        // With a store, and be it empty, no first token is made.
+        assert!(revoke(&file, &left[0].name).unwrap());
+        let (none, _, made) = Tokens::load_or_make(&file).unwrap();
+        assert!(!made && none.grants().is_empty());
+    }
+
+    #[test]
+    fn names_are_plain_and_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let new = |name: &str| add(&file, Some(name), grant(Rights::ReadWrite, None), |_, _| Ok(())).is_ok();
+        assert!(new("alice@site-1.example"));
+        for bad in ["alice@site-1.example", "", FIRST, "-x", "a b", "a\nb", "\u{202e}", &"x".repeat(65)] {
+            assert!(!new(bad), "{bad}");
+        }
+        // What is not handed out does not exist.
+        let refuse = |_: &Token, _: &Grant| Err(TransferError::Usage(String::new()));
+        assert!(add(&file, Some("bob"), grant(Rights::ReadWrite, None), refuse).is_err());
+        assert_eq!(list(&file).unwrap().len(), 1);
+    }
+}

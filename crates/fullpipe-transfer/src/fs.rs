@@ -1,0 +1,8 @@
+//! The file system of one end: opening, writing, naming and removing files inside one folder.
+
+mod symlinks;
+
+pub mod direct_io;
+pub mod huge_pages;
+pub mod metadata;
+pub mod ownership;

@@ -1,0 +1,231 @@
+//! Folders, links, and the end of it all.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::OFlag;
+
+use super::Receiver;
+use super::destination::renamed_folder;
+use crate::connection::session::lock;
+use crate::error::{TransferError, local, why};
+use crate::fs::metadata;
+use crate::fs::ownership;
+use crate::protocol::file::{self, Meta, Name, printable};
+use crate::protocol::message::Message;
+use crate::protocol::skipped::Left;
+use crate::receive::journal::Record;
+
+impl Receiver {
+    pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
+        let made = self.named(name).and_then(|name| {
+            let folder = self.root.folder(Some(&name))?;
+            if !meta.xattrs.is_empty() {
+                metadata::open_up(&folder)?;
+            }
+            let inode = nix::sys::stat::fstat(&folder)?.st_ino;
+            metadata::set_xattrs(&File::from(folder), &meta).map(|()| inode)
+        });
+        match made {
+            Ok(inode) => {
+                // They may be longer than a record, and need not wait.
+                let meta = Meta { xattrs: Vec::new(), ..meta };
+                let record = Record::Folder { name: name.clone(), inode, meta };
+                lock(&self.journal).add(&record).map_err(local("writing the journal"))
+            }
+            // The one folder that was to come: nothing in it can.
+            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && self.rename.is_some() && name.parent().is_none() => {
+                let shown = printable(self.rename.as_deref().unwrap_or_default());
+                Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
+            }
+            Err(e) => self.leave(name.bytes(), &e),
+        }
+    }
+
+    pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
+        let make = || -> io::Result<()> {
+            let name = self.named(name)?;
+            let folder = self.parent(&name)?;
+            let make = |partial: &Path| Ok(nix::unistd::symlinkat(metadata::part(target), &folder, partial)?);
+            let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
+            let named = metadata::dress_link(&folder, &partial, meta)
+                .and_then(|()| metadata::rename(&folder, &partial, metadata::part(name.last())));
+            if named.is_err() {
+                let _ = metadata::remove(&folder, &partial);
+            }
+            named
+        };
+        match make() {
+            Ok(()) => self.counters.named(name),
+            Err(e) => self.leave(name.bytes(), &e)?,
+        }
+        Ok(())
+    }
+
+    /// A stream has ended, or a file, or the sender's list: perhaps it was the last.
+    pub(super) fn part_over(&self, stream: bool) -> Result<(), TransferError> {
+        {
+            let mut end = lock(&self.end);
+            end.streams -= usize::from(stream);
+            if end.streams > 0 || !end.all_sent || self.session.is_over() {
+                return Ok(());
+            }
+        }
+        {
+            let large = lock(&self.large);
+            if large.values().any(Option::is_some) || !self.verifier.is_idle() {
+                return Ok(());
+            }
+            let mut end = lock(&self.end);
+            // Only one thread comes here twice over.
+            if std::mem::replace(&mut end.all_sent, false) {
+                drop(end);
+            } else {
+                return Ok(());
+            }
+        }
+        let nothing = !self.is_complete() && self.is_for_nothing();
+        // Of this attempt there are none where all was named.
+        if self.is_complete() && lock(&self.past).begun {
+            self.remove_orphans()?;
+        }
+        self.dress_folders()?;
+        if self.options.fsync {
+            // Links and folders at the top; those below are in folders that have been synced just now.
+            let synced = self.root.folder(None).and_then(metadata::sync_folder);
+            synced.map_err(local("writing the destination folder to disk"))?;
+        }
+        let verified = self.verifier.close();
+        let summary = {
+            let mut summary = lock(&self.summary);
+            summary.verified = verified;
+            summary.clone()
+        };
+        lock(&self.journal).flush().map_err(local("writing the journal"))?;
+        // What is left may go better the next time, and then what is done need not be sent again.
+        self.outlived.store(nothing || self.is_complete(), Ordering::SeqCst);
+        if nothing {
+            self.forget_journal();
+        }
+        self.tell_progress();
+        if let Some(trace) = &self.trace {
+            trace.tell(&self.session)?;
+        }
+        self.all_done.store(true, Ordering::SeqCst);
+        // If the sender is gone, it will ask again; until it has heard this, the journal tells that all is there.
+        self.session.send(&Message::AllDone(summary))
+    }
+
+    /// It is known that all is done.
+    pub(super) fn forget_journal(&self) {
+        if self.outlived.swap(false, Ordering::SeqCst) {
+            let _ = metadata::remove(&self.root, &super::destination::request(self.number));
+            let _ = metadata::remove(&self.root, &self.journal_name);
+        }
+    }
+
+    /// Whether there is nothing that the same command could do yet.
+    fn is_complete(&self) -> bool {
+        lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
+    }
+
+    /// Whether no attempt could go on from anything here; then no partial file is left either. What cannot be removed keeps
+    /// its journal.
+    pub(super) fn is_for_nothing(&self) -> bool {
+        let is_empty = lock(&self.journal).is_empty();
+        is_empty && !renamed_folder(&self.root, self.rename.as_deref()) && self.remove_orphans().is_ok()
+    }
+
+    /// Removes partial files that no attempt will go on with: their sources are others by now, or gone, or nothing of them
+    /// came.
+    fn remove_orphans(&self) -> Result<(), TransferError> {
+        let mut failed = None;
+        let remove = |name: &Name, partial: u64| -> io::Result<()> {
+            let parent = name.parent();
+            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+            let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
+            let folder = self.root.open_at(at, how, 0)?;
+            if parent.is_some() {
+                metadata::open_up(&folder)?;
+            }
+            metadata::remove(folder, &file::scratch(partial, "partial"))
+        };
+        let each = |record| {
+            if let Record::Begun { name, partial } = record
+                && let Err(e) = remove(&name, partial)
+                && !is_gone(&e)
+            {
+                failed = Some(e);
+            }
+        };
+        let written = lock(&self.journal).written().map_err(local("reading the journal"))?;
+        written.all(each).map_err(local("reading the journal"))?;
+        failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
+    }
+
+    /// Gives folders their permissions and times.
+    pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
+        let complete = self.is_complete();
+        // The next attempt has to get in. Those that are closed only to writing it opens where it writes.
+        let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
+        // Those below come behind those above.
+        let mut closed = BTreeMap::new();
+        // Once for each, however many attempts have seen it.
+        let mut failed = BTreeMap::new();
+        let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
+            self.session.moved(1);
+            let done = self.named(&name).and_then(|name| {
+                let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+                let meta = Meta { mode: open(meta.mode), ..meta.clone() };
+                let folder = self.root.open_at(name.path(), how, 0)?;
+                if nix::sys::stat::fstat(&folder)?.st_ino != inode {
+                    // Whoever has put it there does not get these permissions for it.
+                    return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
+                }
+                metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
+            });
+            match done {
+                Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
+                _ => drop(failed.remove(name.bytes())),
+            }
+        };
+        let mut each = |record, now: bool| match record {
+            // One that its owner may not enter is closed when all below it is done.
+            Record::Folder { name, inode, meta } if meta.mode & 0o700 == 0o700 => {
+                closed.remove(name.bytes());
+                dress(name, inode, &meta, now);
+            }
+            Record::Folder { name, inode, meta } => {
+                closed.insert(name.bytes().to_vec(), (name, inode, meta, now));
+            }
+            _ => {}
+        };
+        // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
+        let written = || lock(&self.journal).written().map_err(local("reading the journal"));
+        // In the end, those that are no longer of what is copied too; what is has been said again.
+        if complete {
+            written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
+        }
+        written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
+        for (name, inode, meta, now) in closed.into_values().rev() {
+            dress(name, inode, &meta, now);
+        }
+        failed.into_iter().try_for_each(|(name, e)| {
+            if e.raw_os_error() != Some(libc::EPERM) {
+                return self.leave(&name, &e);
+            }
+            // Another user's, say, to which this one may write: what is in it has come.
+            let why = format!("its permissions and times cannot be set: {}", why(&e));
+            lock(&self.summary).left.add(Left::for_good(name, why));
+            Ok(())
+        })
+    }
+}
+
+/// What an earlier attempt has seen may be there no more, or a file stand in its folder's place.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}

@@ -1,0 +1,538 @@
+//! What the receiver has finished, on disk, so that the same command goes on where it was.
+//!
+//! An append-only file beside the destination. Each record carries its length and a checksum (CRC-32), so
+//! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
+//! against the block itself before anything is built on it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::digest::{Digest, Key};
+use crate::protocol::file::{Extent, Meta, Name};
+
+/// First bytes of the file, the format's version included. Behind them stand the transfer's number, the key of the digests,
+/// the process that holds the journal, and since which start of the machine.
+const MAGIC: &[u8; 16] = b"fullpipe-jrnl-06";
+/// Offset of the transfer's number ([`crate::protocol::message::Target::transfer`]), bytes.
+const TRANSFER: u64 = MAGIC.len() as u64;
+/// Offset of the digests' key, bytes.
+const KEY: u64 = TRANSFER + 8;
+/// Offset of the holder's number, bytes.
+const HOLDER: u64 = KEY + Key::LEN as u64;
+/// Bytes of a boot's name (`random(4)`, boot_id).
+const BOOT: usize = 36;
+/// Bytes before the first record.
+const HEAD: u64 = HOLDER + 8 + BOOT as u64;
+/// Longest record.
+const LONGEST: usize = 1 << 16;
+
+/// One thing that was finished.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// A block of a large file is in its partial file.
+    Block {
+        /// [`crate::protocol::file::FileItem::key`].
+        file: u64,
+        /// Which bytes.
+        extent: Extent,
+        /// Digest of them and of their place ([`Key::block`]); none for a hole.
+        digest: Option<Digest>,
+    },
+    /// A file has taken its name.
+    Done {
+        /// [`crate::protocol::file::FileItem::key`].
+        file: u64,
+        /// On disk, not only in memory.
+        synced: bool,
+    },
+    /// A partial file was begun beside this name.
+    Begun {
+        /// Of the whole file at the destination.
+        name: Name,
+        /// Number in the partial file's own name.
+        partial: u64,
+    },
+    /// A folder's permissions and times, to be set when all is in it.
+    Folder {
+        /// Name of the folder.
+        name: Name,
+        /// Inode of the folder that had the name then: no other gets these permissions.
+        inode: u64,
+        /// Permissions, owner and times.
+        meta: Meta,
+    },
+    /// The machine has crashed: files that were named before may be under their names without their content.
+    Crashed,
+    /// The first of all: when it was begun, as [`crate::protocol::file::Meta::mtime`] tells times.
+    Started {
+        /// By this machine's clock.
+        at: (i64, u32),
+    },
+}
+
+/// A block of a partial file, and its digest; none for a hole.
+pub type Block = (Extent, Option<Digest>);
+
+/// Files that are under their names, in 8 bytes each: there may be tens of millions.
+#[derive(Debug, Default)]
+pub struct Done(Vec<u64>);
+
+impl Done {
+    /// Keys ([`crate::protocol::file::FileItem::key`]) but for their lowest bit, which says here whether they were put on disk.
+    const ON_DISK: u64 = 1;
+
+    fn add(&mut self, file: u64, on_disk: bool) {
+        self.0.push(file & !Done::ON_DISK | u64::from(on_disk));
+    }
+
+    fn only_on_disk(&mut self) {
+        self.settle();
+        self.0.retain(|file| file & Done::ON_DISK != 0);
+    }
+
+    /// To be called once all is in it. What was said last of a file holds.
+    fn settle(&mut self) {
+        self.0.sort_by_key(|file| file & !Done::ON_DISK);
+        self.0.dedup_by(|later, before| {
+            let same = *later & !Done::ON_DISK == *before & !Done::ON_DISK;
+            if same {
+                *before = *later;
+            }
+            same
+        });
+        self.0.shrink_to_fit();
+    }
+
+    /// Whether a file was put on disk; none if it is not done.
+    pub fn get(&self, file: u64) -> Option<bool> {
+        let at = self.0.partition_point(|one| *one < file & !Done::ON_DISK);
+        self.0.get(at).filter(|one| **one & !Done::ON_DISK == file & !Done::ON_DISK).map(|one| one & Done::ON_DISK != 0)
+    }
+}
+
+/// What earlier attempts have finished.
+#[derive(Debug, Default)]
+pub struct Past {
+    /// Files under their names.
+    pub done: Done,
+    /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
+    pub crashed: bool,
+    /// When the journal was begun: seconds and nanoseconds since 1970, by this machine's clock.
+    pub started: (i64, u32),
+    /// Blocks of partial files, by [`crate::protocol::file::FileItem::key`].
+    pub blocks: HashMap<u64, Vec<Block>>,
+    /// Partial files were begun.
+    pub begun: bool,
+}
+
+impl Past {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Block { file, extent, digest } => {
+                if extent.end().is_some() {
+                    self.blocks.entry(file).or_default().push((extent, digest));
+                }
+            }
+            Record::Done { file, synced } => {
+                self.blocks.remove(&file);
+                self.done.add(file, synced);
+            }
+            Record::Begun { .. } => self.begun = true,
+            Record::Crashed => {
+                self.crashed = true;
+                self.done.only_on_disk();
+            }
+            Record::Started { at } => self.started = at,
+            Record::Folder { .. } => {}
+        }
+    }
+
+    /// Whether there is nothing to go on from.
+    pub fn is_empty(&self) -> bool {
+        self.done.0.is_empty() && self.blocks.is_empty() && !self.crashed
+    }
+}
+
+/// Which start of the machine this is; zeros where the kernel does not tell.
+fn boot() -> [u8; BOOT] {
+    let mut name = [0; BOOT];
+    let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    name.iter_mut().zip(text).for_each(|(to, from)| *to = from);
+    name
+}
+
+/// Adds a record to others: length, checksum, content. One over its limit leaves the others as they are.
+fn pack(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {
+    let at = to.len();
+    to.extend_from_slice(&[0; 8]);
+    let packed = postcard::to_io(record, &mut *to).map(drop).map_err(io::Error::other);
+    let (head, content) = to[at..].split_at_mut(8);
+    if packed.is_err() || content.len() > LONGEST {
+        to.truncate(at);
+        return packed.and(Err(io::Error::other("a journal record over its limit")));
+    }
+    head[..4].copy_from_slice(&(content.len() as u32).to_le_bytes());
+    head[4..].copy_from_slice(&crc32fast::hash(content).to_le_bytes());
+    Ok(())
+}
+
+/// Reads records until the first that is not whole; gives the length of what is good.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn replay(from: &mut impl Read, each: impl FnMut(Record)) -> io::Result<u64> {
+    let mut magic = [0; 16];
+    match from.read_exact(&mut magic) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+        other => other?,
+    }
+    if &magic != MAGIC {
+        return Ok(0);
+    }
+    match from.read_exact(&mut [0; HEAD as usize - MAGIC.len()]) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+        other => other?,
+    }
+    records(from, HEAD, each)
+}
+
+/// The same behind the head, from the beginning of a record on.
+fn records(from: &mut impl Read, mut good: u64, mut each: impl FnMut(Record)) -> io::Result<u64> {
+    let mut content = Vec::new();
+    loop {
+        let mut head = [0; 8];
+        match from.read_exact(&mut head) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(good),
+            other => other?,
+        }
+        let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let sum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+        if len > LONGEST {
+            return Ok(good);
+        }
+        content.resize(len, 0);
+        match from.read_exact(&mut content) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(good),
+            other => other?,
+        }
+        if crc32fast::hash(&content) != sum {
+            return Ok(good);
+        }
+        let Ok(record) = postcard::from_bytes(&content) else { return Ok(good) };
+        each(record);
+        good += 8 + len as u64;
+    }
+}
+
+/// The journal of a transfer that runs.
+pub struct Journal {
+    file: File,
+    key: Key,
+    buffer: Vec<u8>,
+    /// A file has its name, or the machine has crashed.
+    useful: bool,
+    /// Files that have blocks, and no name yet.
+    unnamed: HashSet<u64>,
+    /// Where the records of this attempt begin.
+    start: u64,
+}
+
+impl Journal {
+    /// Takes over a file, which the caller has locked and found to be this user's alone, for a process
+    /// ([`crate::protocol::message::Target::process`]): what is whole in it is replayed, the rest cut off.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, Past)> {
+        let mut past = Past::default();
+        file.seek(SeekFrom::Start(0))?;
+        let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
+        if good == 0 {
+            file.set_len(0)?;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let mut head =
+                [&MAGIC[..], &transfer.to_le_bytes(), &Key::random().0, &process.to_le_bytes(), &boot()].concat();
+            pack(&Record::Started { at: (now.as_secs() as i64, now.subsec_nanos()) }, &mut head)?;
+            file.write_all_at(&head, 0)?;
+            good = head.len() as u64;
+        }
+        let mut key = [0; Key::LEN];
+        file.read_exact_at(&mut key, KEY)?;
+        file.set_len(good)?;
+        file.seek(SeekFrom::Start(good))?;
+        let (mut before, now) = ([0; BOOT], boot());
+        if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
+            // Said before the name of this start, which alone tells that there was another.
+            let mut crashed = Vec::new();
+            pack(&Record::Crashed, &mut crashed)?;
+            file.write_all(&crashed)?;
+            good += crashed.len() as u64;
+            past.take(Record::Crashed);
+        }
+        file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
+        past.done.settle();
+        let useful = !past.done.0.is_empty() || past.crashed;
+        let unnamed = past.blocks.keys().copied().collect();
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, past))
+    }
+
+    /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
+    /// what is lost of those is only done again.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn add(&mut self, record: &Record) -> io::Result<()> {
+        pack(record, &mut self.buffer)?;
+        match record {
+            Record::Block { file, .. } => drop(self.unnamed.insert(*file)),
+            Record::Done { file, .. } => {
+                self.unnamed.remove(file);
+                self.useful = true;
+            }
+            _ => {}
+        }
+        if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What the digests in it are made with.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The transfer whose journal a file is, if it is one of this version.
+    pub fn transfer(file: &File) -> Option<u64> {
+        let mut head = [0; MAGIC.len() + 8];
+        file.read_exact_at(&mut head, 0).ok()?;
+        let number = head.strip_prefix(&MAGIC[..])?;
+        Some(u64::from_le_bytes(number.try_into().ok()?))
+    }
+
+    /// The process that holds a journal, as far as it can be read.
+    pub fn holder(file: &File) -> Option<u64> {
+        let mut process = [0; 8];
+        file.read_exact_at(&mut process, HOLDER).ok()?;
+        Some(u64::from_le_bytes(process))
+    }
+
+    /// The blocks of a file are of no use any more.
+    pub fn forget(&mut self, file: u64) {
+        self.unnamed.remove(&file);
+    }
+
+    /// Whether there is nothing in it that another attempt could go on from.
+    pub fn is_empty(&self) -> bool {
+        !self.useful && self.unnamed.is_empty()
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let written = self.file.write_all(&self.buffer);
+        self.buffer.clear();
+        written
+    }
+
+    /// All that has been written, to be read while more is added.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn written(&mut self) -> io::Result<Written> {
+        self.flush()?;
+        Ok(Written { file: self.file.try_clone()?, at: 0, start: self.start })
+    }
+}
+
+/// A journal's records, read apart from where more are added ([`Journal::written`]).
+pub struct Written {
+    file: File,
+    at: u64,
+    start: u64,
+}
+
+impl Written {
+    /// All of them, in the order in which they were added.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn all(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        replay(&mut io::BufReader::new(&mut self), each).map(drop)
+    }
+
+    /// Those of this attempt.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn of_this_attempt(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        self.at = self.start;
+        records(&mut io::BufReader::new(&mut self), 0, each).map(drop)
+    }
+
+    /// Those of the attempts before it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn of_earlier_attempts(mut self, each: impl FnMut(Record)) -> io::Result<()> {
+        self.at = HEAD;
+        let length = self.start - HEAD;
+        records(&mut io::BufReader::new(&mut self).take(length), 0, each).map(drop)
+    }
+}
+
+impl Read for Written {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(to, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::protocol::digest;
+
+    fn block(file: u64, offset: u64) -> Record {
+        Record::Block { file, extent: Extent { offset, len: 10 }, digest: Some([offset as u8; digest::LEN]) }
+    }
+
+    fn done(file: u64) -> Record {
+        Record::Done { file, synced: false }
+    }
+
+    fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (mut journal, past) = Journal::open(file.reopen().unwrap(), 3, 7).unwrap();
+        assert!(past.is_empty());
+        for record in records {
+            journal.add(record).unwrap();
+        }
+        journal.flush().unwrap();
+        let len = file.as_file().metadata().unwrap().len();
+        (file, len)
+    }
+
+    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
+        Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 3, 7).unwrap()
+    }
+
+    #[test]
+    fn what_was_finished_comes_back() {
+        let name = Name::try_from(b"d".to_vec()).unwrap();
+        let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
+        let folder = Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() };
+        let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), done(2)]);
+        let (mut journal, past) = reopen(&file);
+        assert_eq!(past.blocks[&1].len(), 2);
+        assert!(past.done.get(2).is_some() && !past.blocks.contains_key(&2));
+        fn folders(read: impl FnOnce(&mut dyn FnMut(Record)) -> io::Result<()>) -> Vec<(Name, Meta)> {
+            let mut found = Vec::new();
+            let take = &mut |record| {
+                if let Record::Folder { name, meta, .. } = record {
+                    found.push((name, meta))
+                }
+            };
+            read(take).unwrap();
+            found
+        }
+        assert!(folders(|take| journal.written().unwrap().of_this_attempt(take)).is_empty());
+        journal.add(&Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() }).unwrap();
+        assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
+        assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
+        assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
+    }
+
+    #[test]
+    fn a_record_over_its_limit_leaves_those_that_wait() {
+        let (file, _) = written(&[]);
+        let mut journal = reopen(&file).0;
+        journal.add(&done(2)).unwrap();
+        let name = Name::try_from(b"d".to_vec()).unwrap();
+        let xattrs = vec![(b"user.x".to_vec(), vec![0; LONGEST])];
+        let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs };
+        assert!(journal.add(&Record::Folder { name, inode: 9, meta }).is_err());
+        journal.add(&done(6)).unwrap();
+        journal.flush().unwrap();
+        let past = reopen(&file).1;
+        assert!(past.done.get(2).is_some() && past.done.get(6).is_some());
+    }
+
+    #[test]
+    fn what_was_said_last_of_a_file_holds() {
+        let on_disk = |file| Record::Done { file, synced: true };
+        let (file, _) = written(&[on_disk(2), done(2), on_disk(4), done(6), on_disk(6)]);
+        let past = reopen(&file).1;
+        assert_eq!([2, 4, 6, 8].map(|file| past.done.get(file)), [Some(false), Some(true), Some(true), None]);
+        file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
+        let past = reopen(&file).1;
+        assert_eq!([2, 4, 6].map(|file| past.done.get(file)), [None, Some(true), Some(true)]);
+    }
+
+    #[test]
+    fn the_key_stays_as_long_as_the_journal_does() {
+        let (file, _) = written(&[block(1, 0)]);
+        let key = reopen(&file).0.key();
+        assert_eq!(reopen(&file).0.key(), key);
+        assert_eq!(Journal::transfer(file.as_file()), Some(3));
+        file.as_file().set_len(HEAD - 1).unwrap();
+        assert_ne!(reopen(&file).0.key(), key, "of another");
+    }
+
+    #[test]
+    fn another_start_of_the_machine_is_not_forgotten() {
+        let (file, _) = written(&[done(2), Record::Done { file: 4, synced: true }]);
+        file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
+        // An attempt that comes to nothing.
+        drop(reopen(&file));
+        let (mut journal, past) = reopen(&file);
+        assert!(past.crashed && !past.is_empty() && !journal.is_empty());
+        assert!(past.started > (1_500_000_000, 0));
+        assert!(past.done.get(2).is_none() && past.done.get(4).is_some(), "on disk");
+        journal.add(&done(6)).unwrap();
+        journal.flush().unwrap();
+        let (_, past) = reopen(&file);
+        assert!(past.crashed && past.done.get(6).is_some() && past.done.get(2).is_none());
+        assert!(!reopen(&written(&[done(2)]).0).1.crashed, "one that is begun");
+    }
+
+    #[test]
+    fn a_torn_tail_is_cut_off_wherever_it_tears() {
+        let (file, len) = written(&[block(1, 0), block(1, 10), block(1, 20)]);
+        let whole = std::fs::read(file.path()).unwrap();
+        for cut in 0..len as usize {
+            std::fs::write(file.path(), &whole[..cut]).unwrap();
+            let (mut journal, past) = reopen(&file);
+            let blocks = past.blocks.get(&1).map_or(0, Vec::len);
+            assert!(blocks < 3, "{cut}");
+            journal.add(&block(1, 20)).unwrap();
+            drop(journal);
+            assert_eq!(reopen(&file).1.blocks[&1].len(), blocks + 1, "goes on behind the good part");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn damage_never_invents(at in 0usize..400, bit in 0u8..8) {
+            let (file, len) = written(&[block(1, 0), block(1, 10), block(1, 20)]);
+            let mut bytes = std::fs::read(file.path()).unwrap();
+            bytes[at % len as usize] ^= 1 << bit;
+            std::fs::write(file.path(), &bytes).unwrap();
+            let (_, past) = reopen(&file);
+            for (extent, digest) in past.blocks.values().flatten() {
+                prop_assert_eq!(*digest, Some([extent.offset as u8; digest::LEN]));
+            }
+        }
+    }
+}

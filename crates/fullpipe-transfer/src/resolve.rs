@@ -1,0 +1,395 @@
+//! Places as they are typed, at either end: sources to read, and a destination to write to.
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use crate::error::{TransferError, local, why};
+use crate::fs::metadata::{self, Root, Within};
+use crate::protocol::file::{Name, number, printable};
+use crate::protocol::message::{Sources, Target};
+use crate::receive::Destination;
+use crate::source::exclude::Exclude;
+use crate::source::glob;
+use crate::source::walk::Place;
+
+/// Most patterns of a transfer: each may read many folders.
+const MOST_PATTERNS: usize = 256;
+
+/// Where an end works.
+#[derive(Debug, Clone)]
+pub enum Realm {
+    /// Wherever its user may; relative names start at this folder.
+    User(PathBuf),
+    /// Below a folder of a server's.
+    Below(Base),
+}
+
+/// The folder that a client of a server is kept in: the server's, or one below it.
+#[derive(Debug, Clone)]
+pub struct Base {
+    /// The server's folder, held open: it stays the same one whatever its path leads to later.
+    root: Arc<Root>,
+    /// Its path, absolute and without links, as it was then.
+    path: PathBuf,
+    /// A folder below it, relative to it; empty for the server's own.
+    folder: PathBuf,
+}
+
+impl Base {
+    /// Opens a server's folder.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn open(path: &Path) -> std::io::Result<Base> {
+        let root = Arc::new(Root::open(path, Within::Beneath)?);
+        Ok(Base { root, path: std::fs::canonicalize(path)?, folder: PathBuf::new() })
+    }
+
+    /// The same folder as it came from another process of the server.
+    pub fn received(root: OwnedFd, path: PathBuf) -> Base {
+        Base { root: Arc::new(Root::from_fd(root, Within::Beneath)), path, folder: PathBuf::new() }
+    }
+
+    /// The server's folder, for another process of it and for confining one to it.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// The path of the server's folder, absolute and without links, as it was when it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The part of it below another folder, absolute and without links; none where that is not below the server's.
+    pub fn within(&self, folder: &Path) -> Option<Base> {
+        let folder = folder.strip_prefix(&self.path).ok()?.to_owned();
+        Some(Base { folder, ..self.clone() })
+    }
+
+    /// Whether the server's folder has been removed. One that has its path now is another.
+    pub fn is_removed(&self) -> bool {
+        nix::sys::stat::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Finds out whether the folder that the client is kept in can be opened.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn check(&self) -> std::io::Result<()> {
+        self.root().map(drop)
+    }
+
+    /// The folder that the client is kept in. The way from the server's folder to the one below it goes through no link,
+    /// whoever has put one there meanwhile: it could lead to another's folder.
+    fn root(&self) -> std::io::Result<Root> {
+        let mut at = self.root.again(Within::Beneath)?;
+        for part in self.folder.components() {
+            let how = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+            at = Root::from_fd(at.open_at(part.as_ref(), how, 0)?, Within::Beneath);
+        }
+        Ok(at)
+    }
+}
+
+/// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
+/// `/`: then what is in it is meant, and goes to the destination itself.
+pub fn last(source: &[u8]) -> Option<&[u8]> {
+    let end = source.iter().rposition(|b| *b != b'/')?;
+    let last = source[..=end].rsplit(|b| *b == b'/').next()?;
+    // Further down it is a name as others are.
+    let is_home = &source[..=end] == b"~";
+    if is_home || matches!(last, b"." | b"..") { None } else { Some(last) }
+}
+
+/// A number for a transfer: what is copied from where to where, the same in every run, and however slashes that mean
+/// nothing are set. With attributes it is another: what came without them is not done.
+pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    let to = plain(to);
+    // What is in a folder is another source than the folder.
+    let sources: Vec<Vec<u8>> = sources
+        .iter()
+        .map(|source| [&plain(source)[..], if last(source).is_none() { b"/." } else { b"" }].concat())
+        .collect();
+    for part in [hosts.as_bytes(), &to].into_iter().chain(sources.iter().map(Vec::as_slice)) {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    if xattrs {
+        hasher.update(b"xattrs");
+    }
+    number(&hasher.finalize())
+}
+
+/// The same path without what means nothing in it.
+fn plain(path: &[u8]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    let root: &[u8] = match (path, &parts[..]) {
+        ([b'/', ..], _) => b"/",
+        // Not the home directory.
+        ([b'.', ..], [[b'~', ..], ..]) => b"./",
+        _ => b"",
+    };
+    [root, &parts.join(&b'/')].concat()
+}
+
+/// A name as typed, as the far end's user means it.
+fn resolve(path: &[u8], base: &Path) -> PathBuf {
+    let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
+    match path {
+        b"~" | b"" => home(),
+        [b'~', b'/', rest @ ..] => {
+            home().join(OsStr::from_bytes(&rest[rest.iter().take_while(|b| **b == b'/').count()..]))
+        }
+        _ => base.join(OsStr::from_bytes(path)),
+    }
+}
+
+/// A name below a server's folder: what leads out of it is refused here, and by the kernel later.
+fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let name = Name::try_from(parts.join(&b'/'));
+    name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
+}
+
+/// Sources as typed, no two of which would have the same name at the other end.
+///
+/// # Errors
+/// One leads out of the realm, is not there, or is a pattern for nothing; or two have the same name.
+pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
+    let exclude = Arc::new(Exclude::new(&sources.exclude)?);
+    let mut folders = Folders::default();
+    let (mut places, mut patterns) = (Vec::new(), 0);
+    for path in &sources.paths {
+        let there = place(realm, path, &mut folders);
+        let there = there.and_then(|place| exists(&place.root, &place.path, path).map(|()| place));
+        match there {
+            Err(_) if sources.patterns && glob::is_one(path) => {
+                patterns += 1;
+                if patterns > MOST_PATTERNS {
+                    return Err(TransferError::Usage(format!("give at most {MOST_PATTERNS} patterns")));
+                }
+                let open = |folder: &[u8]| opened(realm, folder);
+                let room = glob::MOST_NAMES.saturating_sub(places.len());
+                for found in glob::expand(path, room, &open)? {
+                    places.push(match found {
+                        Ok(path) => place(realm, &path, &mut folders)?,
+                        Err(left) => Place { left: Some(left), ..place(realm, b"/", &mut folders)? },
+                    });
+                }
+            }
+            there => places.push(there?),
+        }
+    }
+    for place in &mut places {
+        place.exclude = exclude.clone();
+    }
+    let mut known = std::collections::HashSet::new();
+    match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
+        None => {
+            crate::source::tree::Sources::introduce(&mut places)?;
+            Ok(places)
+        }
+        Some(top) => {
+            Err(TransferError::Usage(format!("two sources are called {top}; copy them into folders of their own")))
+        }
+    }
+}
+
+/// The folder that was opened last: many sources are in the same one, and descriptors are few.
+#[derive(Default)]
+struct Folders(Option<(PathBuf, Arc<Root>)>);
+
+impl Folders {
+    fn open(
+        &mut self,
+        folder: PathBuf,
+        open: impl FnOnce(&Path) -> std::io::Result<Root>,
+    ) -> std::io::Result<Arc<Root>> {
+        if let Some((_, root)) = self.0.as_ref().filter(|(known, _)| *known == folder) {
+            return Ok(root.clone());
+        }
+        let root = Arc::new(open(&folder)?);
+        self.0 = Some((folder, root.clone()));
+        Ok(root)
+    }
+}
+
+/// A folder whose names are asked for.
+fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
+    match realm {
+        Realm::User(base) if folder.is_empty() => Root::open(base, Within::Anywhere),
+        Realm::User(base) => Root::open(&resolve(folder, base), Within::Anywhere),
+        Realm::Below(base) => {
+            let name = below(folder).map_err(std::io::Error::other)?;
+            base.root()?.below(name.as_ref().map_or_else(|| Path::new("."), Name::path))
+        }
+    }
+}
+
+/// A source as typed; whether it is there is another question.
+fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, TransferError> {
+    let last = last(path);
+    let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
+    let failed = |e: std::io::Error| match e.raw_os_error() {
+        // As where the folder is there, and the file in it cannot be opened.
+        Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP | libc::ENAMETOOLONG) => {
+            TransferError::Usage(format!("{}: {}", printable(path), why(&e)))
+        }
+        _ => local(format!("cannot open {}", printable(path)))(e),
+    };
+    let (root, path) = match realm {
+        Realm::User(base) => {
+            let whole = resolve(path, base);
+            let (folder, rest) = match last {
+                Some(last) => (
+                    whole.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+                    PathBuf::from(OsStr::from_bytes(last)),
+                ),
+                None => (whole, PathBuf::new()),
+            };
+            (folders.open(folder, |folder| Root::open(folder, Within::Anywhere)).map_err(failed)?, rest)
+        }
+        Realm::Below(base) => {
+            let rest = below(path)?.map_or_else(PathBuf::new, |name| name.path().to_owned());
+            (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
+        }
+    };
+    Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
+}
+
+fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
+    let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
+    found.map(drop).map_err(|e| {
+        let why = match e.raw_os_error() {
+            // At the other end no shell has seen it.
+            Some(libc::ENOENT) if glob::is_one(shown) => {
+                format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
+            }
+            _ => why(&e),
+        };
+        TransferError::Usage(format!("{}: {why}", printable(shown)))
+    })
+}
+
+/// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
+///
+/// # Errors
+/// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
+pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
+    let shown = printable(&target.path);
+    let is_folder_needed = target.folder || target.content;
+    let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
+    // An earlier attempt has made what comes under this very name: that it is a folder by now changes nothing.
+    let goes_on = |parent: &Root| !is_folder_needed && Destination::begun(parent, target.transfer);
+    let (root, rename) = match realm {
+        Realm::User(base) => {
+            let path = resolve(&target.path, base);
+            let parent = path.parent().and_then(|parent| Root::open(parent, Within::Anywhere).ok());
+            if let (Some(parent), Some(name)) = (parent.filter(goes_on), path.file_name()) {
+                (Ok(parent), Some(name.as_bytes().to_vec()))
+            } else if path.is_dir() {
+                (Root::open(&path, Within::Anywhere), None)
+            } else if is_folder_needed {
+                if path.exists() {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                match std::fs::create_dir_all(&path) {
+                    // A slash behind a file's name hides the file above.
+                    Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
+                        return Err(wrong("a file stands where a folder is needed"));
+                    }
+                    made => made.map_err(local(format!("cannot make folder {shown}")))?,
+                }
+                (Root::open(&path, Within::Anywhere), None)
+            } else {
+                let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
+                let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
+                (Root::open(parent, Within::Anywhere), Some(name.as_bytes().to_vec()))
+            }
+        }
+        Realm::Below(base) => {
+            let root = base.root().and_then(|root| root.again(Within::BeneathOwnLinks));
+            let root = root.map_err(local(format!("cannot open {shown}")))?;
+            let name = below(&target.path)?;
+            let path = name.as_ref().map_or_else(|| Path::new("."), Name::path);
+            let rename = name.as_ref().map(|name| name.last().to_vec());
+            let parent = name.as_ref().and_then(Name::parent);
+            let parent = root.below(parent.as_ref().map_or_else(|| Path::new("."), Name::path));
+            match root.below(path) {
+                Ok(_) if rename.is_some() && parent.as_ref().is_ok_and(goes_on) => (parent, rename),
+                Ok(inner) => (Ok(inner), None),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && is_folder_needed => {
+                    return Err(wrong("a file stands where a folder is needed"));
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {
+                    return Err(wrong("it leads out of the server's folder"));
+                }
+                Err(_) if is_folder_needed => {
+                    root.folder_for(name.as_ref(), Mode::from_bits_truncate(0o777))
+                        .map_err(local(format!("cannot make folder {shown}")))?;
+                    (root.below(path), None)
+                }
+                Err(_) if parent.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {
+                    return Err(wrong("its folder does not exist"));
+                }
+                Err(_) => (parent, rename),
+            }
+        }
+    };
+    let root = root.map_err(local(format!("cannot open {shown}")))?;
+    // Nothing of what comes may leave the folder that was named.
+    let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
+    // Found out before anything has come. A folder of this name may be gone by then.
+    if let Some(name) = &rename
+        && let Err(e) = metadata::may_take(&root, metadata::part(name))
+        && matches!(e.kind(), std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::InvalidFilename)
+    {
+        return Err(wrong(&why(&e)));
+    }
+    Destination::open(root, rename, target, &shown, gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_sources_are_called() {
+        for content in ["", "/", ".", "./", "..", "a/.", "a/./", "a/../", "~", "~/"] {
+            assert_eq!(last(content.as_bytes()), None, "{content}");
+        }
+        for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
+            assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
+        }
+        for tilde in ["./~", "a/~", "~/~/", "/~"] {
+            assert_eq!(last(tilde.as_bytes()), Some(&b"~"[..]), "{tilde}");
+        }
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        assert_eq!(resolve(b"~//x", Path::new("/base")), home.join("x"));
+    }
+
+    #[test]
+    fn one_destination_spelled_in_several_ways() {
+        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false);
+        for to in ["in/", "./in", "in//", "in/."] {
+            assert_eq!(number(to), number("in"), "{to}");
+        }
+        for other in ["/in", "in/b", "", "../in", "~/in"] {
+            assert!(number(other) != number("in"), "{other}");
+        }
+        assert_eq!(number("/"), number("//."));
+        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false);
+        assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
+        assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
+        assert!(number("/") != number("") && number("~/in") != number("./~/in"));
+    }
+}

@@ -1,0 +1,384 @@
+//! The far end of a transfer: what ssh starts, and what a standing server does for each client.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullpipe_net::Denial;
+use fullpipe_path::Classified;
+use rand::RngExt;
+
+use crate::connection::join;
+use crate::connection::session::Session;
+use crate::connection::tls::{Guard, Identity, Stream};
+use crate::connection::token_store::Grant;
+use crate::error::{self, TransferError, system};
+use crate::protocol::message::{self, Connect, Message, Options, Setup, Task};
+use crate::resolve::{self, Realm};
+use crate::sobas::{self, Aside, Udp};
+use crate::source::walk::{self, Count, Place};
+use crate::transfer::{self, Met, Outcome, Role};
+
+/// What a far end that ssh has started says before its first frame: whatever a login script has printed
+/// comes before it.
+pub const READY: &[u8] = b"\0fullpipe far end\0";
+
+/// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
+pub const PLAIN: u8 = b'T';
+
+/// How a far end serves.
+#[derive(Debug, Clone)]
+pub struct FarOptions {
+    /// Where.
+    pub realm: Realm,
+    /// Where data streams are waited for; the port is chosen from `ports`.
+    pub listen: SocketAddr,
+    /// First and last port for data streams; 0 and 0 let the kernel choose.
+    pub ports: (u16, u16),
+    /// Whether clients may ask for streams that are not encrypted.
+    pub plain_streams: bool,
+    /// Whether clients may bring setuid, setgid and sticky bits: a holder of a token who has an account on this host could
+    /// so get the rights of whoever the far end runs as.
+    pub special_bits: bool,
+    /// Most streams of one client.
+    pub most_streams: u16,
+    /// Longest time in which nothing moves, whatever a client asks for.
+    pub stall: Duration,
+}
+
+/// What the serving of one client asks of the server that it belongs to, which may be another process.
+pub trait Desk {
+    /// Decides what a client's secret grants; nothing in particular where no token is asked for.
+    ///
+    /// # Errors
+    /// The client is refused.
+    fn grant(&self, secret: &[u8]) -> Result<Option<Grant>, TransferError>;
+
+    /// Hears what a client wants that may have it, and decides whether it may have it now.
+    ///
+    /// # Errors
+    /// The client is refused.
+    fn admit(&self, task: &Task) -> Result<(), TransferError>;
+
+    /// Hears of a file at the destination that does not count as this transfer's, and why: `NAME: WHY`.
+    fn distrusts(&self, file: &str);
+}
+
+/// Lets everybody in: ssh has done so already.
+struct Everybody;
+
+impl Desk for Everybody {
+    fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
+        Ok(None)
+    }
+
+    fn admit(&self, _: &Task) -> Result<(), TransferError> {
+        Ok(())
+    }
+
+    fn distrusts(&self, _: &str) {}
+}
+
+/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
+/// for one that has only looked.
+///
+/// # Errors
+/// The transfer's; the client has been told.
+pub fn serve(
+    input: Box<dyn Read + Send>,
+    output: Box<dyn Write + Send>,
+    peer: String,
+    options: &FarOptions,
+    line: Option<OwnedFd>,
+) -> Result<Option<Outcome>, TransferError> {
+    let session = Session::new(peer, output);
+    session.heard_on(line);
+    serve_session(&session, input, options, &|| Ok(()), &Everybody)
+}
+
+/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
+fn serve_session(
+    session: &Arc<Session>,
+    mut input: Box<dyn Read + Send>,
+    options: &FarOptions,
+    untimed: &dyn Fn() -> Result<(), TransferError>,
+    desk: &dyn Desk,
+) -> Result<Option<Outcome>, TransferError> {
+    let served = prepare(session, &mut *input, options, desk).and_then(|met| untimed().map(|()| met));
+    match served {
+        Ok(None) => Ok(None),
+        Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
+        Err(error) => {
+            // If the client is gone, there is nobody to tell.
+            let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
+            let _ = session.send(&Message::Refused { why: error.for_client(), again, class });
+            Err(error)
+        }
+    }
+}
+
+/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
+/// one that has only looked.
+///
+/// # Errors
+/// The transfer's; the client has been told, if it could be.
+pub fn serve_socket(
+    mut socket: TcpStream,
+    peer: &str,
+    identity: Option<&Identity>,
+    options: &FarOptions,
+    desk: &dyn Desk,
+) -> Result<Option<Outcome>, TransferError> {
+    let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
+    let local = socket.local_addr().map_err(lost)?;
+    socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
+    socket.set_write_timeout(Some(join::JOIN)).map_err(lost)?;
+    let again = socket.try_clone().map_err(lost)?;
+    let guard = match identity {
+        Some(identity) => Guard::Server(identity.server()?),
+        None => {
+            let mut first = [0];
+            socket.read_exact(&mut first).map_err(lost)?;
+            if first != [PLAIN] {
+                let why = "it speaks TLS, and this server was started with --insecure".to_owned();
+                return Err(TransferError::Stranger { peer: peer.to_owned(), why });
+            }
+            Guard::None
+        }
+    };
+    let greeted = guard.wrap(socket).and_then(Stream::split);
+    let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
+    let options = FarOptions { listen: local, ..options.clone() };
+    let session = Session::new(peer.to_owned(), output);
+    session.cut_with(again.try_clone().map_err(lost)?);
+    session.heard_on(again.try_clone().ok().map(OwnedFd::from));
+    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), desk)
+}
+
+/// What a client is that does not get through TLS, as far as that tells.
+fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
+    let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
+        rustls::Error::AlertReceived(_) => {
+            let why = "it does not take this server's certificate: its token is another server's";
+            return Some(TransferError::Denied(why.to_owned().into()));
+        }
+        rustls::Error::InvalidMessage(_) => "it does not speak TLS: --insecure perhaps, or no client of fullpipe",
+        _ => return None,
+    };
+    Some(TransferError::Stranger { peer: peer.to_owned(), why: why.to_owned() })
+}
+
+fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
+    message::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
+}
+
+/// The same, of somebody who has not shown yet that it may say anything.
+fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
+    message::receive_within(input, message::GREETING_MAX).map_err(|e| session.lost("greeting", e))
+}
+
+fn prepare(
+    session: &Arc<Session>,
+    input: &mut (dyn Read + Send),
+    options: &FarOptions,
+    desk: &dyn Desk,
+) -> Result<Option<Met>, TransferError> {
+    match hear_stranger(session, input)? {
+        Message::Hello(hello) => {
+            session.send(&Message::Hello(join::hello()))?;
+            join::greet(&session.peer, hello)?;
+        }
+        other => return Err(session.unexpected(&other)),
+    }
+    let grant = match hear_stranger(session, input)? {
+        Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
+            // A connection that is closed before all has been read takes the refusal with it.
+            let _ = message::skip(input);
+        })?,
+        other => return Err(session.unexpected(&other)),
+    };
+    let mut setup = match hear(session, input)? {
+        Message::Setup(setup) => *setup,
+        other => return Err(session.unexpected(&other)),
+    };
+    check(&setup, options)?;
+    if let Realm::Below(base) = &options.realm
+        && base.is_removed()
+    {
+        let why = "the folder that this server serves has been removed, so the server has to be restarted";
+        return Err(TransferError::Denied(Denial::new(why, "ask its operator to do that")));
+    }
+    let realm = match &grant {
+        Some(grant) => {
+            check_rights(grant, &setup.task)?;
+            kept_in(&options.realm, grant)?
+        }
+        None => options.realm.clone(),
+    };
+    desk.admit(&setup.task)?;
+    let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
+    setup.options.stall_ns = setup.options.stall_ns.min(stall);
+    let role = match &setup.task {
+        Task::Push(target) => {
+            let to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            to.distrusted().iter().for_each(|file| desk.distrusts(file));
+            Role::Receive(Box::new(to))
+        }
+        Task::Look(paths) => {
+            let sources = resolve::places(&realm, paths)?;
+            return looked_at(session, input, &sources, setup.options).map(|()| None);
+        }
+        Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
+    };
+    let door = match setup.probably.take() {
+        Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
+        None => None,
+    };
+    let connect: Connect = loop {
+        match hear(session, input)? {
+            Message::Ping { n } => session.send(&Message::Pong { n })?,
+            Message::Connect(connect) => break *connect,
+            other => return Err(session.unexpected(&other)),
+        }
+    };
+    let door = match door {
+        Some((door, probably)) if probably == connect => door,
+        other => {
+            // There may be but one port.
+            drop(other);
+            Door::open(session, &setup, &connect, options, &role)?
+        }
+    };
+    let Door { listener, guard, token, mut udp } = door;
+    let transport = connect.transport;
+    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
+    for stream in streams.iter().filter(|_| role.sends()) {
+        fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
+    }
+    let client = streams.first().and_then(|stream| stream.socket().peer_addr().ok());
+    if let (Some(udp), Some(client)) = (&mut udp, client) {
+        udp.hear_only(client.ip());
+    }
+    let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
+    Ok(Some(Met { role, terms: connect.terms, options: setup.options, streams, aside }))
+}
+
+/// Answers one that has come to look, until it goes.
+fn looked_at(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    sources: &[Place],
+    options: Options,
+) -> Result<(), TransferError> {
+    let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
+    loop {
+        match message::receive(input) {
+            Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Count) => {
+                let count = walk::count(sources, options.sight(), &mut |count| totals(count, false))?;
+                totals(&count, true)?;
+                session.send(&Message::AllSent(count.left))?;
+            }
+            Ok(other) => return Err(session.unexpected(&other)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(session.lost("being looked at", error)),
+        }
+    }
+}
+
+/// Refuses what a client wants and its token does not grant.
+fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
+    let (granted, may) = match task {
+        Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
+        // Asked before a copy to this server; it tells nothing of what is here.
+        Task::Look(sources) if sources.paths.is_empty() => {
+            (grant.rights.may_write(), "may copy from this server, not to it")
+        }
+        Task::Pull(_) | Task::Look(_) => {
+            (grant.rights.may_read(), "may copy to this server, neither from it nor look at what is there")
+        }
+    };
+    if granted {
+        return Ok(());
+    }
+    Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights).into()))
+}
+
+/// The realm that a token's holder is kept in.
+fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
+    let (Realm::Below(root), Some(folder)) = (realm, &grant.folder) else { return Ok(realm.clone()) };
+    let denied = |why: String| {
+        let why = format!("the token '{}' is for a folder that {why}", grant.name);
+        TransferError::Denied(Denial::new(why, "ask its operator for another token"))
+    };
+    let within = root.within(folder).ok_or_else(|| denied("this server does not serve".to_owned()))?;
+    within.check().map_err(|e| denied(format!("cannot be opened ({})", error::why(&e))))?;
+    Ok(Realm::Below(within))
+}
+
+fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
+    if !setup.options.encrypt && !options.plain_streams {
+        let advice = "leave out --no-encrypt, or ask its operator to start it with --allow-plain";
+        return Err(TransferError::Denied(Denial::new("it takes encrypted streams only", advice)));
+    }
+    if setup.options.special && !options.special_bits && matches!(setup.task, Task::Push(_)) {
+        let advice = "leave out -p, or ask its operator to start it with --allow-special";
+        return Err(TransferError::Denied(Denial::new("it takes no setuid, setgid and sticky bits", advice)));
+    }
+    let block = setup.options.block;
+    if !(64 << 10..=64 << 20).contains(&block) {
+        return Err(TransferError::Usage(format!("a block of {block} bytes; from 64 KiB to 64 MiB")));
+    }
+    Ok(())
+}
+
+/// Where the client's streams come in.
+struct Door {
+    listener: TcpListener,
+    guard: Guard,
+    token: [u8; 32],
+    udp: Option<Udp>,
+}
+
+impl Door {
+    /// Opens it, and tells the client.
+    fn open(
+        session: &Session,
+        setup: &Setup,
+        connect: &Connect,
+        options: &FarOptions,
+        role: &Role,
+    ) -> Result<Door, TransferError> {
+        let transport = &connect.transport;
+        transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
+        if role.sends() {
+            fullpipe_net::socket::check_known(&transport.cc)?;
+        }
+        if transport.streams > options.most_streams {
+            let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
+            return Err(TransferError::Usage(why));
+        }
+        let (guard, certificate) = if setup.options.encrypt {
+            let identity = Identity::new()?;
+            (Guard::Server(identity.server()?), identity.certificate)
+        } else {
+            (Guard::None, Vec::new())
+        };
+        // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
+        let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
+        let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
+        let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
+        let listener = wished.map_or_else(|| listen(options.ports), Ok)?;
+        let address = listener.local_addr().map_err(system("reading the data port"))?;
+        let token: [u8; 32] = rand::rng().random();
+        let (udp, udp_port) = match setup.options.sobas {
+            Some(_) => sobas::listen(&token, address, options.ports),
+            None => (None, 0),
+        };
+        let terms = role.terms();
+        session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
+        Ok(Door { listener, guard, token, udp })
+    }
+}

@@ -1,0 +1,6 @@
+//! The files to send: where each source stands, what is excluded, and the walk through its folders.
+
+pub mod exclude;
+pub mod glob;
+pub mod tree;
+pub mod walk;

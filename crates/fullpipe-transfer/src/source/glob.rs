@@ -1,0 +1,185 @@
+//! Names of sources as patterns. A shell expands them where it runs; of what is at the far end it knows nothing.
+//!
+//! `*` and `?` match no slash and no dot at a name's beginning, `[a-z]` and `{a,b}` are alternatives (glob(7)).
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use nix::dir::Dir;
+use nix::fcntl::OFlag;
+
+use crate::error::{TransferError, why};
+use crate::fs::metadata::{self, Root};
+use crate::protocol::file::{is_scratch, printable};
+use crate::protocol::skipped::Left;
+
+/// Most braces of a pattern, which may come from the network: each goes deeper into a recursion.
+const DEEPEST: usize = 8;
+/// Most bytes of one.
+const LONGEST: usize = 16 << 10;
+/// Most names that those of a transfer stand for: all are held in memory.
+pub(crate) const MOST_NAMES: usize = 1 << 16;
+
+/// A pattern, read; `*` and `?` match no slash, `**` does.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn glob(pattern: &str) -> Result<Glob, String> {
+    if pattern.len() > LONGEST {
+        return Err(format!("give at most {LONGEST} bytes"));
+    }
+    if pattern.matches('{').count() > DEEPEST {
+        return Err(format!("give at most {DEEPEST} alternatives in braces"));
+    }
+    GlobBuilder::new(pattern).literal_separator(true).build().map_err(|e| e.kind().to_string())
+}
+
+/// Whether a name may be one; what is not in UTF-8 is a name.
+#[must_use]
+pub fn is_one(name: &[u8]) -> bool {
+    name.iter().any(|b| b"*?[{".contains(b)) && std::str::from_utf8(name).is_ok()
+}
+
+/// A name without slashes, or a pattern for such.
+#[derive(Debug)]
+pub(crate) struct Part {
+    name: Vec<u8>,
+    pattern: Option<GlobMatcher>,
+}
+
+impl Part {
+    /// This name and no other.
+    pub(crate) fn exactly(name: &[u8]) -> Part {
+        Part { name: name.to_vec(), pattern: None }
+    }
+
+    /// This name, and what it matches as a pattern.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(name: &[u8]) -> Result<Part, String> {
+        let text = std::str::from_utf8(name).ok().filter(|_| is_one(name));
+        let pattern = text.map(glob).transpose()?.map(|glob| glob.compile_matcher());
+        Ok(Part { name: name.to_vec(), pattern })
+    }
+
+    /// Whether something is called so.
+    pub(crate) fn is_match(&self, name: &[u8]) -> bool {
+        let hidden = name.starts_with(b".") && !self.name.starts_with(b".");
+        let matched = |pattern: &GlobMatcher| !hidden && pattern.is_match(Path::new(OsStr::from_bytes(name)));
+        name == self.name || self.pattern.as_ref().is_some_and(matched)
+    }
+
+    /// What in a folder is called so, in order.
+    fn names_in(&self, folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
+        if self.pattern.is_none() {
+            return metadata::look(folder, metadata::part(&self.name)).map(|_| vec![self.name.clone()]);
+        }
+        let fd = folder.open_at(Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." && !is_scratch(name) && self.is_match(name) {
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// What a pattern stands for, in order, `most` names at most, and what could not be looked at; folders are opened by
+/// `open`.
+///
+/// # Errors
+/// It is no pattern, stands for nothing, or for more.
+pub(crate) fn expand(
+    pattern: &[u8],
+    most: usize,
+    open: &dyn Fn(&[u8]) -> std::io::Result<Root>,
+) -> Result<Vec<Result<Vec<u8>, Left>>, TransferError> {
+    let wrong = |why: &str| TransferError::Usage(format!("{}: {why}", printable(pattern)));
+    // What is before the first that matches is a folder's name, with its slash.
+    let parts = pattern.split_inclusive(|b| *b == b'/');
+    let fixed = parts.take_while(|part| !is_one(part)).map(<[u8]>::len).sum();
+    let (mut found, mut left) = (vec![pattern[..fixed].to_vec()], Vec::new());
+    for part in pattern[fixed..].split_inclusive(|b| *b == b'/').filter(|part| *part != b"/") {
+        let (name, slash) = part.strip_suffix(b"/").map_or((part, &b""[..]), |name| (name, b"/"));
+        let whole = |folder: &[u8], name: &[u8]| [folder, name, slash].concat();
+        let part =
+            Part::new(name).map_err(|why| wrong(&format!("nothing there is called so, and as a pattern: {why}")))?;
+        let mut next = Vec::new();
+        for folder in found {
+            match open(&folder).and_then(|root| part.names_in(&root)) {
+                // With a slash behind it, it stands for folders.
+                Ok(names) => next.extend(
+                    names.iter().map(|name| whole(&folder, name)).filter(|path| slash.is_empty() || open(path).is_ok()),
+                ),
+                // What is no folder has nothing that matches, nor has a link that leads nowhere or out.
+                Err(e)
+                    if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
+                Err(e) => left.push(Left::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
+            }
+            if next.len() > most {
+                return Err(wrong(&format!("patterns stand for more than {MOST_NAMES} names; copy a folder with -r")));
+            }
+        }
+        found = next;
+    }
+    if let (true, Some(left)) = (found.is_empty(), left.first()) {
+        return Err(wrong(&format!("nothing there is called so, as far as that can be seen: {left}")));
+    }
+    if found.is_empty() {
+        return Err(wrong("nothing there is called so"));
+    }
+    // A name that was found is not the home directory.
+    let plain = |path: Vec<u8>| if fixed == 0 && path.starts_with(b"~") { [b"./", &path[..]].concat() } else { path };
+    Ok(found.into_iter().map(plain).map(Ok).chain(left.into_iter().map(Err)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_patterns_stand_for() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in
+            ["a/1.h5", "a/2.h5", "a/.3.h5", "a/x", "b/1.h5", "b/.fullpipe.0123456789abcdef.partial", "f.h5", "~x"]
+        {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        }
+        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), metadata::Within::Anywhere);
+        let found = |pattern: &str| -> Result<String, String> {
+            let found = expand(pattern.as_bytes(), 3, &open).map_err(|e| e.to_string())?;
+            let shown = |name: &Result<Vec<u8>, Left>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));
+            Ok(found.iter().map(shown).collect::<Vec<_>>().join(" "))
+        };
+        for (pattern, names) in [
+            ("*.h5", "f.h5"),
+            ("a/*.h5", "a/1.h5 a/2.h5"),
+            ("./a//*.h5", "./a//1.h5 ./a//2.h5"),
+            ("a/.*.h5", "a/.3.h5"),
+            ("*/1.h5", "a/1.h5 b/1.h5"),
+            ("*/2.h5", "a/2.h5"),
+            ("[ab]/?.h5", "a/1.h5 a/2.h5 b/1.h5"),
+            ("?/", "a/ b/"),
+            ("*/", "a/ b/"),
+            ("{a,f.h5}", "a f.h5"),
+            ("b/*", "b/1.h5"),
+            ("~*", "./~x"),
+        ] {
+            assert_eq!(found(pattern).as_deref(), Ok(names), "{pattern}");
+        }
+        let (deep, long) = ("{".repeat(2000) + "a" + &"}".repeat(2000), "*".repeat(LONGEST + 1));
+        for none in ["*.x", "c/*", "f.h5/*", "*/no", "[", "{a/b}", "*/*", &deep, &long] {
+            assert!(found(none).is_err(), "{none}");
+        }
+        assert!(Part::new(b"*").unwrap().is_match(b"\xff") && !is_one(b"\xff*"));
+    }
+}

@@ -1,0 +1,146 @@
+//! Sources whose contents come together in one folder: of two things of one name the first source's is sent.
+//!
+//! Small files travel in no order, so it must be known before either is sent. The file system knows: who walks a later
+//! source looks whether an earlier one has the same name. That takes no memory, however much there is.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
+use nix::sys::stat::{FileStat, SFlag};
+
+use crate::error::TransferError;
+use crate::fs::metadata::Root;
+use crate::protocol::file::Name;
+use crate::source::exclude::Exclude;
+use crate::source::walk::Place;
+
+/// Most sources of which only the content is sent: each thing is looked for in all of those before its own.
+const MOST: usize = 256;
+
+/// What becomes of something that a source has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// No source before has the name, or both are folders, whose content is merged.
+    Sent,
+    /// One before has something else of this name.
+    Beaten,
+    /// One before has the very same.
+    Same,
+}
+
+/// All sources, by what they bring to the destination itself.
+#[derive(Default)]
+pub(crate) struct Sources {
+    /// Those of which only the content is sent.
+    contents: Vec<Source>,
+    /// Those that keep their name.
+    tops: HashMap<Vec<u8>, Source>,
+}
+
+struct Source {
+    number: usize,
+    root: Arc<Root>,
+    path: PathBuf,
+    top: Option<Name>,
+    exclude: Arc<Exclude>,
+}
+
+impl Sources {
+    /// Tells each place of the others, if two can bring the same name.
+    ///
+    /// # Errors
+    /// There are too many of those.
+    pub(crate) fn introduce(places: &mut [Place]) -> Result<(), TransferError> {
+        let contents = places.iter().filter(|place| place.top.is_none()).count();
+        if places.len() < 2 || contents == 0 {
+            return Ok(());
+        }
+        if contents > MOST {
+            let words = format!("give at most {MOST} sources of which only the content is copied");
+            return Err(TransferError::Usage(words));
+        }
+        let mut all = Sources::default();
+        for (number, place) in places.iter().enumerate().filter(|(_, place)| place.left.is_none()) {
+            let Place { root, path, top, exclude, .. } = place;
+            let source =
+                Source { number, root: root.clone(), path: path.clone(), top: top.clone(), exclude: exclude.clone() };
+            match top {
+                Some(top) => drop(all.tops.insert(top.bytes().to_vec(), source)),
+                None => all.contents.push(source),
+            }
+        }
+        let all = Arc::new(all);
+        for (number, place) in places.iter_mut().enumerate() {
+            place.beside = Some((number, all.clone()));
+        }
+        Ok(())
+    }
+
+    /// What becomes of something that the source of this number has, beside those before it.
+    pub(crate) fn judge(&self, number: usize, name: &Name, entry: &FileStat, dereference: bool) -> Verdict {
+        let bytes = name.bytes();
+        let (first, rest) = match bytes.iter().position(|b| *b == b'/') {
+            Some(at) => (&bytes[..at], &bytes[at + 1..]),
+            None => (bytes, &b""[..]),
+        };
+        let contents = self.contents.iter().map(|source| (source, bytes));
+        let top = self.tops.get(first).map(|source| (source, rest));
+        let mut before: Vec<_> = contents.chain(top).filter(|(source, _)| source.number < number).collect();
+        before.sort_by_key(|(source, _)| source.number);
+        let mut found = before.into_iter().filter_map(|(source, below)| {
+            let below = Path::new(OsStr::from_bytes(below));
+            source.brings(below, dereference)
+        });
+        match found.next() {
+            // It is the first that has the name whose thing is sent.
+            None => Verdict::Sent,
+            Some(earlier) if kind(&earlier) == SFlag::S_IFDIR && kind(entry) == SFlag::S_IFDIR => Verdict::Sent,
+            Some(earlier) if (earlier.st_dev, earlier.st_ino) == (entry.st_dev, entry.st_ino) => Verdict::Same,
+            Some(_) => Verdict::Beaten,
+        }
+    }
+}
+
+impl Source {
+    fn brings(&self, below: &Path, dereference: bool) -> Option<FileStat> {
+        let found = self.look(below, dereference).ok()?;
+        // Nothing else is sent.
+        let sent = matches!(kind(&found), SFlag::S_IFDIR | SFlag::S_IFREG | SFlag::S_IFLNK);
+        (sent && !self.excluded(below)).then_some(found)
+    }
+
+    fn look(&self, below: &Path, dereference: bool) -> io::Result<FileStat> {
+        let whole = below.as_os_str().is_empty();
+        let fd = if whole {
+            // What a person names is followed.
+            self.root.open_at(&self.path, OFlag::O_PATH, 0)?
+        } else if dereference {
+            self.root.open_at(&self.path.join(below), OFlag::O_PATH, 0)?
+        } else {
+            let folder = self.root.open_at(&self.path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
+            let how = OpenHow::new()
+                .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
+                .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH);
+            nix::fcntl::openat2(&folder, below, how)?
+        };
+        Ok(nix::sys::stat::fstat(&fd)?)
+    }
+
+    fn excluded(&self, below: &Path) -> bool {
+        let top = self.top.as_ref().map(Name::path);
+        top.is_some_and(|top| self.exclude.leaves_out_source(top))
+            || below
+                .ancestors()
+                .filter(|part| !part.as_os_str().is_empty())
+                .any(|part| self.exclude.leaves_out(part, top))
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}

@@ -1,0 +1,182 @@
+//! What one end sees of its streams over time, for the record: the same samples as `measure` takes.
+
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fullpipe_net::sample::Sample;
+use fullpipe_net::side::Side;
+use fullpipe_net::tcp_info::TcpInfo;
+use fullpipe_net::wire::{Received, Report};
+use fullpipe_net::{Observed, host_info, sys};
+
+use crate::connection::tls::{self, Stream};
+use crate::error::TransferError;
+use crate::protocol::message::Message;
+
+use crate::connection::session::{Session, lock, thread};
+
+/// Samples that are kept, at most: then every second instant is dropped, and half as many taken from there on.
+const MOST: usize = 1 << 17;
+/// Bytes of samples in one message.
+const BATCH: usize = 1 << 20;
+
+/// The trace of one end.
+pub struct Trace {
+    end: Side,
+    zero_ns: u64,
+    cpu_s: f64,
+    sockets: Vec<TcpStream>,
+    kept: Mutex<Kept>,
+    arrivals: Vec<Arrival>,
+}
+
+struct Kept {
+    samples: Vec<Sample>,
+    interval_ns: u64,
+}
+
+#[derive(Default)]
+struct Arrival {
+    bytes: AtomicU64,
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+impl Trace {
+    /// Begins to sample, until the session is over; none where nobody asked for samples.
+    pub(crate) fn start(
+        session: &Arc<Session>,
+        streams: &[Stream],
+        end: Side,
+        interval_ns: u64,
+    ) -> Result<Option<Arc<Trace>>, TransferError> {
+        if interval_ns == 0 || streams.is_empty() {
+            return Ok(None);
+        }
+        let trace = Arc::new(Trace {
+            end,
+            zero_ns: sys::now_ns(),
+            cpu_s: sys::cpu_seconds(),
+            arrivals: streams.iter().map(|_| Arrival::default()).collect(),
+            sockets: tls::sockets(streams)?,
+            kept: Mutex::new(Kept { samples: Vec::new(), interval_ns: interval_ns.max(10_000_000) }),
+        });
+        let (sampling, session) = (trace.clone(), session.clone());
+        thread("samples", move || {
+            while !session.is_over() {
+                let interval = lock(&sampling.kept).interval_ns;
+                let past = sys::now_ns().saturating_sub(sampling.zero_ns);
+                session.sleep(Duration::from_nanos(interval - past % interval));
+                sampling.tick();
+            }
+        })?;
+        Ok(Some(trace))
+    }
+
+    /// One sample of every stream.
+    fn tick(&self) {
+        let t_ns = sys::now_ns().saturating_sub(self.zero_ns);
+        let mut kept = lock(&self.kept);
+        for (i, socket) in self.sockets.iter().enumerate() {
+            let fd = socket.as_fd();
+            // A stream that was reset has no more to tell.
+            let Ok(info) = TcpInfo::read(fd) else { continue };
+            let bytes = match self.end {
+                Side::Sender => info.get("bytes_acked"),
+                Side::Receiver => {
+                    info.get("bytes_received").map(|all| all.saturating_sub(sys::unread(fd).unwrap_or(0)))
+                }
+            };
+            let bytes = bytes.unwrap_or(0);
+            kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
+        }
+        if kept.samples.len() > MOST {
+            let (n, mut i) = (self.sockets.len().max(1), 0);
+            kept.samples.retain(|_| {
+                i += 1;
+                ((i - 1) / n) % 2 == 0
+            });
+            kept.interval_ns *= 2;
+        }
+    }
+
+    /// So many bytes have arrived on a stream.
+    pub(crate) fn arrived(&self, stream: usize, bytes: u64) {
+        let now = sys::now_ns().saturating_sub(self.zero_ns);
+        if let Some(arrival) = self.arrivals.get(stream) {
+            let _ = arrival.first_ns.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+            arrival.last_ns.store(now, Ordering::Relaxed);
+            arrival.bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// This end's `CLOCK_MONOTONIC` when it began.
+    pub fn zero_ns(&self) -> u64 {
+        self.zero_ns
+    }
+
+    /// All that was seen.
+    pub(crate) fn seen(&self) -> Observed {
+        self.tick();
+        let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let received = self.arrivals.iter().map(|a| Received {
+            bytes: read(&a.bytes),
+            first_ns: read(&a.first_ns),
+            last_ns: read(&a.last_ns),
+        });
+        let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
+        let end = self.sockets.first().map(host_info::describe).unwrap_or_default();
+        let report = Report {
+            end,
+            received,
+            cpu_s: sys::cpu_seconds() - self.cpu_s,
+            seconds: sys::now_ns().saturating_sub(self.zero_ns) as f64 / 1e9,
+        };
+        Observed { report, samples: lock(&self.kept).samples.clone() }
+    }
+
+    /// Tells the other end all that was seen.
+    pub(crate) fn tell(&self, session: &Session) -> Result<(), TransferError> {
+        let seen = self.seen();
+        let mut end = serde_json::to_string(&seen.report).unwrap_or_default();
+        let mut samples = Vec::new();
+        for sample in &seen.samples {
+            sample.pack(&mut samples);
+            if samples.len() > BATCH {
+                let (end, samples) = (std::mem::take(&mut end), std::mem::take(&mut samples));
+                session.send(&Message::Report { end, samples, last: false })?;
+            }
+        }
+        session.send(&Message::Report { end, samples, last: false })
+    }
+}
+
+/// The other end's view, as it comes in.
+#[derive(Default)]
+pub(crate) struct Told {
+    report: Option<Report>,
+    samples: Vec<Sample>,
+}
+
+impl Told {
+    /// Takes one message of it; what is damaged or too much is left out.
+    pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
+        if let Ok(mut report) = serde_json::from_str::<Report>(end) {
+            report.end.make_printable();
+            self.report = Some(report);
+        }
+        let mut rest = samples;
+        while !rest.is_empty() && self.samples.len() < 2 * MOST {
+            let Some(sample) = Sample::unpack(&mut rest) else { return };
+            self.samples.push(sample);
+        }
+    }
+
+    /// All of it, if it has come.
+    pub(crate) fn seen(&mut self) -> Option<Observed> {
+        Some(Observed { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
+    }
+}

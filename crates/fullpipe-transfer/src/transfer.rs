@@ -1,0 +1,136 @@
+//! What both ends do once they have met.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fullpipe_net::Observed;
+
+use crate::connection::session::Session;
+use crate::connection::tls::{self, Stream};
+use crate::error::TransferError;
+use crate::protocol::message::{Message, Options, Summary, Terms};
+use crate::protocol::skipped::Leftovers;
+use crate::receive::{Destination, Receiver};
+use crate::send::Sender;
+use crate::send::notsent::Ahead;
+use crate::sobas::{self, Aside};
+use crate::source::walk::Place;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::losses::{self, Losses};
+
+/// Files up to this size travel whole, many together.
+pub(crate) const SMALL: u64 = 1 << 20;
+
+/// What an end does.
+pub(crate) enum Role {
+    /// It sends these.
+    Send(Vec<Place>),
+    /// It writes there.
+    Receive(Box<Destination>),
+}
+
+impl Role {
+    pub(crate) fn sends(&self) -> bool {
+        matches!(self, Role::Send(_))
+    }
+
+    /// What this end asks of the other, if it receives.
+    pub(crate) fn terms(&self) -> Option<Terms> {
+        match self {
+            Role::Send(_) => None,
+            Role::Receive(to) => to.terms(),
+        }
+    }
+}
+
+/// An end that has met the other.
+pub(crate) struct Met {
+    pub(crate) role: Role,
+    pub(crate) options: Options,
+    /// What the other end asks for, if it receives.
+    pub(crate) terms: Option<Terms>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) aside: Option<Aside>,
+}
+
+/// How a transfer went.
+#[derive(Debug)]
+pub struct Outcome {
+    /// At the receiver.
+    pub summary: Summary,
+    /// What the sender could not read.
+    pub left: Leftovers,
+    /// What the network has lost, as the sender knows.
+    pub losses: Option<Losses>,
+    /// What this end has seen, and when it began, where samples were wanted.
+    pub(crate) seen: Option<(u64, Observed)>,
+    /// What the other has told.
+    pub(crate) told: Option<Observed>,
+}
+
+/// Sends or receives until the end. `tick` is called now and then.
+///
+/// # Errors
+/// The transfer's.
+pub(crate) fn run(
+    session: &Arc<Session>,
+    input: Box<dyn Read + Send>,
+    met: Met,
+    counters: Arc<Counters>,
+    tick: &mut dyn FnMut(),
+) -> Result<Outcome, TransferError> {
+    let all = || {
+        let Met { role, options, terms, mut streams, aside } = met;
+        let stall = Duration::from_nanos(options.stall_ns);
+        let sends = role.sends();
+        sobas::start(session, aside, &mut streams, sends, &counters)?;
+        let ((summary, left), (trace, told), losses) = match role {
+            Role::Send(places) => {
+                let why = "it does not say how it receives";
+                let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
+                let terms = terms.ok_or_else(no_terms)?;
+                let sockets = tls::sockets(&streams)?;
+                let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
+                let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
+                let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
+                session.listen(input, sender.clone())?;
+                session.watch(stall, &mut || {
+                    let infos = infos();
+                    ahead.adjust(&sockets, &infos, sender.rest());
+                    watch.look(&infos);
+                    tick();
+                })?;
+                let losses = watch.told(&infos());
+                let (trace, told) = sender.trace();
+                // The receiver's end waits for these words, but without them all is done too.
+                let _ = trace.as_ref().map(|trace| trace.tell(session));
+                let _ = session.send(&Message::Losses(losses));
+                let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+                (sender.summary(), (trace, told), Some(losses))
+            }
+            Role::Receive(to) => {
+                let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
+                session.listen(input, receiver.clone())?;
+                let ended = session.watch(stall, &mut || {
+                    receiver.tell_progress();
+                    tick();
+                });
+                receiver.release();
+                ended?;
+                (receiver.summary(), receiver.trace(), receiver.losses())
+            }
+        };
+        let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
+        Ok(Outcome { summary, left, losses, seen, told })
+    };
+    // Where it ends before the session watches over it, the other is told here.
+    all().inspect_err(|error| session.tell(error))
+}
+
+/// Bytes of a block: what was asked for, or less where many streams would take too much memory.
+pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
+    // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
+    const ALL: u64 = 64 << 20;
+    u64::from(options.block).min(ALL / streams.max(1) as u64)
+}
