@@ -2,9 +2,11 @@
 //! changed both as bytes and as steps, since few bytes that are drawn are a right message, and fewer a right sequence.
 
 use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::protocol::message::{Chunk, Message, Reading, Summary, Want};
-use fullpipe_transfer::sobas::Seen;
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
+use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::chunk::Chunk;
+use fullpipe_transfer::protocol::message::{Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::sizing::Seen;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

@@ -10,8 +10,9 @@ use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutate
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::server::{self, FarOptions};
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Target, Task};
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Target, Task};
+use fullpipe_transfer::protocol::sizing::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -70,7 +71,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
-        message::send(&mut ours, &message).expect("a word to the far end");
+        frame::send(&mut ours, &message).expect("a word to the far end");
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, terms, .. } => Some((Door { port, token }, terms)),

@@ -11,8 +11,9 @@ use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::server::{self, FarOptions};
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
+use fullpipe_transfer::protocol::sizing::Law;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -67,7 +68,7 @@ fn run(script: Script) {
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         // It may have refused.
-        let _ = message::send(&mut ours, &message);
+        let _ = frame::send(&mut ours, &message);
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, .. } => Some(Door { port, token }),

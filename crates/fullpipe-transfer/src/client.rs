@@ -11,54 +11,23 @@ use fullpipe_path::Transport;
 use rand::RngExt;
 
 use crate::connection::dial::{self, Line, Stop};
-use crate::connection::join;
+use crate::connection::endpoint::Endpoint;
 use crate::connection::session::Session;
-use crate::connection::tls::{self, Guard};
-use crate::connection::token::Token;
+use crate::connection::stream::Guard;
+use crate::connection::{join, tls};
 use crate::error::{TransferError, system};
-use crate::protocol::message::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::frame;
+use crate::protocol::hello::Limits;
+use crate::protocol::losses::Losses;
+use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
 use crate::protocol::skipped::Leftovers;
 use crate::resolve::{self, Realm};
-use crate::sobas::{self, Aside};
+use crate::sobas::setup::{self, Aside};
 use crate::source::glob::Part;
+use crate::source::tree::Sight;
 use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::losses::Losses;
 use crate::transfer::{self, Met, Outcome, Role};
-
-/// How the far end is reached.
-#[derive(Debug, Clone)]
-pub enum Endpoint {
-    /// It is started over ssh.
-    Ssh {
-        /// As ssh takes it: `user@host` or a name of its configuration.
-        host: String,
-        /// The program and its own options, `ssh` by default.
-        ssh: Vec<std::ffi::OsString>,
-        /// What is started there, `fullpipe` by default.
-        program: String,
-        /// Ports that its streams may use there.
-        ports: Option<String>,
-    },
-    /// A standing server.
-    Server {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-        /// What it wants to hear, and its certificate's fingerprint; none where it wants neither.
-        token: Option<Token>,
-    },
-}
-
-impl Endpoint {
-    /// The far host, as typed.
-    fn name(&self) -> &str {
-        match self {
-            Endpoint::Ssh { host, .. } | Endpoint::Server { host, .. } => host,
-        }
-    }
-}
 
 /// What is wanted.
 pub struct Order<'a> {
@@ -173,7 +142,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
     })?;
     // What is here is counted when nobody waits.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, options.sight(), &mut |_| Ok(()))?,
+        (None, Some(places)) => walk::count(&places, Sight::from(&options), &mut |_| Ok(()))?,
         (count, _) => count.unwrap_or_default(),
     };
     Ok(Looked { between, count })
@@ -310,7 +279,7 @@ fn untimed(line: &Line) -> Result<(), TransferError> {
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    session.heard(message::receive(input).map_err(|e| session.lost("asking", e))?)
+    session.heard(frame::receive(input).map_err(|e| session.lost("asking", e))?)
 }
 
 /// First words: what is wanted, and who the far end is.
@@ -410,7 +379,7 @@ fn introduce(
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
-    let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, sobas::call(&token, to)));
+    let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, setup::call(&token, to)));
     let met = Met { role, options, terms, streams, aside };
     Ok(Introduced { met, transport, rtt_s })
 }

@@ -10,13 +10,14 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
-use crate::fs::metadata::{self, Root, Within};
-use crate::protocol::file::{Name, number, printable};
+use crate::fs::root::{Root, Within};
+use crate::fs::{at, publish};
 use crate::protocol::message::{Sources, Target};
+use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
 use crate::source::exclude::Exclude;
 use crate::source::glob;
-use crate::source::walk::Place;
+use crate::source::tree::Place;
 
 /// Most patterns of a transfer: each may read many folders.
 const MOST_PATTERNS: usize = 256;
@@ -337,7 +338,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
     // Found out before anything has come. A folder of this name may be gone by then.
     if let Some(name) = &rename
-        && let Err(e) = metadata::may_take(&root, metadata::part(name))
+        && let Err(e) = publish::may_take(&root, at::part(name))
         && matches!(e.kind(), std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::InvalidFilename)
     {
         return Err(wrong(&why(&e)));

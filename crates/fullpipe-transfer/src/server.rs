@@ -11,21 +11,19 @@ use rand::RngExt;
 
 use crate::connection::join;
 use crate::connection::session::Session;
-use crate::connection::tls::{Guard, Identity, Stream};
+use crate::connection::stream::{Guard, Stream};
+use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
 use crate::error::{TransferError, system};
-use crate::protocol::message::{self, Connect, Message, Options, Setup, Task};
+use crate::protocol::frame;
+use crate::protocol::hello::PLAIN;
+use crate::protocol::message::{Connect, Message, Options, Setup, Task};
 use crate::resolve::{self, Realm};
-use crate::sobas::{self, Aside, Udp};
-use crate::source::walk::{self, Count, Place};
+use crate::sobas::setup::{self, Aside};
+use crate::sobas::udp::Udp;
+use crate::source::tree::{Place, Sight};
+use crate::source::walk::{self, Count};
 use crate::transfer::{self, Met, Outcome, Role};
-
-/// What a far end that ssh has started says before its first frame: whatever a login script has printed
-/// comes before it.
-pub const READY: &[u8] = b"\0fullpipe far end\0";
-
-/// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
-pub const PLAIN: u8 = b'T';
 
 /// How a far end serves.
 #[derive(Debug, Clone)]
@@ -165,12 +163,12 @@ fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
 }
 
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    message::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
+    frame::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
 }
 
 /// The same, of somebody who has not shown yet that it may say anything.
 fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    message::receive_within(input, message::GREETING_MAX).map_err(|e| session.lost("greeting", e))
+    frame::receive_within(input, frame::GREETING_MAX).map_err(|e| session.lost("greeting", e))
 }
 
 fn prepare(
@@ -189,7 +187,7 @@ fn prepare(
     let grant = match hear_stranger(session, input)? {
         Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
             // A connection that is closed before all has been read takes the refusal with it.
-            let _ = message::skip(input);
+            let _ = frame::skip(input);
         })?,
         other => return Err(session.unexpected(&other)),
     };
@@ -258,10 +256,10 @@ fn looked_at(
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
-        match message::receive(input) {
+        match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
             Ok(Message::Count) => {
-                let count = walk::count(sources, options.sight(), &mut |count| totals(count, false))?;
+                let count = walk::count(sources, Sight::from(&options), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.left))?;
             }
@@ -357,7 +355,7 @@ impl Door {
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
         let (udp, udp_port) = match setup.options.sobas {
-            Some(_) => sobas::listen(&token, address, options.ports),
+            Some(_) => setup::listen(&token, address, options.ports),
             None => (None, 0),
         };
         let terms = role.terms();

@@ -7,20 +7,19 @@ use std::time::Duration;
 use fullpipe_net::Seen;
 
 use crate::connection::session::Session;
-use crate::connection::tls::{self, Stream};
+use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
+use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary, Terms};
 use crate::protocol::skipped::Leftovers;
 use crate::receive::{Destination, Receiver};
 use crate::send::Sender;
 use crate::send::notsent::Ahead;
-use crate::sobas::{self, Aside};
-use crate::source::walk::Place;
+use crate::sobas;
+use crate::sobas::setup::Aside;
+use crate::source::tree::Place;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::losses::{self, Losses};
-
-/// Files up to this size travel whole, many together.
-pub(crate) const SMALL: u64 = 1 << 20;
+use crate::telemetry::losses;
 
 /// What an end does.
 pub(crate) enum Role {
@@ -90,8 +89,8 @@ pub(crate) fn run(
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
-                let sockets = tls::sockets(&streams)?;
-                let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
+                let sockets = stream::sockets(&streams)?;
+                let infos = || -> Vec<_> { sockets.iter().map(stream::tcp_info).collect() };
                 let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
                 let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
                 session.listen(input, sender.clone())?;
@@ -126,11 +125,4 @@ pub(crate) fn run(
     };
     // Where it ends before the session watches over it, the other is told here.
     all().inspect_err(|error| session.tell(error))
-}
-
-/// Bytes of a block: what was asked for, or less where many streams would take too much memory.
-pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
-    const ALL: u64 = 64 << 20;
-    u64::from(options.block).min(ALL / streams.max(1) as u64)
 }

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{ExitClass, Size, Time};
 use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
-use fullpipe_transfer::protocol::file::one_line;
 use fullpipe_transfer::protocol::message::{Direct, Options, Sources, Target};
+use fullpipe_transfer::protocol::name::one_line;
 use fullpipe_transfer::{Leftovers, TransferError};
 use serde_json::json;
 

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fullpipe_path::ExitClass;
+use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
 use fullpipe_transfer::server::{self, FarOptions};
 
@@ -54,7 +55,7 @@ pub fn run(args: Args) -> Result {
     };
     let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
     let mut output = std::io::stdout();
-    let greeted = output.write_all(server::READY).and_then(|()| output.flush());
+    let greeted = output.write_all(hello::READY).and_then(|()| output.flush());
     greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
     match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
         Ok(_) => Ok(()),

@@ -1,8 +1,8 @@
 //! Numbers as a person reads them, and what was left as a program does.
 
 use fullpipe_path::text;
-use fullpipe_transfer::protocol::file::printable;
 use fullpipe_transfer::protocol::message::Verified;
+use fullpipe_transfer::protocol::name::printable;
 use fullpipe_transfer::{Left, Leftovers};
 use serde_json::{Value, json};
 

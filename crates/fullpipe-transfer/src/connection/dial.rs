@@ -14,15 +14,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fullpipe_net::NetError;
 use fullpipe_path::{ExitClass, Host, text};
 
-use crate::client::Endpoint;
+use crate::connection::endpoint::Endpoint;
 use crate::connection::join::JOIN;
-use crate::connection::session::{lock, thread};
-use crate::connection::tls::{self, Guard};
+use crate::connection::stream::Guard;
 use crate::connection::token::Token;
-use crate::connection::token_proof;
+use crate::connection::{tls, token_proof};
 use crate::error::{self, TransferError, system};
-use crate::protocol::message::{self, Message};
-use crate::server;
+use crate::protocol::message::Message;
+use crate::protocol::{frame, hello};
+use crate::threads::{lock, thread};
 
 /// How long ssh may take to connect where its configuration sets no limit, seconds.
 const SSH_CONNECTS_S: u32 = 30;
@@ -53,7 +53,7 @@ impl Line {
         if self.child.is_some() {
             let mut seen = Vec::new();
             let mut byte = [0];
-            while !seen.ends_with(server::READY) {
+            while !seen.ends_with(hello::READY) {
                 if seen.len() > 64 << 10 {
                     let why = "it talks, but not as fullpipe does".to_owned();
                     return Err(TransferError::Stranger { peer: self.peer.clone(), why });
@@ -63,7 +63,7 @@ impl Line {
             }
             *lock(&self.awaited) = Some(Instant::now());
         }
-        message::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+        frame::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
     }
 }
 
@@ -214,7 +214,7 @@ fn answer(
     })?;
     if token.is_none() {
         // A server that also measures tells by this what is wanted.
-        let told = stream.write_all(&[server::PLAIN]);
+        let told = stream.write_all(&[hello::PLAIN]);
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;

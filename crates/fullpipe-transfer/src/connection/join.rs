@@ -12,10 +12,13 @@ use fullpipe_net::{NetError, sys};
 use fullpipe_path::{Transport, text};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::connection::session::{Session, thread};
-use crate::connection::tls::{Guard, Stream};
+use crate::connection::session::Session;
+use crate::connection::stream::{Guard, Stream};
 use crate::error::{TransferError, system};
-use crate::protocol::message::{Connect, Hello, Limits, MAGIC, PREAMBLE, PROTOCOL, numbered, preamble};
+use crate::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
+use crate::protocol::message::Connect;
+use crate::protocol::preamble::{PREAMBLE, numbered, preamble};
+use crate::threads::thread;
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");

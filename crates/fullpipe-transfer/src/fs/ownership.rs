@@ -14,8 +14,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use rand::RngExt;
 
-use crate::fs::metadata;
-use crate::protocol::file::scratch;
+use crate::fs::{at, publish};
+use crate::protocol::name::scratch;
 
 /// Tries to make a file under names that nobody can guess.
 const MAX_TRIES: u32 = 8;
@@ -36,7 +36,7 @@ pub(crate) enum Left {
 /// The file system's, other than what another user can bring about with the name.
 pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Left> {
     // A FIFO must not make this wait.
-    match metadata::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
+    match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
             let file = File::from(fd);
             Ok(match distrust(&folder, &fstat(&file)?)? {
@@ -45,7 +45,7 @@ pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Lef
             })
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Left::Nothing),
-        Err(e) => match metadata::look(&folder, name) {
+        Err(e) => match at::look(&folder, name) {
             Ok(stat) => match distrust(&folder, &stat)? {
                 None => Err(e),
                 Some(why) => Ok(Left::NotOurs(why)),
@@ -90,7 +90,7 @@ pub(crate) fn fresh<T>(
     let mut name = name;
     for _ in 0..MAX_TRIES {
         match make(&name) {
-            Err(e) if exists(&e) && metadata::remove(&folder, &name).is_ok() => match make(&name) {
+            Err(e) if exists(&e) && publish::remove(&folder, &name).is_ok() => match make(&name) {
                 Err(e) if exists(&e) => {}
                 made => return made.map(|made| (made, name)),
             },
@@ -131,11 +131,11 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
 /// The owner that a file system gives to what this user makes in a folder: another than the user's own where a server maps
 /// root to nobody (`exports(5)`, root_squash), or a mount names one (`mount.cifs(8)`, uid=).
 fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
-    let fd: OwnedFd = match metadata::nameless(&folder, 0o600) {
+    let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
         Some(file) => file.into(),
         None => {
             let (file, name) = fresh(&folder, scratch(rand::rng().random(), "partial"), |name| create(&folder, name))?;
-            metadata::remove(&folder, &name)?;
+            publish::remove(&folder, &name)?;
             file.into()
         }
     };

@@ -3,7 +3,7 @@
 use fullpipe_path::text;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::file::printable;
+use crate::protocol::name::printable;
 
 /// Names in a message, at most, and bytes of them with what is said of each: they have to fit a frame.
 const NAMED: usize = 1000;
@@ -88,17 +88,5 @@ mod tests {
     fn a_reason_is_one_line() {
         let left = Left::new("a\n", "gone\n2026-11-22T10:59:16Z 192.0.2.1: 5 files copied");
         assert!(!left.to_string().contains('\n'), "{left}");
-    }
-
-    #[test]
-    fn however_long_the_names_they_fit_a_frame() {
-        let mut all = Leftovers::default();
-        for _ in 0..5000 {
-            all.add(Left::for_good(vec![b'n'; 4096], "its path is too long"));
-        }
-        assert_eq!((all.total, all.for_good, all.to_do()), (5000, 5000, 0));
-        assert!(all.named.len() > 100);
-        let both = all.clone().with(&all);
-        assert!(crate::protocol::message::pack(&crate::protocol::message::Message::AllSent(both)).is_ok());
     }
 }

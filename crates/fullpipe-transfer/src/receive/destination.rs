@@ -12,11 +12,12 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
-use crate::fs::metadata::{self, Root};
 use crate::fs::ownership::{self, Left};
+use crate::fs::root::Root;
+use crate::fs::{at, publish};
 use crate::protocol::digest::Key;
-use crate::protocol::file::{journal_number, scratch};
 use crate::protocol::message::{Target, Terms};
+use crate::protocol::name::{journal_number, scratch};
 use crate::receive::journal::{Journal, Past};
 use crate::source::glob::Part;
 
@@ -84,7 +85,7 @@ impl Survey {
             let name = entry.file_name().to_bytes();
             let Some(number) = journal_number(name) else { continue };
             // Another user's is that user's to know of.
-            let Ok(Left::Ours(file)) = ownership::open(root, metadata::part(name), OFlag::O_RDONLY) else { continue };
+            let Ok(Left::Ours(file)) = ownership::open(root, at::part(name), OFlag::O_RDONLY) else { continue };
             // Where there are two, the one that has the transfer's own number: one of an earlier version, perhaps.
             if number == transfer || Journal::transfer(&file) == Some(transfer) {
                 survey.ours = if survey.ours == Some(transfer) { survey.ours } else { Some(number) };
@@ -175,14 +176,14 @@ impl Destination {
             }
             if gone() || begin.elapsed() > if asked.is_some() { MINE } else { PATIENCE } {
                 if let Some(name) = asked {
-                    let _ = metadata::remove(&root, &name);
+                    let _ = publish::remove(&root, &name);
                 }
                 return Err(TransferError::Busy(shown.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(100));
         };
         if let Some(name) = asked {
-            metadata::remove(&root, &name).map_err(failed())?;
+            publish::remove(&root, &name).map_err(failed())?;
         }
         let number = known.unwrap_or(transfer);
         let journal_name = journal(number);
@@ -190,7 +191,7 @@ impl Destination {
         let (journal, past) = Journal::open(kept, transfer, process).map_err(|e| {
             // Where there is no room to begin it, nothing is left behind that says that it was.
             if lock.metadata().is_ok_and(|it| it.len() == 0) {
-                let _ = metadata::remove(&root, &journal_name);
+                let _ = publish::remove(&root, &journal_name);
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
@@ -247,7 +248,7 @@ impl Drop for Destination {
             parts.journal.is_empty() && !parts.past.begun && !renamed_folder(&parts.root, parts.rename.as_deref())
         };
         if let Some(parts) = self.0.take().filter(done) {
-            let _ = metadata::remove(parts.root.as_fd(), &parts.journal_name);
+            let _ = publish::remove(parts.root.as_fd(), &parts.journal_name);
         }
     }
 }
@@ -256,5 +257,5 @@ impl Drop for Destination {
 /// means this name, and not a place in that folder.
 pub(super) fn renamed_folder(root: &Root, rename: Option<&[u8]>) -> bool {
     let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    rename.is_some_and(|name| root.open_at(metadata::part(name), how, 0).is_ok())
+    rename.is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
 }

@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::Receiver;
-use super::destination::renamed_folder;
-use crate::connection::session::lock;
+use super::destination::{self, renamed_folder};
+use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
-use crate::fs::metadata;
-use crate::fs::ownership;
-use crate::protocol::file::{self, Meta, Name, printable};
+use crate::fs::{at, metadata, ownership, publish};
+use crate::protocol::file::Meta;
 use crate::protocol::message::Message;
+use crate::protocol::name::{self, Name, printable};
 use crate::protocol::skipped::Left;
 use crate::receive::journal::Record;
+use crate::threads::lock;
 
 impl Receiver {
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
@@ -49,12 +49,12 @@ impl Receiver {
         let make = || -> io::Result<()> {
             let name = self.named(name)?;
             let folder = self.parent(&name)?;
-            let make = |partial: &Path| Ok(nix::unistd::symlinkat(metadata::part(target), &folder, partial)?);
+            let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
             let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
-                .and_then(|()| metadata::rename(&folder, &partial, metadata::part(name.last())));
+                .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
             if named.is_err() {
-                let _ = metadata::remove(&folder, &partial);
+                let _ = publish::remove(&folder, &partial);
             }
             named
         };
@@ -74,18 +74,13 @@ impl Receiver {
                 return Ok(());
             }
         }
-        {
-            let large = lock(&self.large);
-            if large.values().any(Option::is_some) || !self.verifier.is_idle() {
-                return Ok(());
-            }
-            let mut end = lock(&self.end);
-            // Only one thread comes here twice over.
-            if std::mem::replace(&mut end.all_sent, false) {
-                drop(end);
-            } else {
-                return Ok(());
-            }
+        // In this order: a file is with the verifier before it is no longer open.
+        if self.large.any_open() || !self.verifier.is_idle() {
+            return Ok(());
+        }
+        // Several threads may come here; one goes on.
+        if !std::mem::replace(&mut lock(&self.end).all_sent, false) {
+            return Ok(());
         }
         let nothing = !self.is_complete() && self.is_for_nothing();
         // Of this attempt there are none where all was named.
@@ -122,14 +117,16 @@ impl Receiver {
     /// It is known that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = metadata::remove(&self.root, &super::destination::request(self.number));
-            let _ = metadata::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &destination::request(self.number));
+            let _ = publish::remove(&self.root, &self.journal_name);
         }
     }
 
     /// Whether there is nothing that the same command could do yet.
     fn is_complete(&self) -> bool {
-        lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
+        let here = lock(&self.summary).left.to_do();
+        let there = lock(&self.end).left.to_do();
+        here == 0 && there == 0
     }
 
     /// Whether no attempt could go on from anything here; then no partial file is left either. What cannot be removed keeps
@@ -151,7 +148,7 @@ impl Receiver {
             if parent.is_some() {
                 metadata::open_up(&folder)?;
             }
-            metadata::remove(folder, &file::scratch(partial, "partial"))
+            publish::remove(folder, &name::scratch(partial, "partial"))
         };
         let each = |record| {
             if let Record::Begun { name, partial } = record

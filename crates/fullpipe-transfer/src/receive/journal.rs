@@ -13,7 +13,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::digest::{Digest, Key};
-use crate::protocol::file::{Extent, Meta, Name};
+use crate::protocol::file::{Extent, Meta};
+use crate::protocol::name::Name;
 
 /// First bytes of the file, the format's version included. Behind them stand the transfer's number, the key of the digests,
 /// the process that holds the journal, and since which start of the machine.

@@ -7,15 +7,16 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::{PIECE, Receiver};
-use crate::connection::session::lock;
+use super::receiver::{PIECE, Receiver};
 use crate::error::TransferError;
 use crate::fs::metadata::{self, Special};
 use crate::fs::ownership::{self, Left};
+use crate::fs::sparse;
+use crate::limits::SMALL;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::Want;
 use crate::receive::journal::{Block, Record};
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
 /// Seconds by which a file's ctime may be earlier than the clock was: the kernel stamps with its last tick, and file
 /// systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
@@ -83,7 +84,7 @@ impl Receiver {
         if total == 0 || total > item.size {
             return Ok(Want::All);
         }
-        lock(&self.kept).insert(key, have.clone());
+        self.large.keep(key, have.clone());
         if total < item.size {
             return Ok(Want::But(have));
         }
@@ -107,7 +108,7 @@ impl Receiver {
         };
         blocks.sort_by_key(|(extent, _)| extent.offset);
         let mut good: Vec<Extent> = Vec::new();
-        let holes = metadata::extents(&file, item.size)?;
+        let holes = sparse::extents(&file, item.size)?;
         let is_hole = |hole: &Extent| {
             let behind = holes.partition_point(|(e, _)| e.offset <= hole.offset);
             let around = behind.checked_sub(1).map(|at| &holes[at]);

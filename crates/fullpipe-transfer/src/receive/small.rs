@@ -7,14 +7,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::Receiver;
-use crate::connection::session::lock;
+use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::metadata::{self, Special};
-use crate::fs::ownership;
-use crate::protocol::file::{FileItem, Meta, Name};
+use crate::fs::{at, ownership, publish};
+use crate::limits::SMALL;
+use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::name::Name;
 use crate::receive::journal::Record;
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
 /// A folder of small files.
 pub(super) struct Folder {
@@ -60,7 +61,7 @@ impl Receiver {
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if self.nameless.load(Ordering::Relaxed) {
             let mode = metadata::first_mode(&item.meta);
-            match metadata::nameless(&folder.fd, mode) {
+            match publish::nameless(&folder.fd, mode) {
                 Some(file) => {
                     file.write_all_at(content, 0)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
@@ -84,22 +85,22 @@ impl Receiver {
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
-            let _ = metadata::remove(&folder.fd, &partial);
+            let _ = publish::remove(&folder.fd, &partial);
         }
         written
     }
 
     /// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
     fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
-        match metadata::link(file, &folder.fd, metadata::part(name.last())) {
+        match publish::link(file, &folder.fd, at::part(name.last())) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
             other => return other,
         }
-        let link = |other: &Path| metadata::link(file, &folder.fd, other);
+        let link = |other: &Path| publish::link(file, &folder.fd, other);
         let ((), other) = ownership::fresh(&folder.fd, self.partial(name), link)?;
-        let renamed = metadata::rename(&folder.fd, &other, metadata::part(name.last()));
+        let renamed = publish::rename(&folder.fd, &other, at::part(name.last()));
         if renamed.is_err() {
-            let _ = metadata::remove(&folder.fd, &other);
+            let _ = publish::remove(&folder.fd, &other);
         }
         renamed
     }
@@ -123,10 +124,10 @@ impl Receiver {
         }
         self.journal_synced.wait();
         // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
-        if nix::sys::stat::fstat(file)?.st_ino != metadata::look(folder, partial)?.st_ino {
+        if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
-        metadata::rename(folder, partial, metadata::part(name.last()))?;
+        publish::rename(folder, partial, at::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;
         }

@@ -5,19 +5,20 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use super::large::{Large, Slot};
+use super::large::LargeFile;
+use super::receiver::{PIECE, Receiver};
 use super::small::Folder;
-use super::{PIECE, Receiver};
-use crate::connection::session::lock;
-use crate::connection::tls::Stream;
+use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{self, Aligned, Pipe};
-use crate::fs::huge_pages::{self, Page, Window};
+use crate::fs::huge_pages::{Page, Window};
+use crate::limits::{HUGE_PAGE, SMALL};
+use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::Extent;
-use crate::protocol::message::{self, Chunk, PACK_FILES, Trailer};
+use crate::protocol::frame;
 use crate::telemetry::counters::timed;
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
 /// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
 /// itself. No more than this, since what has come is what tells that a transfer has not stalled.
@@ -33,7 +34,7 @@ struct Line {
 
 /// Bytes of a block, as they have come, for the thread that writes.
 struct Piece {
-    large: Arc<Large>,
+    large: Arc<LargeFile>,
     data: Aligned,
     len: usize,
     offset: u64,
@@ -95,9 +96,9 @@ impl Receiver {
         let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
-            let received = timed(&self.counters.net_ns, || message::receive_header(&mut line.stream)).map_err(lost)?;
-            let chunk = received.0;
-            line.header = received.1;
+            let received = timed(&self.counters.net_ns, || frame::receive_packed::<Chunk>(&mut line.stream));
+            let (chunk, header) = received.map_err(lost)?;
+            line.header = header;
             if let Some(trace) = &self.trace {
                 trace.arrived(i, 0);
             }
@@ -120,16 +121,16 @@ impl Receiver {
                     if !self.is_good(&mut line, None)? {
                         return Err(self.damaged("a hole"));
                     }
-                    let slot = self.slot(id, &file, extent)?;
-                    self.hole(id, slot, extent)?;
+                    let file = self.file_of_block(id, &file, extent)?;
+                    self.hole(id, file, extent)?;
                 }
                 Chunk::Block { id, file, extent, hole: false } => {
-                    let slot = self.slot(id, &file, extent)?;
+                    let large = self.file_of_block(id, &file, extent)?;
                     let mac = self.key.block(file.key(), extent);
-                    if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                    if let Some(large) = large.clone().filter(|large| large.direct.is_some()) {
                         self.fill(&mut line, mac, id, large, extent, &pipe)?;
                     } else {
-                        self.block(&mut line, mac, &mut memory, id, slot, extent)?;
+                        self.block(&mut line, mac, &mut memory, id, large, extent)?;
                     }
                 }
                 Chunk::Pack(files) => {
@@ -215,7 +216,7 @@ impl Receiver {
         line: &mut Line,
         mut mac: Mac,
         id: u64,
-        large: Arc<Large>,
+        large: Arc<LargeFile>,
         extent: Extent,
         pipe: &Pipe<Piece>,
     ) -> Result<(), TransferError> {
@@ -247,7 +248,7 @@ impl Receiver {
         };
         let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after });
         if !good {
-            lock(&large.state).damaged(extent);
+            large.add_damaged(extent);
             self.close(id, &large)?;
         }
         Ok(())
@@ -259,23 +260,23 @@ impl Receiver {
         mut mac: Mac,
         memory: &mut Memory,
         id: u64,
-        slot: Slot,
+        file: Option<Arc<LargeFile>>,
         extent: Extent,
     ) -> Result<(), TransferError> {
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
-            let large = slot.as_ref().filter(|_| failed.is_none());
+            let large = file.as_ref().filter(|_| failed.is_none());
             let in_place = match large {
                 Some(large) => self.in_place(&mut line.stream, &mut mac, memory, large, at, rest)?,
                 None => None,
             };
             let done = if let Some(result) = in_place {
                 failed = result.err();
-                huge_pages::PAGE as u64
+                HUGE_PAGE as u64
             } else {
                 // Up to where a huge page may begin.
-                let len = (PIECE as u64).min(rest).min(huge_pages::PAGE as u64 - at % huge_pages::PAGE as u64);
+                let len = (PIECE as u64).min(rest).min(HUGE_PAGE as u64 - at % HUGE_PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
                 self.receive(&mut line.stream, piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
@@ -291,16 +292,16 @@ impl Receiver {
         let good = self.is_good(line, Some(&digest))?;
         self.counters.whole(extent.len);
         if !good {
-            let Some(large) = slot else { return Ok(()) };
-            lock(&large.state).damaged(extent);
+            let Some(large) = file else { return Ok(()) };
+            large.add_damaged(extent);
             return self.close(id, &large);
         }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        if let (Some(large), Some(e)) = (&slot, failed) {
+        if let (Some(large), Some(e)) = (&file, failed) {
             return self.give_up(id, large, &e);
         }
-        self.covered(id, slot, extent, Some(digest))
+        self.covered(id, file, extent, Some(digest))
     }
 
     /// Receives what fills a huge page of a file at `at` straight into it, and tells whether that could be written; none
@@ -310,7 +311,7 @@ impl Receiver {
         stream: &mut Stream,
         mac: &mut Mac,
         memory: &mut Memory,
-        large: &Large,
+        large: &LargeFile,
         at: u64,
         rest: u64,
     ) -> Result<Option<io::Result<()>>, TransferError> {
@@ -332,8 +333,8 @@ struct Memory {
 
 impl Memory {
     /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
-    fn page<'a>(&'a mut self, large: &'a Large, at: u64, rest: u64) -> Option<Page<'a>> {
-        let page = huge_pages::PAGE as u64;
+    fn page<'a>(&'a mut self, large: &'a LargeFile, at: u64, rest: u64) -> Option<Page<'a>> {
+        let page = HUGE_PAGE as u64;
         if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {
             return None;
         }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::limits::ALIGN;
 use crate::protocol::file::Extent;
 
 /// Work for one stream.
@@ -46,8 +47,6 @@ pub struct Plan<F> {
     complete: bool,
 }
 
-/// Blocks start at multiples of this where the file's data does, as direct I/O wants it.
-pub const ALIGN: u64 = 4096;
 /// Least length of a block.
 const LEAST: u64 = 256 << 10;
 

@@ -8,17 +8,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use super::{HEAVY, Open, PIECE, Sender, Source};
-use crate::connection::session::lock;
-use crate::connection::tls::Stream;
+use super::sender::{HEAVY, Open, PIECE, Sender, Source};
+use crate::connection::stream::Stream;
 use crate::error::{TransferError, system, why};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
+use crate::protocol::chunk::{Chunk, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::{Extent, FileItem};
-use crate::protocol::message::{self, Chunk, Message, Reading, Trailer};
+use crate::protocol::frame;
+use crate::protocol::message::{Message, Reading};
 use crate::send::schedule::Work;
 use crate::telemetry::counters::timed;
+use crate::threads::lock;
 
 /// What a stream sends next.
 enum Ready {
@@ -50,7 +52,7 @@ struct Line {
 impl Line {
     /// What closes the chunk that is being sent, if its data, if any, have this digest.
     fn trailer(&mut self, data: Option<&Digest>) -> [u8; Trailer::LEN] {
-        Trailer(Some(self.tagger.next(&self.header[message::FRAME_HEAD..], data))).pack()
+        Trailer(Some(self.tagger.next(&self.header[frame::FRAME_HEAD..], data))).pack()
     }
 
     /// What closes the chunk that is being sent, if its data could not be read.
@@ -226,7 +228,7 @@ impl Sender {
 
     /// Sends the header of a chunk with data.
     fn header(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = message::pack(chunk).map_err(system("packing a header"))?;
+        line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let header = std::mem::take(&mut line.header);
         let sent = self.write(line, &header);
         line.header = header;
@@ -244,7 +246,7 @@ impl Sender {
 
     /// Sends a chunk without data.
     fn empty(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = message::pack(chunk).map_err(system("packing a header"))?;
+        line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let trailer = line.trailer(None);
         let whole = [&line.header[..], &trailer].concat();
         self.write(line, &whole)

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use fullpipe_net::sys;
 
-use super::BBR;
-use crate::connection::session::lock;
+use crate::protocol::sizing::BBR;
+use crate::threads::lock;
 
 /// How a limit of all streams together is shared: among those that have something to move. At a transfer's end some
 /// have nothing left, and their part would be lost.

@@ -8,10 +8,14 @@ use std::time::Duration;
 use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
+use super::actuators;
 use super::datagram::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuators, keep, read, segment};
+use super::setup::{self, Aside, GREET_EVERY_NS, LOOK_NS, PATIENCE, keep, segment};
+use super::udp::{Came, Udp};
 use crate::connection::session::Session;
+use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
+use crate::protocol::sizing::{Law, Note, Seen};
 use crate::telemetry::counters::Counters;
 
 /// So many later probes must be back before one is lost.
@@ -80,7 +84,7 @@ impl Arrived {
         self.when.resize(sockets.len(), 0);
         let (mut bytes, mut all) = (0, 0);
         for ((socket, (last, total)), when) in sockets.iter().zip(&mut self.segments).zip(&mut self.when) {
-            let Some(info) = read(socket) else { continue };
+            let Some(info) = tcp_info(socket) else { continue };
             let now = info.get("data_segs_in").unwrap_or(0) as u32;
             if now != *last {
                 *when = at;
@@ -107,7 +111,7 @@ impl Judge {
                 let _ = tell.send(seen);
             }
         });
-        let largest = super::largest(aside.buffer).saturating_mul(sockets.len() as u64);
+        let largest = setup::largest(aside.buffer).saturating_mul(sockets.len() as u64);
         Judge {
             session: session.clone(),
             largest,
@@ -209,7 +213,7 @@ impl Judge {
             if let Some(udp) = &self.aside.udp {
                 udp.wait(wait);
             }
-            while let Some(came) = self.aside.udp.as_mut().and_then(super::udp::Udp::next) {
+            while let Some(came) = self.aside.udp.as_mut().and_then(Udp::next) {
                 self.heard(sobas, came);
             }
             while let Ok(seen) = self.told.try_recv() {
@@ -231,7 +235,7 @@ impl Judge {
         }
     }
 
-    fn heard(&mut self, sobas: &mut Sobas, came: super::udp::Came) {
+    fn heard(&mut self, sobas: &mut Sobas, came: Came) {
         let now = sys::now_ns();
         match came.word {
             Word::Echo { n, sent_ns, held_ns, seen } => {

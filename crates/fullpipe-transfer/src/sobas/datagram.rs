@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
-use super::Seen;
 use super::replay::ReplayWindow;
+use crate::protocol::sizing::Seen;
 
 /// Bytes of the hash.
 const MAC: usize = 16;

@@ -9,10 +9,12 @@ use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
 
 use super::actuators::{self, Pacing};
 use super::datagram::Word;
+use super::setup::{Aside, GREET_EVERY_NS, LOOK_NS, PATIENCE, keep, segment};
 use super::udp::{Came, Udp};
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, keep, read, segment};
 use crate::connection::session::Session;
+use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
+use crate::protocol::sizing::{Law, Seen};
 use crate::telemetry::counters::Counters;
 
 /// Trains that a session may ask for at first: the controller begins with no more than seventeen;
@@ -96,7 +98,7 @@ impl Answer {
         if self.seen.0 == 0 || now.saturating_sub(self.seen.0) >= SEEN_EVERY_NS {
             let mut seen = Seen { rtt_us: u32::MAX, ..Seen::default() };
             let mut busy = 0;
-            for info in self.sockets.iter().filter_map(read) {
+            for info in self.sockets.iter().filter_map(tcp_info) {
                 seen.retransmits += info.get("total_retrans").unwrap_or(0);
                 seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
                 let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);

@@ -11,8 +11,9 @@ use nix::dir::Dir;
 use nix::fcntl::OFlag;
 
 use crate::error::{TransferError, why};
-use crate::fs::metadata::{self, Root};
-use crate::protocol::file::{is_scratch, printable};
+use crate::fs::at;
+use crate::fs::root::Root;
+use crate::protocol::name::{is_scratch, printable};
 use crate::protocol::skipped::Left;
 
 /// Most braces of a pattern, which may come from the network: each goes deeper into a recursion.
@@ -75,7 +76,7 @@ impl Part {
     /// What in a folder is called so, in order.
     fn names_in(&self, folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
         if self.pattern.is_none() {
-            return metadata::look(folder, metadata::part(&self.name)).map(|_| vec![self.name.clone()]);
+            return at::look(folder, at::part(&self.name)).map(|_| vec![self.name.clone()]);
         }
         let fd = folder.open_at(Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
         let mut names = Vec::new();
@@ -154,7 +155,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), metadata::Within::Anywhere);
+        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), root::Within::Anywhere);
         let found = |pattern: &str| -> Result<String, String> {
             let found = expand(pattern.as_bytes(), 3, &open).map_err(|e| e.to_string())?;
             let shown = |name: &Result<Vec<u8>, Left>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));

@@ -14,10 +14,11 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::TransferError;
-use crate::fs::metadata::Root;
-use crate::protocol::file::Name;
+use crate::fs::root::Root;
+use crate::protocol::message::Options;
+use crate::protocol::name::Name;
+use crate::protocol::skipped::Left;
 use crate::source::exclude::Exclude;
-use crate::source::walk::Place;
 
 /// Most sources of which only the content is sent: each thing is looked for in all of those before its own.
 const MOST: usize = 256;
@@ -143,4 +144,48 @@ impl Source {
 
 fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// A place to send from.
+pub struct Place {
+    /// Where its files are found.
+    pub root: Arc<Root>,
+    /// Below the root.
+    pub path: PathBuf,
+    /// Its name at the other end; none where only its content is sent.
+    pub top: Option<Name>,
+    /// What of it is left out.
+    pub exclude: Arc<Exclude>,
+    /// Not a place, but what kept a pattern from finding more.
+    pub left: Option<Left>,
+    /// Its number among all, where others may bring the same names.
+    pub(crate) beside: Option<(usize, Arc<Sources>)>,
+}
+
+impl Place {
+    /// What becomes of something here, beside the places before this one.
+    pub(crate) fn judge(&self, name: &Name, stat: &FileStat, sight: Sight) -> Verdict {
+        match &self.beside {
+            // Without it no content is sent.
+            Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
+            _ => Verdict::Sent,
+        }
+    }
+}
+
+/// What the walk sees.
+#[derive(Debug, Clone, Copy)]
+pub struct Sight {
+    /// Folders too.
+    pub recursive: bool,
+    /// What symbolic links point at, not the links.
+    pub dereference: bool,
+    /// Extended attributes of folders and large files too; those of small ones are read with them.
+    pub xattrs: bool,
+}
+
+impl From<&Options> for Sight {
+    fn from(options: &Options) -> Sight {
+        Sight { recursive: options.recursive, dereference: options.dereference, xattrs: options.xattrs }
+    }
 }

@@ -14,53 +14,16 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::{TransferError, why};
-use crate::fs::metadata::{self, Root, Within};
-use crate::protocol::file::{self, FileItem, Meta, Name};
+use crate::fs::root::{Root, Within};
+use crate::fs::{at, metadata};
+use crate::limits::SMALL;
+use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Left, Leftovers};
-use crate::source::exclude::Exclude;
-use crate::source::tree::{Sources, Verdict};
-use crate::transfer::SMALL;
+use crate::source::tree::{Place, Sight, Verdict};
 
 /// Between words about how far a count is.
 const TICK: Duration = Duration::from_secs(1);
-
-/// A place to send from.
-pub struct Place {
-    /// Where its files are found.
-    pub root: Arc<Root>,
-    /// Below the root.
-    pub path: PathBuf,
-    /// Its name at the other end; none where only its content is sent.
-    pub top: Option<Name>,
-    /// What of it is left out.
-    pub exclude: Arc<Exclude>,
-    /// Not a place, but what kept a pattern from finding more.
-    pub left: Option<Left>,
-    /// Its number among all, where others may bring the same names.
-    pub(crate) beside: Option<(usize, Arc<Sources>)>,
-}
-
-impl Place {
-    /// What becomes of something here, beside the places before this one.
-    fn judge(&self, name: &Name, stat: &FileStat, sight: Sight) -> Verdict {
-        match &self.beside {
-            // Without it no content is sent.
-            Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
-            _ => Verdict::Sent,
-        }
-    }
-}
-
-/// What the walk sees.
-#[derive(Debug, Clone, Copy)]
-pub struct Sight {
-    /// Folders too.
-    pub recursive: bool,
-    /// What symbolic links point at, not the links.
-    pub dereference: bool,
-    /// Extended attributes of folders and large files too; those of small ones are read with them.
-    pub xattrs: bool,
-}
 
 /// Where something was found, and is opened again: below a folder that is held open.
 ///
@@ -207,7 +170,7 @@ pub fn walk(
             Some(Ok(entry)) => entry,
         };
         let part = entry.file_name().to_bytes();
-        if part == b"." || part == b".." || file::is_scratch(part) {
+        if part == b"." || part == b".." || name::is_scratch(part) {
             continue;
         }
         let below = level.below.join(OsStr::from_bytes(part));
@@ -231,7 +194,7 @@ pub fn walk(
         let stat = if sight.dereference {
             at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
         } else {
-            metadata::look(&level.folder, metadata::part(part))
+            at::look(&level.folder, at::part(part))
         };
         let stat = match stat {
             Ok(stat) => stat,
@@ -250,11 +213,8 @@ pub fn walk(
         }
         if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
             let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-            let opened = if sight.dereference {
-                at.open(how)
-            } else {
-                metadata::open_part(&level.folder, metadata::part(part), how)
-            };
+            let opened =
+                if sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
             match opened {
                 Ok(folder) => enter(sight, Some(name), below, at, folder, &mut levels, each)?,
                 Err(e) => each(Found::Left(Left::new(name.bytes(), why(&e))))?,

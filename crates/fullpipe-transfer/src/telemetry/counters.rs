@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::connection::session::lock;
-use crate::protocol::file::Name;
 use crate::protocol::message::Times;
-use crate::sobas::Note;
+use crate::protocol::name::Name;
+use crate::protocol::sizing::Note;
+use crate::threads::lock;
 
 /// Counters that a display reads.
 #[derive(Debug, Default)]

@@ -11,11 +11,12 @@ use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Seen, ends, sys};
 
-use crate::connection::tls::{self, Stream};
+use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::protocol::message::Message;
 
-use crate::connection::session::{Session, lock, thread};
+use crate::connection::session::Session;
+use crate::threads::{lock, thread};
 
 /// Samples that are kept, at most: then every second instant is dropped, and half as many taken from there on.
 const MOST: usize = 1 << 17;
@@ -60,7 +61,7 @@ impl Trace {
             zero_ns: sys::now_ns(),
             cpu_s: sys::cpu_seconds(),
             arrivals: streams.iter().map(|_| Arrival::default()).collect(),
-            sockets: tls::sockets(streams)?,
+            sockets: stream::sockets(streams)?,
             kept: Mutex::new(Kept { samples: Vec::new(), interval_ns: interval_ns.max(10_000_000) }),
         });
         let (sampling, session) = (trace.clone(), session.clone());

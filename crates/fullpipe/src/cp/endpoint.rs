@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{ExitClass, Host, LabPath, Path};
-use fullpipe_transfer::client::{Endpoint, Way};
+use fullpipe_transfer::client::Way;
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::Target;
 use fullpipe_transfer::resolve::{last, transfer};
@@ -115,7 +116,7 @@ pub fn order(args: &super::Args, from: &[Place], to: &Place) -> Result<(Endpoint
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
-                let one = fullpipe_transfer::protocol::file::printable(&sources[0]);
+                let one = fullpipe_transfer::protocol::name::printable(&sources[0]);
                 return Err(usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;

@@ -1,7 +1,8 @@
 //! How a transfer would go, before it does.
 
 use fullpipe_path::{Transport, Workload};
-use fullpipe_transfer::client::{self, Between, Endpoint, Way};
+use fullpipe_transfer::client::{self, Between, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
 use serde_json::json;
 
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn slow_start_is_counted() {
-        let limits = fullpipe_transfer::protocol::message::Limits::default();
+        let limits = fullpipe_transfer::protocol::hello::Limits::default();
         let between = Between { rtt_s: 0.1, mtu: Some(1552), sender: limits.clone(), receiver: limits };
         let sending = |bytes: f64, cc: &str| {
             let transport = Transport { cc: cc.into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };

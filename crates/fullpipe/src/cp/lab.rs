@@ -99,14 +99,14 @@ fn current() -> Result<PathBuf> {
 
 fn absolute(source: &[u8]) -> Result<PathBuf> {
     let path = current()?.join(OsStr::from_bytes(source));
-    let shown = || fullpipe_transfer::protocol::file::printable(source);
+    let shown = || fullpipe_transfer::protocol::name::printable(source);
     std::fs::metadata(&path).map_err(|e| Failure::new(ExitClass::Usage, format!("{}: {e}", shown())))?;
     Ok(path)
 }
 
 fn text(path: &Path, source: &[u8]) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
-        let shown = fullpipe_transfer::protocol::file::printable(source);
+        let shown = fullpipe_transfer::protocol::name::printable(source);
         Failure::new(ExitClass::Usage, format!("{shown}: the testbed's command line takes only UTF-8; name its folder"))
     })
 }
@@ -123,7 +123,7 @@ fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
         folder.zip(name).map(|(folder, name)| (folder.clone(), folder.join(name)))
     };
     let (folder, mut wanted) = known.ok_or_else(|| {
-        let shown = fullpipe_transfer::protocol::file::printable(to);
+        let shown = fullpipe_transfer::protocol::name::printable(to);
         Failure::new(
             ExitClass::Usage,
             format!("{shown}: its folder does not exist on this host, where the far end writes"),

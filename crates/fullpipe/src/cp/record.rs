@@ -6,9 +6,10 @@ use std::time::Duration;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
-use fullpipe_transfer::client::{Endpoint, Finished, Way};
+use fullpipe_transfer::client::{Finished, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
 
-use fullpipe_transfer::sobas::Note;
+use fullpipe_transfer::protocol::sizing::Note;
 
 use super::transport;
 use crate::Result;

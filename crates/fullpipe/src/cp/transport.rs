@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
-use fullpipe_transfer::protocol::message::Limits;
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::hello::Limits;
+use fullpipe_transfer::protocol::sizing::Law;
 
 use crate::Result;
 use crate::failure::Failure;

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::protocol::message::Times;
-use fullpipe_transfer::sobas::Note;
+use fullpipe_transfer::protocol::sizing::Note;
 use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;

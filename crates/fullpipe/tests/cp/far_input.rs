@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::protocol::message::{
-    self, Chunk, Connect, Direct, FRAME_HEAD, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target,
-    Trailer,
-};
-use fullpipe_transfer::server::READY;
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
+use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
+use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
+use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Reading, Setup, Target};
+use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::preamble;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -25,7 +26,7 @@ const RUNS: u64 = 200;
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn frame(message: &Message) -> Vec<u8> {
-    message::pack(message).unwrap()
+    frame::pack(message).unwrap()
 }
 
 fn hello() -> Vec<u8> {
@@ -218,12 +219,10 @@ impl Client {
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
-        let Message::Hello(_) = message::receive(&mut from).unwrap() else { panic!("no greeting") };
-        let Message::Ready { port, token, terms, .. } = message::receive(&mut from).unwrap() else {
-            panic!("not ready")
-        };
+        let Message::Hello(_) = frame::receive(&mut from).unwrap() else { panic!("no greeting") };
+        let Message::Ready { port, token, terms, .. } = frame::receive(&mut from).unwrap() else { panic!("not ready") };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&message::preamble(&token, 0)).unwrap();
+        stream.write_all(&preamble::preamble(&token, 0)).unwrap();
         Client { far, to, from, stream, terms }
     }
 
@@ -259,7 +258,7 @@ impl Line {
             Chunk::Pack(_) => Some(self.terms.key.pack(content)),
             Chunk::Block { hole: true, .. } | Chunk::End => None,
         };
-        let header = message::pack(chunk).unwrap();
+        let header = frame::pack(chunk).unwrap();
         let tag = self.tagger.next(&header[FRAME_HEAD..], digest.as_ref());
         [&header[..], content, &Trailer(Some(tag)).pack()].concat()
     }
@@ -298,7 +297,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
         .map(|(chunk, byte)| {
             let data = vec![*byte; chunk.data_len().unwrap() as usize];
             let whole = line.chunk(chunk, &data);
-            let header = message::pack(chunk).unwrap();
+            let header = frame::pack(chunk).unwrap();
             [header, data, whole[whole.len() - Trailer::LEN..].to_vec()]
         })
         .collect();
@@ -332,15 +331,15 @@ fn nobody_in_the_middle_exchanges_blocks() {
         }
     };
     let hole = |parts: &mut Vec<Parts>| {
-        let Chunk::Block { id, file, extent, .. } = message::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
-        parts[0][0] = message::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
+        let Chunk::Block { id, file, extent, .. } = frame::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
+        parts[0][0] = frame::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
         parts[0][1].clear();
         parts[0][2] = parts[3][2].clone();
     };
     let renamed = |parts: &mut Vec<Parts>| {
-        let Chunk::Pack(mut files) = message::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
+        let Chunk::Pack(mut files) = frame::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
         files[0].meta.mode = 0o777;
-        parts[4][0] = message::pack(&Chunk::Pack(files)).unwrap();
+        parts[4][0] = frame::pack(&Chunk::Pack(files)).unwrap();
     };
     type Change<'a> = &'a dyn Fn(&mut Vec<Parts>);
     let changes: [(&str, Change<'_>); 9] = [
@@ -419,7 +418,7 @@ fn what_the_sender_may_not_know_is_remembered() {
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
-        while !matches!(message::receive(&mut from).unwrap(), Message::AllDone(_)) {}
+        while !matches!(frame::receive(&mut from).unwrap(), Message::AllDone(_)) {}
         if heard {
             to.write_all(&frame(&Message::Report { end: String::new(), samples: vec![], last: true })).unwrap();
         }
@@ -476,7 +475,7 @@ fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), false, Direct::Off);
     assert_eq!(client.terms, None);
-    let Message::Failed { why, again: false, .. } = message::receive(&mut client.from).unwrap() else {
+    let Message::Failed { why, again: false, .. } = frame::receive(&mut client.from).unwrap() else {
         panic!("it goes on")
     };
     assert!(why.contains("it does not say how it receives"), "{why}");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, c_int, c_void, siginfo_t};
 
-use super::PAGE;
+use crate::limits::HUGE_PAGE;
 
 /// Most pages that are seen at once, in all of the process; streams beyond write as ever.
 const MOST: usize = 256;
@@ -27,7 +27,7 @@ static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 pub struct Guard(&'static Place);
 
 impl Guard {
-    /// Watches [`PAGE`] bytes; none if there is no place left, or signals cannot be had.
+    /// Watches [`HUGE_PAGE`] bytes; none if there is no place left, or signals cannot be had.
     pub fn new(at: *mut c_void) -> Option<Guard> {
         BEFORE.get_or_init(install).as_ref()?;
         let free =
@@ -58,7 +58,7 @@ fn put(place: &Place) -> bool {
     let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     let address = ptr::with_exposed_provenance_mut(at);
     // SAFETY: a window's own addresses, which show a file of which nothing is left.
-    let there = unsafe { libc::mmap(address, PAGE, PROT_READ | PROT_WRITE, how, -1, 0) };
+    let there = unsafe { libc::mmap(address, HUGE_PAGE, PROT_READ | PROT_WRITE, how, -1, 0) };
     place.gone.store(true, Ordering::Release);
     there != libc::MAP_FAILED
 }
@@ -78,7 +78,7 @@ extern "C" fn on_bus(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     let fault = unsafe { (*info).si_addr() }.addr();
     let here = |place: &&Place| {
         let at = place.at.load(Ordering::Acquire);
-        at != 0 && (at..at + PAGE).contains(&fault)
+        at != 0 && (at..at + HUGE_PAGE).contains(&fault)
     };
     if PLACES.iter().find(here).is_some_and(put) {
         return;

@@ -1,0 +1,452 @@
+//! The sending end: its state, the walk through the sources, and the messages of the receiver.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use fullpipe_net::Seen;
+use fullpipe_net::sample::End;
+
+use crate::connection::session::{Handler, Session};
+use crate::connection::stream::Stream;
+use crate::error::{TransferError, why};
+use crate::fs::{direct_io, sparse};
+use crate::limits::{SMALL, block_size};
+use crate::protocol::chunk::{self, Chunk};
+use crate::protocol::digest::Key;
+use crate::protocol::file::{Extent, FileItem};
+use crate::protocol::message::{Message, Options, Summary, Terms, Want};
+use crate::protocol::skipped::{Left, Leftovers};
+use crate::send::schedule::{self, Plan};
+use crate::source::tree::{Place, Sight};
+use crate::source::walk::{self, Found, Spot};
+use crate::telemetry::counters::Counters;
+use crate::telemetry::trace::{Told, Trace};
+use crate::threads::{lock, thread};
+
+/// Bytes that pass through the processor's cache at a time: read, hashed, sent.
+pub(super) const PIECE: usize = 256 << 10;
+/// Files that wait to be sent, at most; the walk waits then.
+const WAITING: usize = 16 << 10;
+/// Large files under way at once.
+const UNDER_WAY: usize = 32;
+/// Files in one offer.
+const OFFER: usize = 256;
+/// Names and attributes in one offer or pack, bytes: with one more file it is still shorter than a frame.
+pub(super) const HEAVY: usize = 1 << 20;
+/// Offers without an answer, at most.
+const OFFERS: usize = 16;
+/// A file to send.
+pub(crate) struct Source {
+    pub(super) id: u64,
+    pub(super) item: FileItem,
+    pub(super) at: Spot,
+    /// Bytes, holes included, that have not been dealt with.
+    pub(super) rest: AtomicU64,
+    /// Bytes, holes included, that are on the streams.
+    pub(super) sent: AtomicU64,
+    pub(super) open: Mutex<Option<Arc<Open>>>,
+    /// Why it must not take its name.
+    pub(super) bad: Mutex<Option<String>>,
+    /// The receiver cannot write it.
+    pub(super) unwanted: AtomicBool,
+}
+
+/// A large file that is being read.
+pub(super) struct Open {
+    pub(super) file: File,
+    /// The same, past the cache.
+    pub(super) direct: Option<File>,
+}
+
+impl Source {
+    /// No more of it need be read: it cannot be written there, or not all of it be read here.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
+    }
+
+    pub(super) fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
+        Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
+    }
+}
+
+pub(super) struct State {
+    pub(super) plan: Plan<Arc<Source>>,
+    /// Offered, and not answered.
+    pub(super) offers: VecDeque<Vec<Arc<Source>>>,
+    /// Answered, and not planned.
+    pub(super) answers: VecDeque<(Vec<Arc<Source>>, Vec<Want>)>,
+    /// Answers that are being planned just now.
+    pub(super) planning: usize,
+    pub(super) walked: bool,
+    /// Large files that the receiver has not finished.
+    pub(super) under_way: HashMap<u64, Arc<Source>>,
+    pub(super) left: Leftovers,
+    pub(super) streams: usize,
+    /// What the receiver last said of how it gets on.
+    pub(super) moved_there: u64,
+    /// Threads that wait for a change.
+    pub(super) waiters: usize,
+    pub(super) summary: Option<Summary>,
+}
+
+/// The sending end of a session.
+pub struct Sender {
+    pub(super) session: Arc<Session>,
+    pub(super) options: Options,
+    pub(super) offer: bool,
+    pub(super) key: Key,
+    /// Key of the tags of this attempt's chunks.
+    pub(super) tags: Key,
+    /// Bytes of a block.
+    pub(super) block: u64,
+    pub(super) state: Mutex<State>,
+    pub(super) changed: Condvar,
+    pub(super) trace: Option<Arc<Trace>>,
+    pub(super) told: Mutex<Told>,
+    /// For displays.
+    pub counters: Arc<Counters>,
+}
+
+impl Sender {
+    /// Starts the threads of a sending end: the walk and one per stream. The session ends with the receiver's
+    /// last word.
+    ///
+    /// # Errors
+    /// Threads cannot be started.
+    pub fn start(
+        session: Arc<Session>,
+        options: Options,
+        places: Vec<Place>,
+        streams: Vec<Stream>,
+        terms: Terms,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Sender>, TransferError> {
+        let n = streams.len();
+        let block = block_size(options.block, n);
+        let state = State {
+            plan: Plan::new(block, n as u16, chunk::PACK_FILES),
+            offers: VecDeque::new(),
+            answers: VecDeque::new(),
+            planning: 0,
+            walked: false,
+            under_way: HashMap::new(),
+            left: Leftovers::default(),
+            streams: n,
+            moved_there: 0,
+            waiters: 0,
+            summary: None,
+        };
+        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
+        let sender = Arc::new(Sender {
+            trace,
+            told: Mutex::default(),
+            session: session.clone(),
+            options,
+            offer: terms.offer || options.update,
+            key: terms.key,
+            tags: terms.tags,
+            block,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            counters,
+        });
+        let waker = Arc::downgrade(&sender);
+        session.alarm(move || {
+            if let Some(sender) = waker.upgrade() {
+                sender.wake(&lock(&sender.state));
+            }
+        });
+        for (i, stream) in streams.into_iter().enumerate() {
+            let sender = sender.clone();
+            thread("stream", move || {
+                let result = sender.stream(i as u16, stream);
+                sender.check(result);
+            })?;
+        }
+        if sender.offer {
+            let planner = sender.clone();
+            thread("plan", move || {
+                let result = planner.plan_answers();
+                planner.check(result);
+            })?;
+        }
+        let walker = sender.clone();
+        thread("walk", move || {
+            let result = walker.walk(places);
+            walker.check(result);
+        })?;
+        Ok(sender)
+    }
+
+    /// How it went at the receiver, once the session has ended well; and what this end could not read.
+    pub fn summary(&self) -> (Summary, Leftovers) {
+        let mut state = lock(&self.state);
+        let summary = state.summary.take().unwrap_or_default();
+        (summary, std::mem::take(&mut state.left))
+    }
+
+    /// Bytes that no stream has taken yet, once nothing but the rest of large files is to come.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        lock(&self.state).plan.rest()
+    }
+
+    /// What this end has seen, and what the other has told, where samples were wanted.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+        (self.trace.clone(), lock(&self.told).seen())
+    }
+
+    pub(super) fn check(&self, result: Result<(), TransferError>) {
+        if let Err(error) = result {
+            self.session.fail(error);
+        }
+    }
+
+    pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
+        lock(&self.state).left.add(Left::new(name, why));
+    }
+
+    // The walk
+
+    fn walk(&self, places: Vec<Place>) -> Result<(), TransferError> {
+        let mut next_id = 1;
+        let mut batch = Vec::new();
+        let sight = Sight::from(&self.options);
+        for place in places {
+            walk::walk(&place, sight, &mut |found| {
+                if self.session.is_over() {
+                    return Err(TransferError::Interrupted);
+                }
+                self.session.moved(1);
+                match found {
+                    Found::File { item, at } => {
+                        self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
+                        let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
+                        if files % 4096 == 4095 {
+                            self.tell_totals()?;
+                        }
+                        let source = Source {
+                            id: next_id,
+                            item,
+                            at,
+                            rest: AtomicU64::new(0),
+                            sent: AtomicU64::new(0),
+                            open: Mutex::default(),
+                            bad: Mutex::default(),
+                            unwanted: AtomicBool::new(false),
+                        };
+                        next_id += 1;
+                        self.found(Arc::new(source), &mut batch)
+                    }
+                    Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
+                    Found::Link { name, target, meta } => {
+                        self.counters.named(&name);
+                        self.session.send(&Message::Link { name, target, meta })
+                    }
+                    Found::Left(left) => {
+                        lock(&self.state).left.add(left);
+                        Ok(())
+                    }
+                }
+            })?;
+        }
+        self.make_offer(&mut batch)?;
+        self.counters.found_all.store(1, Ordering::Relaxed);
+        self.tell_totals()?;
+        let mut state = lock(&self.state);
+        state.walked = true;
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    /// A file to send, or to offer first.
+    fn found(&self, source: Arc<Source>, batch: &mut Vec<Arc<Source>>) -> Result<(), TransferError> {
+        if !self.offer {
+            self.wait_until(|state| state.plan.waiting() < WAITING);
+            return self.plan(source, &[]);
+        }
+        batch.push(source);
+        let weight: usize = batch.iter().map(|source| source.item.weight()).sum();
+        if batch.len() >= OFFER || weight > HEAVY { self.make_offer(batch) } else { Ok(()) }
+    }
+
+    fn make_offer(&self, batch: &mut Vec<Arc<Source>>) -> Result<(), TransferError> {
+        let room = |state: &State| state.offers.len() + state.answers.len() < OFFERS && state.plan.waiting() < WAITING;
+        if batch.is_empty() || !self.wait_until(room) {
+            return Ok(());
+        }
+        let items = batch.iter().map(|source| source.item.clone()).collect();
+        lock(&self.state).offers.push_back(std::mem::take(batch));
+        self.session.send(&Message::Offer(items))
+    }
+
+    /// Plans what the receiver wants of what it was offered.
+    fn plan_answers(&self) -> Result<(), TransferError> {
+        loop {
+            let due = |state: &State| !state.answers.is_empty() || (state.walked && state.offers.is_empty());
+            if !self.wait_until(due) {
+                return Ok(());
+            }
+            let answer = {
+                let mut state = lock(&self.state);
+                state.planning = 1;
+                state.answers.pop_front()
+            };
+            let over = answer.is_none();
+            for (source, want) in answer.into_iter().flat_map(|(offered, wants)| offered.into_iter().zip(wants)) {
+                match want {
+                    Want::Nothing => {}
+                    Want::All => self.plan(source, &[])?,
+                    Want::But(have) => self.plan(source, &have)?,
+                }
+            }
+            let mut state = lock(&self.state);
+            state.planning = 0;
+            self.settle(&mut state);
+            if over {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell_totals(&self) -> Result<(), TransferError> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.session.send(&Message::Totals {
+            bytes: read(&self.counters.found_bytes),
+            files: read(&self.counters.found_files),
+            all: read(&self.counters.found_all) > 0,
+        })
+    }
+
+    /// After every change of the state: whether nothing more will be planned; and wakes who waits.
+    fn settle(&self, state: &mut State) {
+        if state.walked && state.offers.is_empty() && state.answers.is_empty() && state.planning == 0 {
+            state.plan.complete();
+        }
+        self.wake(state);
+    }
+
+    /// After a change. Where nobody waits the kernel need not know: a call for every file is felt.
+    pub(super) fn wake(&self, state: &State) {
+        if state.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a change.
+    pub(super) fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiters += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
+        state
+    }
+
+    /// Waits until the state is as wanted; false if the session is over first.
+    fn wait_until(&self, mut is: impl FnMut(&State) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            if self.session.is_over() {
+                return false;
+            }
+            if is(&state) {
+                return true;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Puts a file in the plan; `have` is there already.
+    fn plan(&self, source: Arc<Source>, have: &[Extent]) -> Result<(), TransferError> {
+        self.counters.named(&source.item.name);
+        if source.item.size <= SMALL {
+            let mut state = lock(&self.state);
+            let size = source.item.size;
+            state.plan.add_small(source, size);
+            self.settle(&mut state);
+            return Ok(());
+        }
+        if !self.wait_until(|state| state.under_way.len() < UNDER_WAY) {
+            return Ok(());
+        }
+        let extents = source.at.read().and_then(|file| {
+            let list = sparse::extents(&file, source.item.size)?;
+            let past_cache = direct_io::wanted(self.options.direct, &file, source.item.size);
+            let direct = if past_cache { direct_io::again(&file, false) } else { None };
+            *lock(&source.open) = Some(Arc::new(Open { file, direct }));
+            Ok(list)
+        });
+        let extents = match extents {
+            Ok(list) => schedule::without(&list, have),
+            Err(e) => {
+                self.leave(source.item.name.bytes(), why(&e));
+                return Ok(());
+            }
+        };
+        let rest: u64 = extents.iter().map(|(extent, _)| extent.len).sum();
+        source.rest.store(rest, Ordering::SeqCst);
+        {
+            let mut state = lock(&self.state);
+            state.under_way.insert(source.id, source.clone());
+            state.plan.add_large(source.clone(), extents);
+            self.settle(&mut state);
+        }
+        if rest == 0 { self.end(&source) } else { Ok(()) }
+    }
+}
+
+impl Handler for Sender {
+    fn handle(&self, message: Message) -> Result<bool, TransferError> {
+        match message {
+            Message::Want(wants) => {
+                let offered = lock(&self.state).offers.front().cloned();
+                let Some(offered) = offered.filter(|offered| offered.len() == wants.len()) else {
+                    let why = "an answer to no question".to_owned();
+                    return Err(TransferError::Stranger { peer: self.session.peer.clone(), why });
+                };
+                // Planning may wait for room, which this thread's next messages make: not here.
+                let mut state = lock(&self.state);
+                state.offers.pop_front();
+                state.answers.push_back((offered, wants));
+                self.wake(&state);
+            }
+            Message::FileDone { id } => {
+                let mut state = lock(&self.state);
+                state.under_way.remove(&id);
+                self.wake(&state);
+                self.session.moved(1);
+            }
+            Message::Unwanted { id } => {
+                if let Some(source) = lock(&self.state).under_way.get(&id) {
+                    source.unwanted.store(true, Ordering::Relaxed);
+                }
+            }
+            Message::Progress { bytes, files, come, partial, moved, times } => {
+                self.counters.come_bytes.store(come, Ordering::Relaxed);
+                self.counters.partial_bytes.store(partial, Ordering::Relaxed);
+                self.counters.done_bytes.store(bytes, Ordering::Relaxed);
+                self.counters.done_files.store(files, Ordering::Relaxed);
+                *lock(&self.counters.other) = times;
+                let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
+                self.session.moved(u64::from(before != moved));
+            }
+            Message::AllDone(summary) => {
+                let mut state = lock(&self.state);
+                if state.streams > 0 {
+                    return Err(self.session.unexpected(&Message::AllDone(summary)));
+                }
+                state.summary = Some(summary);
+                drop(state);
+                self.session.finish();
+                return Ok(true);
+            }
+            Message::Report { end, samples, .. } => lock(&self.told).take(&end, &samples),
+            other => return Err(self.session.unexpected(&other)),
+        }
+        Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        lock(&self.state).summary.is_some()
+    }
+}
