@@ -15,7 +15,7 @@ use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::message::{Direct, Message, Options, Sources, Target, Terms};
-use fullpipe_transfer::protocol::sizing::Law;
+use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -40,7 +40,7 @@ fn run(script: Script) {
         update: bit(1),
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(5).then_some(Law::All),
+        sobas: bit(5).then_some(SizingMode::All),
     };
     let pulls = bit(2);
     let streams = 1 + (how >> 8) % 3;

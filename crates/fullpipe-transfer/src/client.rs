@@ -10,24 +10,24 @@ use fullpipe_net::Seen;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
-use crate::connection::dial::{self, Line, Stop};
+use crate::connection::dial::{self, ControlChannel, Stop};
 use crate::connection::endpoint::Endpoint;
 use crate::connection::session::Session;
-use crate::connection::stream::Guard;
+use crate::connection::stream::Protection;
 use crate::connection::{join, tls};
 use crate::error::{TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
-use crate::protocol::skipped::Leftovers;
+use crate::protocol::skipped::Skipped;
 use crate::resolve::{self, Realm};
-use crate::sobas::setup::{self, Aside};
+use crate::sobas::setup::{self, SizingSetup};
 use crate::source::glob::Part;
-use crate::source::tree::Sight;
+use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
-use crate::transfer::{self, Met, Outcome, Role};
+use crate::transfer::{self, Negotiated, Outcome, Role};
 
 /// What is wanted.
 pub struct Order<'a> {
@@ -77,7 +77,7 @@ pub struct Finished {
     /// At the receiver.
     pub summary: Summary,
     /// What the sender could not read.
-    pub left: Leftovers,
+    pub skipped: Skipped,
     /// How it was sent.
     pub transport: Transport,
     /// Round-trip time, seconds.
@@ -142,14 +142,14 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
     })?;
     // What is here is counted when nobody waits.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, Sight::from(&options), &mut |_| Ok(()))?,
+        (None, Some(places)) => walk::count(&places, WalkOptions::from(&options), &mut |_| Ok(()))?,
         (count, _) => count.unwrap_or_default(),
     };
     Ok(Looked { between, count })
 }
 
 /// Reaches the far end, and a session to talk over.
-fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(Line, Arc<Session>), TransferError> {
+fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session>), TransferError> {
     let mut line = dial::dial(endpoint, stop)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
@@ -163,7 +163,7 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
-            Message::AllSent(left) => return Ok(Count { left, ..count }),
+            Message::AllSent(skipped) => return Ok(Count { skipped, ..count }),
             other => return Err(session.unexpected(&other)),
         }
     }
@@ -220,7 +220,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     if lingers {
         session.linger();
     }
-    let Outcome { summary, left, losses, seen, told } =
+    let Outcome { summary, skipped, losses, seen, told } =
         transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
         session.hang_up(HANG_UP);
@@ -230,7 +230,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, transport, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, transport, rtt_s, trace, losses })
 }
 
 /// Connects; an interruption ends it at once, whatever it waits for, and so does a far end that is silent for too long.
@@ -262,7 +262,7 @@ fn unless_stopped<R>(
 }
 
 /// What there is to choose from.
-fn between(line: &Line, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
+fn between(line: &ControlChannel, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
     Between { rtt_s, mtu, sender, receiver }
@@ -274,7 +274,7 @@ fn here() -> Result<Realm, TransferError> {
 }
 
 /// From here on the session watches for stalls.
-fn untimed(line: &Line) -> Result<(), TransferError> {
+fn untimed(line: &ControlChannel) -> Result<(), TransferError> {
     line.socket.as_ref().map_or(Ok(()), |socket| socket.set_read_timeout(None)).map_err(system("clearing a timeout"))
 }
 
@@ -289,7 +289,7 @@ fn greet(
     task: Task,
     probably: Option<Connect>,
     session: &Arc<Session>,
-    line: &mut Line,
+    line: &mut ControlChannel,
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
@@ -306,13 +306,13 @@ fn greet(
 }
 
 struct Introduced {
-    met: Met,
+    met: Negotiated,
     transport: Transport,
     rtt_s: f64,
 }
 
 /// Where the streams go.
-struct Door {
+struct DataPort {
     port: u16,
     token: [u8; 32],
     certificate: Vec<u8>,
@@ -320,9 +320,11 @@ struct Door {
     udp: u16,
 }
 
-fn ready(session: &Session, line: &mut Line) -> Result<Door, TransferError> {
+fn ready(session: &Session, line: &mut ControlChannel) -> Result<DataPort, TransferError> {
     match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, terms, udp } => Ok(Door { port, token, certificate, terms, udp }),
+        Message::Ready { port, token, certificate, terms, udp } => {
+            Ok(DataPort { port, token, certificate, terms, udp })
+        }
         other => Err(session.unexpected(&other)),
     }
 }
@@ -330,7 +332,7 @@ fn ready(session: &Session, line: &mut Line) -> Result<Door, TransferError> {
 fn introduce(
     order: &Order<'_>,
     session: &Arc<Session>,
-    line: &mut Line,
+    line: &mut ControlChannel,
     role: Role,
     task: Task,
 ) -> Result<Introduced, TransferError> {
@@ -346,7 +348,7 @@ fn introduce(
         (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
         _ => 0,
     };
-    let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
+    let choose = |line: &ControlChannel, rtt_s: f64, theirs: &Limits| {
         let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
         Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
     };
@@ -365,11 +367,11 @@ fn introduce(
         Some(door) if probably.as_ref() == Some(&connect) => (door, knocked),
         _ => (ready(session, line)?, None),
     };
-    let Door { port, token, certificate, terms, udp } = door;
+    let DataPort { port, token, certificate, terms, udp } = door;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Guard::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
-        (false, _) => Guard::None,
+        (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
+        (false, _) => Protection::None,
         (true, true) => {
             let why = "it offers no encryption; --no-encrypt does without".to_owned();
             return Err(TransferError::Trust { peer: session.peer.clone(), why });
@@ -379,13 +381,13 @@ fn introduce(
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
-    let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, setup::call(&token, to)));
-    let met = Met { role, options, terms, streams, aside };
+    let sizing = law.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    let met = Negotiated { role, options, terms, streams, sizing };
     Ok(Introduced { met, transport, rtt_s })
 }
 
 /// The round-trip time to the far end, seconds.
-fn far_away(session: &Session, line: &mut Line) -> Result<f64, TransferError> {
+fn far_away(session: &Session, line: &mut ControlChannel) -> Result<f64, TransferError> {
     // Asked for in any case: a far end that wants nothing to do with this one answers with a refusal.
     let asked = round_trip(session, &mut *line.input)?;
     Ok(line.socket.as_ref().and_then(tcp_round_trip).unwrap_or(asked))

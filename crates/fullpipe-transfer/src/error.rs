@@ -1,4 +1,4 @@
-//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`](crate::Left) instead.
+//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`](crate::SkippedEntry) instead.
 
 use std::io;
 

@@ -35,4 +35,4 @@ pub mod transfer;
 
 pub use error::TransferError;
 pub use protocol::losses::{Losses, Sent};
-pub use protocol::skipped::{Left, Leftovers};
+pub use protocol::skipped::{Skipped, SkippedEntry};

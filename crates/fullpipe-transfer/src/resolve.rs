@@ -17,7 +17,7 @@ use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
 use crate::source::exclude::Exclude;
 use crate::source::glob;
-use crate::source::tree::Place;
+use crate::source::tree::SourceTree;
 
 /// Most patterns of a transfer: each may read many folders.
 const MOST_PATTERNS: usize = 256;
@@ -152,7 +152,7 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 ///
 /// # Errors
 /// One leads out of the realm, is not there, or is a pattern for nothing; or two have the same name.
-pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
+pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<SourceTree>, TransferError> {
     let exclude = Arc::new(Exclude::new(&sources.exclude)?);
     let mut folders = Folders::default();
     let (mut places, mut patterns) = (Vec::new(), 0);
@@ -170,7 +170,7 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
                 for found in glob::expand(path, room, &open)? {
                     places.push(match found {
                         Ok(path) => place(realm, &path, &mut folders)?,
-                        Err(left) => Place { left: Some(left), ..place(realm, b"/", &mut folders)? },
+                        Err(error) => SourceTree { error: Some(error), ..place(realm, b"/", &mut folders)? },
                     });
                 }
             }
@@ -183,7 +183,7 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
         None => {
-            crate::source::tree::Sources::introduce(&mut places)?;
+            crate::source::tree::OverlappingSources::introduce(&mut places)?;
             Ok(places)
         }
         Some(top) => {
@@ -224,7 +224,7 @@ fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
 }
 
 /// A source as typed; whether it is there is another question.
-fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, TransferError> {
+fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree, TransferError> {
     let last = last(path);
     let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
     let failed = |e: std::io::Error| match e.raw_os_error() {
@@ -251,7 +251,7 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
             (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
-    Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
+    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, overlaps: None })
 }
 
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {

@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use crate::connection::join;
 use crate::connection::session::Session;
-use crate::connection::stream::{Guard, Stream};
+use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
 use crate::error::{TransferError, system};
@@ -19,15 +19,15 @@ use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Message, Options, Setup, Task};
 use crate::resolve::{self, Realm};
-use crate::sobas::setup::{self, Aside};
+use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
-use crate::source::tree::{Place, Sight};
+use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
-use crate::transfer::{self, Met, Outcome, Role};
+use crate::transfer::{self, Negotiated, Outcome, Role};
 
 /// How a far end serves.
 #[derive(Debug, Clone)]
-pub struct FarOptions {
+pub struct ServerOptions {
     /// Where.
     pub realm: Realm,
     /// Where data streams are waited for; the port is chosen from `ports`.
@@ -46,7 +46,7 @@ pub struct FarOptions {
 }
 
 /// What the serving of one client asks of the server that it belongs to, which may be another process.
-pub trait Desk {
+pub trait AccessControl {
     /// Decides what a client's secret grants; nothing in particular where no token is asked for.
     ///
     /// # Errors
@@ -61,9 +61,9 @@ pub trait Desk {
 }
 
 /// Lets everybody in: ssh has done so already.
-struct Everybody;
+struct AllowAll;
 
-impl Desk for Everybody {
+impl AccessControl for AllowAll {
     fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
         Ok(None)
     }
@@ -82,21 +82,21 @@ pub fn serve(
     input: Box<dyn Read + Send>,
     output: Box<dyn Write + Send>,
     peer: String,
-    options: &FarOptions,
+    options: &ServerOptions,
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()), &Everybody)
+    serve_session(&session, input, options, &|| Ok(()), &AllowAll)
 }
 
 /// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
-    options: &FarOptions,
+    options: &ServerOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    desk: &dyn Desk,
+    desk: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
     let served = prepare(session, &mut *input, options, desk).and_then(|met| untimed().map(|()| met));
     match served {
@@ -120,8 +120,8 @@ pub fn serve_socket(
     mut socket: TcpStream,
     peer: &str,
     identity: Option<&Identity>,
-    options: &FarOptions,
-    desk: &dyn Desk,
+    options: &ServerOptions,
+    desk: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -129,7 +129,7 @@ pub fn serve_socket(
     socket.set_write_timeout(Some(join::JOIN)).map_err(lost)?;
     let again = socket.try_clone().map_err(lost)?;
     let guard = match identity {
-        Some(identity) => Guard::Server(identity.server()?),
+        Some(identity) => Protection::Server(identity.server()?),
         None => {
             let mut first = [0];
             socket.read_exact(&mut first).map_err(lost)?;
@@ -137,12 +137,12 @@ pub fn serve_socket(
                 let why = "it speaks TLS, this server does not; call it with --insecure".to_owned();
                 return Err(TransferError::Stranger { peer: peer.to_owned(), why });
             }
-            Guard::None
+            Protection::None
         }
     };
     let greeted = guard.wrap(socket).and_then(Stream::split);
     let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
-    let options = FarOptions { listen: local, ..options.clone() };
+    let options = ServerOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
     session.heard_on(again.try_clone().ok().map(OwnedFd::from));
@@ -174,9 +174,9 @@ fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Mes
 fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
-    options: &FarOptions,
-    desk: &dyn Desk,
-) -> Result<Option<Met>, TransferError> {
+    options: &ServerOptions,
+    desk: &dyn AccessControl,
+) -> Result<Option<Negotiated>, TransferError> {
     match hear_stranger(session, input)? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
@@ -215,7 +215,7 @@ fn prepare(
         Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
     };
     let door = match setup.probably.take() {
-        Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
+        Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
     let connect: Connect = loop {
@@ -230,10 +230,10 @@ fn prepare(
         other => {
             // There may be but one port.
             drop(other);
-            Door::open(session, &setup, &connect, options, &role)?
+            DataListener::open(session, &setup, &connect, options, &role)?
         }
     };
-    let Door { listener, guard, token, mut udp } = door;
+    let DataListener { listener, guard, token, mut udp } = door;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
@@ -243,15 +243,15 @@ fn prepare(
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
     }
-    let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Met { role, terms: connect.terms, options: setup.options, streams, aside }))
+    let sizing = setup.options.sobas.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
+    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
 }
 
 /// Answers one that has come to look, until it goes.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
-    sources: &[Place],
+    sources: &[SourceTree],
     options: Options,
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
@@ -259,9 +259,9 @@ fn looked_at(
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
             Ok(Message::Count) => {
-                let count = walk::count(sources, Sight::from(&options), &mut |count| totals(count, false))?;
+                let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
-                session.send(&Message::AllSent(count.left))?;
+                session.send(&Message::AllSent(count.skipped))?;
             }
             Ok(other) => return Err(session.unexpected(&other)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -298,7 +298,7 @@ fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     Ok(Realm::Below(within))
 }
 
-fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
+fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
         return Err(TransferError::Denied(why.into()));
@@ -316,22 +316,22 @@ fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
 }
 
 /// Where the client's streams come in.
-struct Door {
+struct DataListener {
     listener: TcpListener,
-    guard: Guard,
+    guard: Protection,
     token: [u8; 32],
     udp: Option<Udp>,
 }
 
-impl Door {
+impl DataListener {
     /// Opens it, and tells the client.
     fn open(
         session: &Session,
         setup: &Setup,
         connect: &Connect,
-        options: &FarOptions,
+        options: &ServerOptions,
         role: &Role,
-    ) -> Result<Door, TransferError> {
+    ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
         transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
         if role.sends() {
@@ -343,9 +343,9 @@ impl Door {
         }
         let (guard, certificate) = if setup.options.encrypt {
             let identity = Identity::new()?;
-            (Guard::Server(identity.server()?), identity.certificate)
+            (Protection::Server(identity.server()?), identity.certificate)
         } else {
-            (Guard::None, Vec::new())
+            (Protection::None, Vec::new())
         };
         // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
         let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
@@ -360,6 +360,6 @@ impl Door {
         };
         let terms = role.terms();
         session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
-        Ok(Door { listener, guard, token, udp })
+        Ok(DataListener { listener, guard, token, udp })
     }
 }

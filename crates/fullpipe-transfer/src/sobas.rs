@@ -21,7 +21,7 @@ use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::telemetry::counters::Counters;
 use crate::threads::thread;
-use setup::{Aside, segment};
+use setup::{SizingSetup, segment};
 
 /// What TCP sends at once while it is paced, and BBR, which paces itself, always, bytes: a quarter of the shallowest queue that is thought of.
 const PART: usize = fullpipe_sobas::BURST as usize;
@@ -32,26 +32,26 @@ const PART: usize = fullpipe_sobas::BURST as usize;
 /// Threads cannot be started, or descriptors not doubled.
 pub(crate) fn start(
     session: &Arc<Session>,
-    aside: Option<Aside>,
+    setup: Option<SizingSetup>,
     streams: &mut [Stream],
     sends: bool,
     counters: &Arc<Counters>,
 ) -> Result<(), TransferError> {
-    let Some(aside) = aside else { return Ok(()) };
+    let Some(setup) = setup else { return Ok(()) };
     let sockets = Arc::new(stream::sockets(streams)?);
     let session = session.clone();
     if sends {
         let parts = Arc::new(AtomicBool::new(true));
-        if aside.law.paces() {
+        if setup.law.paces() {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
                 stream.in_parts(PART, segment, parts.clone());
             }
         }
-        let answer = responder::Answer::new(&session, aside, sockets, parts, counters.clone());
-        thread("sobas", move || answer.run())
+        let responder = responder::Responder::new(&session, setup, sockets, parts, counters.clone());
+        thread("sobas", move || responder.run())
     } else {
-        let judge = controller::Judge::new(&session, aside, sockets, counters.clone());
-        thread("sobas", move || judge.run())
+        let controller = controller::Controller::new(&session, setup, sockets, counters.clone());
+        thread("sobas", move || controller.run())
     }
 }

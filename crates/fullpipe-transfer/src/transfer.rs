@@ -11,20 +11,20 @@ use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary, Terms};
-use crate::protocol::skipped::Leftovers;
+use crate::protocol::skipped::Skipped;
 use crate::receive::{Destination, Receiver};
 use crate::send::Sender;
-use crate::send::notsent::Ahead;
+use crate::send::notsent::NotsentLimit;
 use crate::sobas;
-use crate::sobas::setup::Aside;
-use crate::source::tree::Place;
+use crate::sobas::setup::SizingSetup;
+use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::losses;
 
 /// What an end does.
 pub(crate) enum Role {
     /// It sends these.
-    Send(Vec<Place>),
+    Send(Vec<SourceTree>),
     /// It writes there.
     Receive(Box<Destination>),
 }
@@ -44,13 +44,13 @@ impl Role {
 }
 
 /// An end that has met the other.
-pub(crate) struct Met {
+pub(crate) struct Negotiated {
     pub(crate) role: Role,
     pub(crate) options: Options,
     /// What the other end asks for, if it receives.
     pub(crate) terms: Option<Terms>,
     pub(crate) streams: Vec<Stream>,
-    pub(crate) aside: Option<Aside>,
+    pub(crate) sizing: Option<SizingSetup>,
 }
 
 /// How a transfer went.
@@ -59,7 +59,7 @@ pub struct Outcome {
     /// At the receiver.
     pub summary: Summary,
     /// What the sender could not read.
-    pub left: Leftovers,
+    pub skipped: Skipped,
     /// What the network has lost, as the sender knows.
     pub losses: Option<Losses>,
     /// What this end has seen, and when it began, where samples were wanted.
@@ -75,23 +75,23 @@ pub struct Outcome {
 pub(crate) fn run(
     session: &Arc<Session>,
     input: Box<dyn Read + Send>,
-    met: Met,
+    met: Negotiated,
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let all = || {
-        let Met { role, options, terms, mut streams, aside } = met;
+        let Negotiated { role, options, terms, mut streams, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
-        sobas::start(session, aside, &mut streams, sends, &counters)?;
-        let ((summary, left), (trace, told), losses) = match role {
+        sobas::start(session, sizing, &mut streams, sends, &counters)?;
+        let ((summary, skipped), (trace, told), losses) = match role {
             Role::Send(places) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
                 let sockets = stream::sockets(&streams)?;
                 let infos = || -> Vec<_> { sockets.iter().map(stream::tcp_info).collect() };
-                let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
+                let (mut ahead, mut watch) = (NotsentLimit::new(&sockets), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
@@ -121,7 +121,7 @@ pub(crate) fn run(
             }
         };
         let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-        Ok(Outcome { summary, left, losses, seen, told })
+        Ok(Outcome { summary, skipped, losses, seen, told })
     };
     // Where it ends before the session watches over it, the other is told here.
     all().inspect_err(|error| session.tell(error))

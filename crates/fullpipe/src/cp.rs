@@ -19,7 +19,7 @@ use fullpipe_path::{ExitClass, Size, Time};
 use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
 use fullpipe_transfer::protocol::message::{Direct, Options, Sources, Target};
 use fullpipe_transfer::protocol::name::one_line;
-use fullpipe_transfer::{Leftovers, TransferError};
+use fullpipe_transfer::{Skipped, TransferError};
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -330,13 +330,13 @@ fn copy(args: Args) -> Result {
 fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
-    let left = finished.left.clone().with(&summary.left);
+    let left = finished.skipped.clone().with(&summary.skipped);
     let seconds = took.as_secs_f64();
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {
         outln!(
             "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
@@ -346,7 +346,7 @@ fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took:
                    "left": words::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
-        let skipped = match summary.skipped {
+        let skipped = match summary.present {
             // What an earlier attempt of this command has moved counts as moved.
             0 if spared > earlier && bytes > 0 => {
                 format!(" ({} of it were holes, or there already)", words::bytes((spared - earlier) as f64))
@@ -387,7 +387,7 @@ fn told(distrusted: &[String]) -> Vec<String> {
 }
 
 /// Names what was left, or would be; that makes the command fail.
-fn left(left: &Leftovers, what: &str) -> Result {
+fn left(left: &Skipped, what: &str) -> Result {
     for one in left.named.iter().take(SHOWN) {
         errln!("left: {one}");
     }

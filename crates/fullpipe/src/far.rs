@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 
 use crate::Result;
 use crate::failure::Failure;
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result {
     more_files();
     let ports = crate::serve::data_ports(args.data_ports.as_deref())?;
     let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
-    let options = FarOptions {
+    let options = ServerOptions {
         realm: Realm::User(base),
         listen: address(),
         ports,

@@ -24,7 +24,7 @@ use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::protocol::message::{Summary, Task, Verified};
 use fullpipe_transfer::protocol::name::{one_line, printable};
 use fullpipe_transfer::resolve::Base;
-use fullpipe_transfer::{Left, TransferError};
+use fullpipe_transfer::{SkippedEntry, TransferError};
 use parent::Parent;
 use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -452,10 +452,10 @@ impl<'a> Copy<'a> {
     }
 
     fn ends(&self, outcome: &Copied, told: Told) {
-        let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
+        let Summary { files, present: skipped, bytes, verified, .. } = outcome.summary;
         // Nothing was, unless the client has asked for it.
         let verified = (verified != Verified::default()).then_some(verified);
-        let left = outcome.left.clone().with(&outcome.summary.left);
+        let left = outcome.skipped.clone().with(&outcome.summary.skipped);
         let seconds = self.begin.elapsed().as_secs_f64();
         if told.json {
             outln!(
@@ -508,7 +508,7 @@ fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
 }
 
 /// Something that was not copied, short enough to fit into a line of the log.
-fn shortened(left: &Left) -> Value {
+fn shortened(left: &SkippedEntry) -> Value {
     let name = text::cut(printable(&left.name), MAX_NAME);
     let why = text::cut(text::from_peer(&left.why), MAX_NAME / 2);
     json!({"name": name, "why": why, "for_good": left.for_good})

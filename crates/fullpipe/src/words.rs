@@ -3,7 +3,7 @@
 use fullpipe_path::text;
 use fullpipe_transfer::protocol::message::Verified;
 use fullpipe_transfer::protocol::name::printable;
-use fullpipe_transfer::{Left, Leftovers};
+use fullpipe_transfer::{Skipped, SkippedEntry};
 use serde_json::{Value, json};
 
 /// `1 run`, `2 runs`.
@@ -91,8 +91,8 @@ pub fn verified_line(verified: &Verified) -> String {
 }
 
 /// What was left, for programs.
-pub fn left(left: &Leftovers) -> Vec<Value> {
-    let one = |left: &Left| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
+pub fn left(left: &Skipped) -> Vec<Value> {
+    let one = |left: &SkippedEntry| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()
 }
 

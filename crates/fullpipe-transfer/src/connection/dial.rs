@@ -16,7 +16,7 @@ use fullpipe_path::{ExitClass, Host, text};
 
 use crate::connection::endpoint::Endpoint;
 use crate::connection::join::JOIN;
-use crate::connection::stream::Guard;
+use crate::connection::stream::Protection;
 use crate::connection::token::Token;
 use crate::connection::{tls, token_proof};
 use crate::error::{self, TransferError, system};
@@ -32,7 +32,7 @@ const MOST_LINES: usize = 100;
 const LONGEST_LINE: u64 = 4096;
 
 /// A control connection.
-pub(crate) struct Line {
+pub(crate) struct ControlChannel {
     pub(crate) input: Box<dyn Read + Send>,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) peer: String,
@@ -46,7 +46,7 @@ pub(crate) struct Line {
     errors: Arc<Mutex<VecDeque<String>>>,
 }
 
-impl Line {
+impl ControlChannel {
     /// Reads the far end's first words. Over ssh, what a login script has printed comes before them.
     pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
         let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
@@ -83,7 +83,7 @@ impl Read for Heard {
     }
 }
 
-impl Drop for Line {
+impl Drop for ControlChannel {
     fn drop(&mut self) {
         if let Some(child) = &self.child {
             let mut child = lock(child);
@@ -152,7 +152,7 @@ fn end(child: &mut Child) {
 ///
 /// # Errors
 /// It cannot be reached, or is not whom the token names.
-pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
+pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
             let name = Host { name: host.clone(), port: *port }.to_string();
@@ -180,7 +180,7 @@ fn answer(
     peer: String,
     token: Option<&Token>,
     awaited: Awaited,
-) -> Result<Line, TransferError> {
+) -> Result<ControlChannel, TransferError> {
     socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
     socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
     socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
@@ -191,9 +191,9 @@ fn answer(
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
             let proved = socket.write_all(&token_proof::prove(&token.proof_key(), now_s));
             proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
-            Guard::Client(tls::client(token.fingerprint)?)
+            Protection::Client(tls::client(token.fingerprint)?)
         }
-        None => Guard::None,
+        None => Protection::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {
         // What is no TLS at all is no certificate either.
@@ -218,7 +218,7 @@ fn answer(
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
-    Ok(Line {
+    Ok(ControlChannel {
         input: Box::new(Heard { from: input, awaited: awaited.clone() }),
         output,
         peer,
@@ -231,7 +231,13 @@ fn answer(
     })
 }
 
-fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop: &Stop) -> Result<Line, TransferError> {
+fn start(
+    host: &str,
+    ssh: &[OsString],
+    program: &str,
+    ports: Option<&str>,
+    stop: &Stop,
+) -> Result<ControlChannel, TransferError> {
     let awaited = stop.awaited.clone();
     let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
     if host.starts_with('-') {
@@ -292,7 +298,7 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
         Err(_) if configured.is_empty() => Vec::new(),
         found => found?,
     };
-    Ok(Line {
+    Ok(ControlChannel {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
         output: Box::new(output),
         peer: host.to_owned(),
@@ -356,7 +362,7 @@ fn is_end(error: &TransferError) -> bool {
 }
 
 /// Where ssh did not bring the far end, or lost it, says why in its own words.
-pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
+pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferError {
     if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
         return TransferError::Unreachable(format!(
             "{peer} does not answer as 'fullpipe serve --insecure' does; if it wants a token, give it \

@@ -28,7 +28,7 @@ enum State {
 }
 
 /// Takes messages.
-type Aside = Box<dyn Fn(Message) + Send>;
+type SizingHandler = Box<dyn Fn(Message) + Send>;
 
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
@@ -42,7 +42,7 @@ pub struct Session {
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
     /// Whoever takes the messages that are about sizing, not about files.
-    aside: Mutex<Option<Aside>>,
+    on_sizing: Mutex<Option<SizingHandler>>,
     /// What the peer is heard on.
     line: Mutex<Option<OwnedFd>>,
     /// Grows whenever anything moves.
@@ -89,7 +89,7 @@ impl Session {
             changed: Condvar::new(),
             sockets: Mutex::default(),
             alarms: Mutex::default(),
-            aside: Mutex::default(),
+            on_sizing: Mutex::default(),
             line: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -134,8 +134,8 @@ impl Session {
     }
 
     /// Gives messages that are about sizing to this.
-    pub(crate) fn aside(&self, take: impl Fn(Message) + Send + 'static) {
-        *lock(&self.aside) = Some(Box::new(take));
+    pub(crate) fn on_sizing(&self, take: impl Fn(Message) + Send + 'static) {
+        *lock(&self.on_sizing) = Some(Box::new(take));
     }
 
     fn cut(&self) {
@@ -318,9 +318,12 @@ impl Session {
                 let heard = frame::receive(&mut *input).map_err(|e| session.lost(WAITING, e));
                 let taken = match heard.and_then(|message| session.heard(message)) {
                     Ok(
-                        message @ (Message::Pace { .. } | Message::SlowStart | Message::Seen(_) | Message::Sized(_)),
+                        message @ (Message::Pace { .. }
+                        | Message::SlowStart
+                        | Message::SenderStats(_)
+                        | Message::Sized(_)),
                     ) => {
-                        if let Some(take) = &*lock(&session.aside) {
+                        if let Some(take) = &*lock(&session.on_sizing) {
                             take(message);
                         }
                         Ok(false)

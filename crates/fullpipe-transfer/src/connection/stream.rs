@@ -17,7 +17,7 @@ use crate::error::{TransferError, system};
 
 /// How a stream is protected, and by which side of TLS.
 #[derive(Clone)]
-pub enum Guard {
+pub enum Protection {
     /// Not at all.
     None,
     /// This end called.
@@ -26,19 +26,19 @@ pub enum Guard {
     Server(Arc<ServerConfig>),
 }
 
-impl Guard {
+impl Protection {
     /// Shakes hands, where there is protection.
     ///
     /// # Errors
     /// The connection's; `InvalidData` when the other end is not who it should be.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
         let mut connection: Connection = match self {
-            Guard::None => return Ok(Stream::Plain(Socket::new(socket))),
-            Guard::Client(config) => {
+            Protection::None => return Ok(Stream::Plain(Socket::new(socket))),
+            Protection::Client(config) => {
                 let name = ServerName::try_from("fullpipe").map_err(io::Error::other)?;
                 ClientConnection::new(config.clone(), name).map_err(io::Error::other)?.into()
             }
-            Guard::Server(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?.into(),
+            Protection::Server(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?.into(),
         };
         let mut handshake = Handshake::new(&socket);
         while connection.is_handshaking() {
@@ -412,11 +412,11 @@ mod tests {
     use super::*;
     use crate::connection::tls::{Fingerprint, Identity, client, data_client};
 
-    fn pair(guard: impl FnOnce(&Identity) -> Guard) -> (io::Result<Stream>, io::Result<Stream>) {
+    fn pair(guard: impl FnOnce(&Identity) -> Protection) -> (io::Result<Stream>, io::Result<Stream>) {
         let identity = Identity::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let called = Guard::Server(identity.server().unwrap());
+        let called = Protection::Server(identity.server().unwrap());
         let server = std::thread::spawn(move || called.wrap(listener.accept().unwrap().0));
         let client = guard(&identity).wrap(TcpStream::connect(address).unwrap());
         (client, server.join().unwrap())
@@ -425,7 +425,7 @@ mod tests {
     /// The same for messages, in TLS's records, and for data, in records of their own where the processor is for it.
     fn pairs() -> Vec<(Stream, Stream)> {
         let ends = [client as fn(Fingerprint) -> _, data_client].map(|client| {
-            let (ours, theirs) = pair(|identity| Guard::Client(client(identity.fingerprint()).unwrap()));
+            let (ours, theirs) = pair(|identity| Protection::Client(client(identity.fingerprint()).unwrap()));
             (ours.unwrap(), theirs.unwrap())
         });
         for (ours, theirs) in &ends {
@@ -484,7 +484,7 @@ mod tests {
 
     #[test]
     fn another_certificate_is_not_trusted() {
-        let (ours, _) = pair(|_| Guard::Client(client([0; 32]).unwrap()));
+        let (ours, _) = pair(|_| Protection::Client(client([0; 32]).unwrap()));
         assert_eq!(ours.err().unwrap().kind(), io::ErrorKind::InvalidData);
     }
 }

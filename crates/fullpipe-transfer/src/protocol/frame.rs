@@ -124,7 +124,7 @@ mod tests {
     use crate::protocol::file::{Extent, FileItem, Meta};
     use crate::protocol::message::Message;
     use crate::protocol::name::Name;
-    use crate::protocol::skipped::{Left, Leftovers};
+    use crate::protocol::skipped::{Skipped, SkippedEntry};
 
     fn item(name: &str) -> FileItem {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 2), xattrs: vec![] };
@@ -159,9 +159,9 @@ mod tests {
 
     #[test]
     fn however_long_the_names_they_fit_a_frame() {
-        let mut all = Leftovers::default();
+        let mut all = Skipped::default();
         for _ in 0..5000 {
-            all.add(Left::for_good(vec![b'n'; 4096], "its path is too long"));
+            all.add(SkippedEntry::for_good(vec![b'n'; 4096], "its path is too long"));
         }
         assert_eq!((all.total, all.for_good, all.to_do()), (5000, 5000, 0));
         assert!(all.named.len() > 100);

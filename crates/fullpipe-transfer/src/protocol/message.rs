@@ -8,8 +8,8 @@ use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
 use crate::protocol::losses::Losses;
 use crate::protocol::name::Name;
-use crate::protocol::sizing::{Law, Note, Seen};
-use crate::protocol::skipped::Leftovers;
+use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
+use crate::protocol::skipped::Skipped;
 
 /// How a file was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +135,7 @@ pub enum Message {
         all: bool,
     },
     /// Sender: nothing more comes; what it could not read.
-    AllSent(Leftovers),
+    AllSent(Skipped),
     /// Receiver: all has its name; what it could not write. The last word.
     AllDone(Summary),
     /// An end's view, for the record.
@@ -167,9 +167,9 @@ pub enum Message {
     /// Receiver: slow start is to begin once more, in all streams.
     SlowStart,
     /// Sender: what its streams say, where no probe asks for it.
-    Seen(Seen),
+    SenderStats(SenderStats),
     /// Receiver: what its controller has decided.
-    Sized(Note),
+    Sized(SizingEvent),
     /// Sender: what the network has lost. Before its last word.
     Losses(Losses),
     /// Client, behind its greeting: the secret of a standing server; empty over ssh, which has let it in already.
@@ -264,7 +264,7 @@ pub struct Options {
     /// With nothing moving for so long the transfer has failed.
     pub stall_ns: u64,
     /// Window and pacing are set while it runs, by this law.
-    pub sobas: Option<Law>,
+    pub sobas: Option<SizingMode>,
 }
 
 /// When to bypass the page cache.
@@ -320,11 +320,11 @@ pub struct Summary {
     /// Files under their names.
     pub files: u64,
     /// Of these, those that were there already.
-    pub skipped: u64,
+    pub present: u64,
     /// Bytes of content that came over the network.
     pub bytes: u64,
     /// What could not be written.
-    pub left: Leftovers,
+    pub skipped: Skipped,
     /// Copies of other commands into the same folder that were begun, and neither ended nor go on now.
     pub unfinished: u64,
     /// Files under the transfer's own names that are not the receiving user's, and why they did not count.

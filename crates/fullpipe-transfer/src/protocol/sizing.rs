@@ -8,7 +8,7 @@ use crate::protocol::hello::Limits;
 /// Which of the controller's laws decides, and by which means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Law {
+pub enum SizingMode {
     /// The paper's: the receiver's window, set once.
     Paper,
     /// Adaptive, the receiver's window alone.
@@ -21,15 +21,15 @@ pub enum Law {
     All,
 }
 
-impl Law {
+impl SizingMode {
     /// As far as the sender's kernel allows: it is through BBR that slow start begins once more.
-    pub(crate) fn with(self, sender: &Limits) -> Law {
-        if self == Law::All && !sender.ccs.iter().any(|cc| cc == BBR) { Law::Both } else { self }
+    pub(crate) fn with(self, sender: &Limits) -> SizingMode {
+        if self == SizingMode::All && !sender.ccs.iter().any(|cc| cc == BBR) { SizingMode::Both } else { self }
     }
 
     /// Whether the sender is paced.
     pub(crate) fn paces(self) -> bool {
-        matches!(self, Law::Pacing | Law::Both | Law::All)
+        matches!(self, SizingMode::Pacing | SizingMode::Both | SizingMode::All)
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) const BBR: &str = "bbr";
 
 /// What the sending end has seen of its streams, all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SenderStats {
     /// Segments sent again.
     pub retransmits: u64,
     /// How long the receiver's window was the limit, microseconds, summed over the streams.
@@ -49,11 +49,11 @@ pub struct Seen {
 
 /// Something for the record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Note {
+pub enum SizingEvent {
     /// How it began.
     Began {
         /// Which law.
-        law: Law,
+        law: SizingMode,
         /// Whether UDP passes, hence probes and trains.
         udp: bool,
         /// TCP payload of a full segment, bytes.
@@ -65,7 +65,7 @@ pub enum Note {
     Decided(Event),
 }
 
-impl Note {
+impl SizingEvent {
     /// Its fields; `what` says which it is.
     ///
     /// # Errors
@@ -74,14 +74,14 @@ impl Note {
         #[derive(Serialize)]
         #[serde(tag = "what", rename_all = "snake_case")]
         enum Line<'a> {
-            Began { law: Law, udp: bool, mss: u32, largest: u64 },
+            Began { law: SizingMode, udp: bool, mss: u32, largest: u64 },
             Decided(&'a Event),
         }
         serde_json::to_value(match self {
-            Note::Began { law, udp, mss, largest } => {
+            SizingEvent::Began { law, udp, mss, largest } => {
                 Line::Began { law: *law, udp: *udp, mss: *mss, largest: *largest }
             }
-            Note::Decided(event) => Line::Decided(event),
+            SizingEvent::Decided(event) => Line::Decided(event),
         })
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use nix::fcntl::FallocateFlags;
 
 use super::journal::Record;
-use super::large::{DamagedBlock, Ended, LargeFile, LargeState, Place, TooMany};
-use super::ranges::Claims;
+use super::large::{DamagedBlock, Ended, LargeFile, LargeState, Lookup, TooMany};
+use super::ranges::ByteRanges;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::{at, direct_io, huge_pages, ownership, publish, sparse};
@@ -30,13 +30,13 @@ impl Receiver {
         item: &FileItem,
         extent: Extent,
     ) -> Result<Option<Arc<LargeFile>>, TransferError> {
-        let file = match self.large.place(id, item).map_err(|TooMany| self.too_many_files())? {
-            Place::There(file) => file,
-            Place::Open => {
+        let file = match self.large.lookup(id, item).map_err(|TooMany| self.too_many_files())? {
+            Lookup::Found(file) => file,
+            Lookup::MustOpen => {
                 let opened = timed(&self.counters.disk_ns, || self.open(item));
                 self.opened(id, item, opened)?
             }
-            Place::NameInUse => {
+            Lookup::NameInUse => {
                 let why = "another source brings a file of this name";
                 self.opened(id, item, Err(io::Error::new(io::ErrorKind::AlreadyExists, why)))?
             }
@@ -99,7 +99,7 @@ impl Receiver {
         let have = kept.as_deref().unwrap_or_default();
         let covered = have.iter().map(|extent| extent.len).sum();
         let blocks = self.verifier.kept(key);
-        let state = Mutex::new(LargeState { claims: Claims::of(have), covered, blocks, ..LargeState::default() });
+        let state = Mutex::new(LargeState { claims: ByteRanges::of(have), covered, blocks, ..LargeState::default() });
         let kept = kept.is_some();
         let past_cache = direct_io::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct_io::again(&file, true) } else { None };

@@ -12,13 +12,13 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
-use crate::fs::ownership::{self, Left};
+use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{at, publish};
 use crate::protocol::digest::Key;
 use crate::protocol::message::{Target, Terms};
 use crate::protocol::name::{journal_number, scratch};
-use crate::receive::journal::{Journal, Past};
+use crate::receive::journal::{Journal, ResumeState};
 use crate::source::glob::Part;
 
 /// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind but a
@@ -35,7 +35,7 @@ pub(super) struct Parts {
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
     pub(super) journal_name: PathBuf,
-    pub(super) past: Past,
+    pub(super) past: ResumeState,
     /// Number in the names of the transfer's own files here: the transfer's, unless somebody else has taken those names.
     pub(super) number: u64,
     /// Files under the transfer's own names that are not this user's, and why they do not count.
@@ -85,7 +85,7 @@ impl Survey {
             let name = entry.file_name().to_bytes();
             let Some(number) = journal_number(name) else { continue };
             // Another user's is that user's to know of.
-            let Ok(Left::Ours(file)) = ownership::open(root, at::part(name), OFlag::O_RDONLY) else { continue };
+            let Ok(Trust::Trusted(file)) = ownership::open(root, at::part(name), OFlag::O_RDONLY) else { continue };
             // Where there are two, the one that has the transfer's own number: one of an earlier version, perhaps.
             if number == transfer || Journal::transfer(&file) == Some(transfer) {
                 survey.ours = if survey.ours == Some(transfer) { survey.ours } else { Some(number) };
@@ -103,13 +103,13 @@ fn find(root: &Root, transfer: u64, found: Option<u64>, distrusted: &mut Vec<Str
     let mut number = found.unwrap_or(transfer);
     loop {
         match ownership::open(root, &journal(number), OFlag::O_RDWR)? {
-            Left::Ours(file) => return Ok((file, number)),
-            Left::Nothing => match ownership::create(root, &journal(number)) {
+            Trust::Trusted(file) => return Ok((file, number)),
+            Trust::Missing => match ownership::create(root, &journal(number)) {
                 // Another process was faster, or has removed it meanwhile.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|file| (file, number)),
             },
-            Left::NotOurs(why) => {
+            Trust::Distrusted(why) => {
                 let text = format!("{}: {why}", journal(number).display());
                 if !distrusted.contains(&text) {
                     distrusted.push(text);
@@ -215,9 +215,9 @@ impl Destination {
     /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
-            Ok(Left::Ours(_)) => true,
-            Ok(Left::Nothing) | Err(_) => false,
-            Ok(Left::NotOurs(_)) => Survey::of(folder, transfer).ours.is_some(),
+            Ok(Trust::Trusted(_)) => true,
+            Ok(Trust::Missing) | Err(_) => false,
+            Ok(Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
         }
     }
 

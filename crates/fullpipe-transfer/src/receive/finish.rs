@@ -15,7 +15,7 @@ use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::Meta;
 use crate::protocol::message::Message;
 use crate::protocol::name::{self, Name, printable};
-use crate::protocol::skipped::Left;
+use crate::protocol::skipped::SkippedEntry;
 use crate::receive::journal::Record;
 use crate::threads::lock;
 
@@ -124,8 +124,8 @@ impl Receiver {
 
     /// Whether there is nothing that the same command could do yet.
     fn is_complete(&self) -> bool {
-        let here = lock(&self.summary).left.to_do();
-        let there = lock(&self.end).left.to_do();
+        let here = lock(&self.summary).skipped.to_do();
+        let there = lock(&self.end).skipped.to_do();
         here == 0 && there == 0
     }
 
@@ -216,7 +216,7 @@ impl Receiver {
             }
             // Another user's, say, to which this one may write: what is in it has come.
             let why = format!("its permissions and times cannot be set: {}", why(&e));
-            lock(&self.summary).left.add(Left::for_good(name, why));
+            lock(&self.summary).skipped.add(SkippedEntry::for_good(name, why));
             Ok(())
         })
     }

@@ -118,7 +118,7 @@ impl Done {
 
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
-pub struct Past {
+pub struct ResumeState {
     /// Files under their names.
     pub done: Done,
     /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
@@ -131,7 +131,7 @@ pub struct Past {
     pub begun: bool,
 }
 
-impl Past {
+impl ResumeState {
     fn take(&mut self, record: Record) {
         match record {
             Record::Block { file, extent, digest } => {
@@ -249,8 +249,8 @@ impl Journal {
     ///
     /// # Errors
     /// The file system's.
-    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, Past)> {
-        let mut past = Past::default();
+    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, ResumeState)> {
+        let mut past = ResumeState::default();
         file.seek(SeekFrom::Start(0))?;
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
         if good == 0 {
@@ -425,7 +425,7 @@ mod tests {
         (file, len)
     }
 
-    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
+    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, ResumeState) {
         Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 3, 7).unwrap()
     }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::journal::Block;
-use super::ranges::Claims;
+use super::ranges::ByteRanges;
 use crate::fs::huge_pages;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::Reading;
@@ -51,7 +51,7 @@ pub(super) struct LargeFile {
 #[derive(Default)]
 pub(super) struct LargeState {
     /// Bytes whose block was announced, or which were there before.
-    pub(super) claims: Claims,
+    pub(super) claims: ByteRanges,
     /// Bytes that are written and verified, holes included.
     pub(super) covered: u64,
     /// All good blocks; collected only with `--verify`.
@@ -186,13 +186,13 @@ pub(super) struct LargeFiles {
 }
 
 /// What a stream is to do with the first or a further block of a file.
-pub(super) enum Place {
+pub(super) enum Lookup {
     /// Open the file, and tell [`LargeFiles::opened`] or [`LargeFiles::not_opened`].
-    Open,
+    MustOpen,
     /// Nothing: two files of this name would be mixed. Tell [`LargeFiles::not_opened`].
     NameInUse,
     /// Write the block to this file, or drop it if the file was given up.
-    There(Option<Arc<LargeFile>>),
+    Found(Option<Arc<LargeFile>>),
 }
 
 /// The sender keeps more files open, or ends more of them early, than it may.
@@ -203,13 +203,13 @@ impl LargeFiles {
     ///
     /// # Errors
     /// Too many files are open.
-    pub(super) fn place(&self, id: u64, item: &FileItem) -> Result<Place, TooMany> {
+    pub(super) fn lookup(&self, id: u64, item: &FileItem) -> Result<Lookup, TooMany> {
         let mut table = lock(&self.table);
         loop {
             match table.slots.get(&id) {
                 None => break,
-                Some(Slot::Open(file)) => return Ok(Place::There(Some(file.clone()))),
-                Some(Slot::GivenUp) => return Ok(Place::There(None)),
+                Some(Slot::Open(file)) => return Ok(Lookup::Found(Some(file.clone()))),
+                Some(Slot::GivenUp) => return Ok(Lookup::Found(None)),
                 Some(Slot::Opening(_)) => table = self.opened.wait(table).unwrap_or_else(PoisonError::into_inner),
             }
         }
@@ -225,11 +225,11 @@ impl LargeFiles {
         if table.early.get(&id).copied().is_some_and(Reading::is_all) {
             table.early.remove(&id);
             table.slots.insert(id, Slot::GivenUp);
-            return Ok(Place::There(None));
+            return Ok(Lookup::Found(None));
         }
         let is_in_use = table.slots.values().any(in_use);
         table.slots.insert(id, Slot::Opening(item.name.clone()));
-        Ok(if is_in_use { Place::NameInUse } else { Place::Open })
+        Ok(if is_in_use { Lookup::NameInUse } else { Lookup::MustOpen })
     }
 
     /// Ends [`Slot::Opening`] with an open file.

@@ -12,12 +12,12 @@ const MOST: usize = 1 << 18;
 
 /// Ranges of bytes, apart from each other: where each ends, by where it begins.
 #[derive(Debug, Default)]
-pub(super) struct Claims(BTreeMap<u64, u64>);
+pub(super) struct ByteRanges(BTreeMap<u64, u64>);
 
-impl Claims {
+impl ByteRanges {
     /// These are there already; in order, without overlaps.
-    pub(super) fn of(have: &[Extent]) -> Claims {
-        Claims(have.iter().filter_map(|extent| Some((extent.offset, extent.end()?))).collect())
+    pub(super) fn of(have: &[Extent]) -> ByteRanges {
+        ByteRanges(have.iter().filter_map(|extent| Some((extent.offset, extent.end()?))).collect())
     }
 
     /// Adds a range, unless some of it is there already, or there are too many.
@@ -56,7 +56,7 @@ mod tests {
             let mut there = [false; 64];
             there[..have as usize].fill(true);
             let kept = Extent { offset: 0, len: have };
-            let mut claims = Claims::of(if have > 0 { std::slice::from_ref(&kept) } else { &[] });
+            let mut claims = ByteRanges::of(if have > 0 { std::slice::from_ref(&kept) } else { &[] });
             for (offset, len) in extents {
                 let bytes = &mut there[offset as usize..(offset + len) as usize];
                 let free = bytes.iter().all(|byte| !byte);
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn nothing_behind_the_last_byte() {
-        assert!(!Claims::default().add(Extent { offset: u64::MAX, len: 2 }));
+        assert!(!ByteRanges::default().add(Extent { offset: u64::MAX, len: 2 }));
     }
 }

@@ -15,13 +15,13 @@ use fullpipe_net::sample::End;
 use nix::fcntl::{Flock, OFlag};
 
 use super::destination::{self, Destination};
-use super::journal::{Journal, Past};
+use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
 use super::verifier::{self, Verifier};
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{Lack, TransferError, local, why};
-use crate::fs::ownership::{self, Left};
+use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
 use crate::limits::{SMALL, block_size};
@@ -30,10 +30,10 @@ use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary};
 use crate::protocol::name::{self, Name, printable};
-use crate::protocol::skipped::{self, Leftovers};
+use crate::protocol::skipped::{self, Skipped};
 use crate::source::glob::Part;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{Told, Trace};
+use crate::telemetry::trace::{PeerTrace, Trace};
 use crate::threads::{lock, thread};
 
 /// Bytes that pass through the processor's cache at a time: received, hashed, written.
@@ -57,7 +57,7 @@ pub struct Receiver {
     pub(super) process: u64,
     pub(super) journal: Mutex<Journal>,
     pub(super) journal_name: PathBuf,
-    pub(super) past: Mutex<Past>,
+    pub(super) past: Mutex<ResumeState>,
     pub(super) key: Key,
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
@@ -78,7 +78,7 @@ pub struct Receiver {
     /// Files that are to be read back, with `--verify`.
     pub(super) verifier: Verifier,
     pub(super) trace: Option<Arc<Trace>>,
-    pub(super) told: Mutex<Told>,
+    pub(super) told: Mutex<PeerTrace>,
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk: before that no file takes its name. Without a journal nobody knows after a crash of
     /// the machine which files may lack content.
@@ -106,7 +106,7 @@ impl Drop for Running<'_> {
 pub(super) struct EndState {
     pub(super) streams: usize,
     pub(super) all_sent: bool,
-    pub(super) left: Leftovers,
+    pub(super) skipped: Skipped,
 }
 
 impl Receiver {
@@ -151,7 +151,7 @@ impl Receiver {
             journal_name: to.journal_name,
             past: Mutex::new(to.past),
             large: LargeFiles::default(),
-            end: Mutex::new(EndState { streams: n, all_sent: false, left: Leftovers::default() }),
+            end: Mutex::new(EndState { streams: n, all_sent: false, skipped: Skipped::default() }),
             summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
             offers: Mutex::new(Some(offers)),
             lock: Mutex::new(Some(to.lock)),
@@ -208,10 +208,10 @@ impl Receiver {
     }
 
     /// How it went, and what the sender could not read.
-    pub fn summary(&self) -> (Summary, Leftovers) {
+    pub fn summary(&self) -> (Summary, Skipped) {
         let summary = std::mem::take(&mut *lock(&self.summary));
-        let left = std::mem::take(&mut lock(&self.end).left);
-        (summary, left)
+        let skipped = std::mem::take(&mut lock(&self.end).skipped);
+        (summary, skipped)
     }
 
     /// Lets the next attempt have the destination, in this process perhaps. To be called when the session
@@ -238,7 +238,7 @@ impl Receiver {
     fn look_for_request(&self) {
         use std::os::unix::fs::FileExt;
         let request = destination::request(self.number);
-        let Ok(Left::Ours(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
+        let Ok(Trust::Trusted(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
         let mut process = [0; 8];
         if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
             let why = io::Error::new(io::ErrorKind::ConnectionAborted, "it has connected anew");
@@ -286,7 +286,7 @@ impl Receiver {
         };
         // Too long, or fullpipe's own: a name is not mended at the destination.
         let for_good = error.kind() == io::ErrorKind::InvalidFilename;
-        lock(&self.summary).left.add(skipped::Left { for_good, ..skipped::Left::new(name, text) });
+        lock(&self.summary).skipped.add(skipped::SkippedEntry { for_good, ..skipped::SkippedEntry::new(name, text) });
         Ok(())
     }
 
@@ -355,11 +355,11 @@ impl Handler for Receiver {
                 self.counters.found_files.store(files, Ordering::Relaxed);
                 self.counters.found_all.store(u64::from(all), Ordering::Relaxed);
             }
-            Message::AllSent(left) => {
+            Message::AllSent(skipped) => {
                 {
                     let mut end = lock(&self.end);
                     end.all_sent = true;
-                    end.left = left;
+                    end.skipped = skipped;
                 }
                 lock(&self.offers).take();
                 self.part_over(false)?;

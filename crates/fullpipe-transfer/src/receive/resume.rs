@@ -10,7 +10,7 @@ use nix::fcntl::OFlag;
 use super::receiver::{PIECE, Receiver};
 use crate::error::TransferError;
 use crate::fs::metadata::{self, Special};
-use crate::fs::ownership::{self, Left};
+use crate::fs::ownership::{self, Trust};
 use crate::fs::sparse;
 use crate::limits::SMALL;
 use crate::protocol::file::{Extent, FileItem};
@@ -70,7 +70,7 @@ impl Receiver {
         if (done || update) && there().unwrap_or(false) {
             let mut summary = lock(&self.summary);
             summary.files += 1;
-            summary.skipped += 1;
+            summary.present += 1;
             self.counters.done_files.fetch_add(1, Ordering::Relaxed);
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
             return Ok(Want::Nothing);
@@ -103,7 +103,7 @@ impl Receiver {
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let Left::Ours(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
+        let Trust::Trusted(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
             return Ok(Vec::new());
         };
         blocks.sort_by_key(|(extent, _)| extent.offset);

@@ -25,7 +25,7 @@ use crate::threads::lock;
 const WAIT: usize = 16 << 10;
 
 /// A stream, and what the tags of its chunks are made of.
-struct Line {
+struct IncomingStream {
     stream: Stream,
     tagger: Tagger,
     /// Packed header of the chunk that is being received.
@@ -89,7 +89,7 @@ impl Receiver {
     }
 
     fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
-        let mut line = Line { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
+        let mut line = IncomingStream { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
         let mut memory = Memory { buffer: vec![0; PIECE], window: None };
         let mut pack = Vec::new();
         // Many small files lie in the same folder.
@@ -165,7 +165,7 @@ impl Receiver {
     }
 
     /// Receives the trailer of a chunk, and tells whether it is the tag of this chunk with data of this digest.
-    fn is_good(&self, line: &mut Line, data: Option<&Digest>) -> Result<bool, TransferError> {
+    fn is_good(&self, line: &mut IncomingStream, data: Option<&Digest>) -> Result<bool, TransferError> {
         let mut bytes = [0; Trailer::LEN];
         timed(&self.counters.net_ns, || line.stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
@@ -213,7 +213,7 @@ impl Receiver {
     /// Receives a block that the other thread writes.
     fn fill(
         &self,
-        line: &mut Line,
+        line: &mut IncomingStream,
         mut mac: Mac,
         id: u64,
         large: Arc<LargeFile>,
@@ -256,7 +256,7 @@ impl Receiver {
 
     fn block(
         &self,
-        line: &mut Line,
+        line: &mut IncomingStream,
         mut mac: Mac,
         memory: &mut Memory,
         id: u64,

@@ -14,7 +14,7 @@ use crate::fs::direct_io::Aligned;
 use crate::fs::{at, metadata, publish};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::Name;
-use crate::protocol::skipped::Left;
+use crate::protocol::skipped::SkippedEntry;
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
@@ -89,7 +89,7 @@ impl Receiver {
             }
             Err(e) => format!("it cannot be read back to be verified: {}", why(&e)),
         };
-        lock(&self.summary).left.add(Left::new(item.name.bytes(), text));
+        lock(&self.summary).skipped.add(SkippedEntry::new(item.name.bytes(), text));
         Ok(())
     }
 

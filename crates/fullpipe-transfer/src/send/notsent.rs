@@ -16,15 +16,15 @@ const SHARE: f64 = 0.25;
 const LAST_SHARE: f64 = 0.02;
 
 /// What may wait in the sockets of a sending end.
-pub(crate) struct Ahead {
+pub(crate) struct NotsentLimit {
     /// What was last set on each, bytes; none where the kernel has refused.
     set: Vec<Option<u32>>,
 }
 
-impl Ahead {
+impl NotsentLimit {
     /// Of streams that nothing has been written to.
-    pub fn new(sockets: &[TcpStream]) -> Ahead {
-        Ahead { set: sockets.iter().map(|socket| set(socket, FIRST)).collect() }
+    pub fn new(sockets: &[TcpStream]) -> NotsentLimit {
+        NotsentLimit { set: sockets.iter().map(|socket| set(socket, FIRST)).collect() }
     }
 
     /// To be called often, with the same streams and what they say, and the bytes that none of them has taken yet, if

@@ -17,12 +17,12 @@ use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
-use crate::protocol::skipped::{Left, Leftovers};
+use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
-use crate::source::tree::{Place, Sight};
-use crate::source::walk::{self, Found, Spot};
+use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{Told, Trace};
+use crate::telemetry::trace::{PeerTrace, Trace};
 use crate::threads::{lock, thread};
 
 /// Bytes that pass through the processor's cache at a time: read, hashed, sent.
@@ -38,10 +38,10 @@ pub(super) const HEAVY: usize = 1 << 20;
 /// Offers without an answer, at most.
 const OFFERS: usize = 16;
 /// A file to send.
-pub(crate) struct Source {
+pub(crate) struct OutgoingFile {
     pub(super) id: u64,
     pub(super) item: FileItem,
-    pub(super) at: Spot,
+    pub(super) at: FileLocation,
     /// Bytes, holes included, that have not been dealt with.
     pub(super) rest: AtomicU64,
     /// Bytes, holes included, that are on the streams.
@@ -60,7 +60,7 @@ pub(super) struct Open {
     pub(super) direct: Option<File>,
 }
 
-impl Source {
+impl OutgoingFile {
     /// No more of it need be read: it cannot be written there, or not all of it be read here.
     pub(super) fn is_given_up(&self) -> bool {
         self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
@@ -72,17 +72,17 @@ impl Source {
 }
 
 pub(super) struct State {
-    pub(super) plan: Plan<Arc<Source>>,
+    pub(super) plan: Plan<Arc<OutgoingFile>>,
     /// Offered, and not answered.
-    pub(super) offers: VecDeque<Vec<Arc<Source>>>,
+    pub(super) offers: VecDeque<Vec<Arc<OutgoingFile>>>,
     /// Answered, and not planned.
-    pub(super) answers: VecDeque<(Vec<Arc<Source>>, Vec<Want>)>,
+    pub(super) answers: VecDeque<(Vec<Arc<OutgoingFile>>, Vec<Want>)>,
     /// Answers that are being planned just now.
     pub(super) planning: usize,
     pub(super) walked: bool,
     /// Large files that the receiver has not finished.
-    pub(super) under_way: HashMap<u64, Arc<Source>>,
-    pub(super) left: Leftovers,
+    pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
+    pub(super) skipped: Skipped,
     pub(super) streams: usize,
     /// What the receiver last said of how it gets on.
     pub(super) moved_there: u64,
@@ -104,7 +104,7 @@ pub struct Sender {
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
     pub(super) trace: Option<Arc<Trace>>,
-    pub(super) told: Mutex<Told>,
+    pub(super) told: Mutex<PeerTrace>,
     /// For displays.
     pub counters: Arc<Counters>,
 }
@@ -118,7 +118,7 @@ impl Sender {
     pub fn start(
         session: Arc<Session>,
         options: Options,
-        places: Vec<Place>,
+        places: Vec<SourceTree>,
         streams: Vec<Stream>,
         terms: Terms,
         counters: Arc<Counters>,
@@ -132,7 +132,7 @@ impl Sender {
             planning: 0,
             walked: false,
             under_way: HashMap::new(),
-            left: Leftovers::default(),
+            skipped: Skipped::default(),
             streams: n,
             moved_there: 0,
             waiters: 0,
@@ -181,10 +181,10 @@ impl Sender {
     }
 
     /// How it went at the receiver, once the session has ended well; and what this end could not read.
-    pub fn summary(&self) -> (Summary, Leftovers) {
+    pub fn summary(&self) -> (Summary, Skipped) {
         let mut state = lock(&self.state);
         let summary = state.summary.take().unwrap_or_default();
-        (summary, std::mem::take(&mut state.left))
+        (summary, std::mem::take(&mut state.skipped))
     }
 
     /// Bytes that no stream has taken yet, once nothing but the rest of large files is to come.
@@ -204,15 +204,15 @@ impl Sender {
     }
 
     pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
-        lock(&self.state).left.add(Left::new(name, why));
+        lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
     // The walk
 
-    fn walk(&self, places: Vec<Place>) -> Result<(), TransferError> {
+    fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
-        let sight = Sight::from(&self.options);
+        let sight = WalkOptions::from(&self.options);
         for place in places {
             walk::walk(&place, sight, &mut |found| {
                 if self.session.is_over() {
@@ -226,7 +226,7 @@ impl Sender {
                         if files % 4096 == 4095 {
                             self.tell_totals()?;
                         }
-                        let source = Source {
+                        let source = OutgoingFile {
                             id: next_id,
                             item,
                             at,
@@ -244,8 +244,8 @@ impl Sender {
                         self.counters.named(&name);
                         self.session.send(&Message::Link { name, target, meta })
                     }
-                    Found::Left(left) => {
-                        lock(&self.state).left.add(left);
+                    Found::Skipped(entry) => {
+                        lock(&self.state).skipped.add(entry);
                         Ok(())
                     }
                 }
@@ -261,7 +261,7 @@ impl Sender {
     }
 
     /// A file to send, or to offer first.
-    fn found(&self, source: Arc<Source>, batch: &mut Vec<Arc<Source>>) -> Result<(), TransferError> {
+    fn found(&self, source: Arc<OutgoingFile>, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
         if !self.offer {
             self.wait_until(|state| state.plan.waiting() < WAITING);
             return self.plan(source, &[]);
@@ -271,7 +271,7 @@ impl Sender {
         if batch.len() >= OFFER || weight > HEAVY { self.make_offer(batch) } else { Ok(()) }
     }
 
-    fn make_offer(&self, batch: &mut Vec<Arc<Source>>) -> Result<(), TransferError> {
+    fn make_offer(&self, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
         let room = |state: &State| state.offers.len() + state.answers.len() < OFFERS && state.plan.waiting() < WAITING;
         if batch.is_empty() || !self.wait_until(room) {
             return Ok(());
@@ -357,7 +357,7 @@ impl Sender {
     }
 
     /// Puts a file in the plan; `have` is there already.
-    fn plan(&self, source: Arc<Source>, have: &[Extent]) -> Result<(), TransferError> {
+    fn plan(&self, source: Arc<OutgoingFile>, have: &[Extent]) -> Result<(), TransferError> {
         self.counters.named(&source.item.name);
         if source.item.size <= SMALL {
             let mut state = lock(&self.state);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{HEAVY, Open, PIECE, Sender, Source};
+use super::sender::{HEAVY, Open, OutgoingFile, PIECE, Sender};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, system, why};
 use crate::fs::direct_io::{self, Aligned, Pipe};
@@ -27,12 +27,12 @@ enum Ready {
     /// Bytes of a block that have been read already.
     Piece(Piece),
     /// Anything else.
-    Work(Work<Arc<Source>>),
+    Work(Work<Arc<OutgoingFile>>),
 }
 
 /// A part of a block.
 struct Piece {
-    source: Arc<Source>,
+    source: Arc<OutgoingFile>,
     block: Extent,
     first: bool,
     data: Aligned,
@@ -42,14 +42,14 @@ struct Piece {
 }
 
 /// A stream, and what the tags of its chunks are made of.
-struct Line {
+struct OutgoingStream {
     stream: Stream,
     tagger: Tagger,
     /// Frame of the header of the chunk that is being sent.
     header: Vec<u8>,
 }
 
-impl Line {
+impl OutgoingStream {
     /// What closes the chunk that is being sent, if its data, if any, have this digest.
     fn trailer(&mut self, data: Option<&Digest>) -> [u8; Trailer::LEN] {
         Trailer(Some(self.tagger.next(&self.header[frame::FRAME_HEAD..], data))).pack()
@@ -76,7 +76,7 @@ impl Buffer {
 
 impl Sender {
     /// What is next for a stream; none when the session is over.
-    fn next(&self) -> Option<Work<Arc<Source>>> {
+    fn next(&self) -> Option<Work<Arc<OutgoingFile>>> {
         let mut state = lock(&self.state);
         loop {
             if self.session.is_over() {
@@ -95,7 +95,7 @@ impl Sender {
 
     /// One stream, with a thread that reads ahead what goes past the cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
-        let mut line = Line { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
+        let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
             let ahead = move || self.read_ahead(&pipe);
@@ -131,7 +131,7 @@ impl Sender {
     /// Reads a block and hands it on piece by piece.
     fn read_block(
         &self,
-        source: &Arc<Source>,
+        source: &Arc<OutgoingFile>,
         open: &Open,
         block: Extent,
         pipe: &Pipe<Ready>,
@@ -164,7 +164,7 @@ impl Sender {
     /// Sends what comes. `coming` ends with it: whoever reads ahead does not wait for one who has gone.
     fn feed(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
@@ -205,7 +205,7 @@ impl Sender {
     }
 
     /// Bytes of a large file are on their way, or never will be; with the last of them the file ends.
-    fn dealt_with(&self, source: &Source, extent: Extent) -> Result<(), TransferError> {
+    fn dealt_with(&self, source: &OutgoingFile, extent: Extent) -> Result<(), TransferError> {
         if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len { self.end(source) } else { Ok(()) }
     }
 
@@ -215,19 +215,19 @@ impl Sender {
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let left = state.left.clone();
+        let skipped = state.skipped.clone();
         drop(state);
-        self.session.send(&Message::AllSent(left))
+        self.session.send(&Message::AllSent(skipped))
     }
 
-    fn write(&self, line: &mut Line, bytes: &[u8]) -> Result<(), TransferError> {
+    fn write(&self, line: &mut OutgoingStream, bytes: &[u8]) -> Result<(), TransferError> {
         timed(&self.counters.net_ns, || line.stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
         self.session.moved(bytes.len() as u64);
         Ok(())
     }
 
     /// Sends the header of a chunk with data.
-    fn header(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
+    fn header(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
         line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let header = std::mem::take(&mut line.header);
         let sent = self.write(line, &header);
@@ -236,7 +236,7 @@ impl Sender {
     }
 
     /// Sends the trailer of a chunk with data: their digest, none if they could not be read.
-    fn close(&self, line: &mut Line, digest: Option<Digest>) -> Result<(), TransferError> {
+    fn close(&self, line: &mut OutgoingStream, digest: Option<Digest>) -> Result<(), TransferError> {
         let trailer = match digest {
             Some(digest) => line.trailer(Some(&digest)),
             None => line.no_trailer(),
@@ -245,7 +245,7 @@ impl Sender {
     }
 
     /// Sends a chunk without data.
-    fn empty(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
+    fn empty(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
         line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let trailer = line.trailer(None);
         let whole = [&line.header[..], &trailer].concat();
@@ -253,16 +253,16 @@ impl Sender {
     }
 
     /// The header of a block: the rest of it follows, whatever becomes of the source.
-    fn begin(&self, line: &mut Line, source: &Source, block: Extent) -> Result<(), TransferError> {
+    fn begin(&self, line: &mut OutgoingStream, source: &OutgoingFile, block: Extent) -> Result<(), TransferError> {
         source.sent.fetch_add(block.len, Ordering::SeqCst);
         self.header(line, &source.chunk(block, false))
     }
 
     fn block(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         buffer: &mut Buffer,
-        source: &Arc<Source>,
+        source: &Arc<OutgoingFile>,
         extent: Extent,
         hole: bool,
     ) -> Result<(), TransferError> {
@@ -317,7 +317,7 @@ impl Sender {
     }
 
     /// All of a large file has been read: is it what it was?
-    pub(super) fn end(&self, source: &Source) -> Result<(), TransferError> {
+    pub(super) fn end(&self, source: &OutgoingFile) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let bad = lock(&source.bad).take();
         let changed = file.and_then(|open| match metadata::at_rest(&open.file, &source.item) {
@@ -336,7 +336,12 @@ impl Sender {
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
 
-    fn pack(&self, line: &mut Line, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
+    fn pack(
+        &self,
+        line: &mut OutgoingStream,
+        buffer: &mut Buffer,
+        files: Vec<Arc<OutgoingFile>>,
+    ) -> Result<(), TransferError> {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
             self.pack_some(line, buffer, &mut files)?;
@@ -347,9 +352,9 @@ impl Sender {
     /// As many as one header can name.
     fn pack_some(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         buffer: &mut Buffer,
-        files: &mut impl Iterator<Item = Arc<Source>>,
+        files: &mut impl Iterator<Item = Arc<OutgoingFile>>,
     ) -> Result<(), TransferError> {
         let (mut items, mut weight, mut len) = (Vec::new(), 0, 0);
         let begin = Instant::now();
@@ -409,7 +414,7 @@ fn restless(file: &File) -> String {
 }
 
 /// Reads a small file, as it is now; gives its item, or why it cannot be sent.
-fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
+fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
     let file = source.at.read().map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;

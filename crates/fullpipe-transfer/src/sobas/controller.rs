@@ -9,13 +9,13 @@ use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
 use super::actuators;
-use super::datagram::Word;
-use super::setup::{self, Aside, GREET_EVERY_NS, LOOK_NS, PATIENCE, keep, segment};
-use super::udp::{Came, Udp};
+use super::datagram::Datagram;
+use super::setup::{self, GREET_EVERY_NS, LOOK_NS, PATIENCE, SizingSetup, keep, segment};
+use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
 use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
-use crate::protocol::sizing::{Law, Note, Seen};
+use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::telemetry::counters::Counters;
 
 /// So many later probes must be back before one is lost.
@@ -42,12 +42,12 @@ struct Coming {
     over_ns: u64,
 }
 
-pub(super) struct Judge {
+pub(super) struct Controller {
     session: Arc<Session>,
-    aside: Aside,
+    setup: SizingSetup,
     sockets: Arc<Vec<TcpStream>>,
     counters: Arc<Counters>,
-    told: mpsc::Receiver<Seen>,
+    told: mpsc::Receiver<SenderStats>,
     windows: actuators::Windows,
     /// Probes that are out, and when they left.
     out: BTreeMap<u32, u64>,
@@ -102,21 +102,26 @@ impl Arrived {
     }
 }
 
-impl Judge {
-    pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Judge {
+impl Controller {
+    pub fn new(
+        session: &Arc<Session>,
+        setup: SizingSetup,
+        sockets: Arc<Vec<TcpStream>>,
+        counters: Arc<Counters>,
+    ) -> Controller {
         let (tell, told) = mpsc::channel();
-        session.aside(move |message| {
-            if let Message::Seen(seen) = message {
+        session.on_sizing(move |message| {
+            if let Message::SenderStats(seen) = message {
                 // Whoever listens may be gone already.
                 let _ = tell.send(seen);
             }
         });
-        let largest = setup::largest(aside.buffer).saturating_mul(sockets.len() as u64);
-        Judge {
+        let largest = setup::largest(setup.buffer).saturating_mul(sockets.len() as u64);
+        Controller {
             session: session.clone(),
             largest,
             arrived: Arrived::default(),
-            aside,
+            setup,
             windows: actuators::Windows::default(),
             sockets,
             counters,
@@ -130,21 +135,21 @@ impl Judge {
         }
     }
 
-    fn note(&self, note: Note) {
+    fn note(&self, note: SizingEvent) {
         keep(&self.counters, note.clone());
         // Should the connection have ended, others say so.
         let _ = self.session.send(&Message::Sized(note));
     }
 
-    fn say(&self, word: &Word) {
-        if let Some(udp) = &self.aside.udp {
+    fn say(&self, word: &Datagram) {
+        if let Some(udp) = &self.setup.udp {
             udp.send(word, PROBE_BYTES);
         }
     }
 
     /// Waits for the other end's first datagram; gives its segments.
     fn meet(&mut self) -> Option<(u32, u32)> {
-        let patience = self.began + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
+        let patience = self.began + PATIENCE.as_nanos() as u64 + 2 * self.setup.rtt_ns;
         let mut greeted = 0;
         loop {
             let now = sys::now_ns();
@@ -153,12 +158,12 @@ impl Judge {
             }
             if now >= greeted + GREET_EVERY_NS {
                 greeted = now;
-                self.say(&Word::Hello { mss: 0, packet: 0 });
+                self.say(&Datagram::Hello { mss: 0, packet: 0 });
             }
-            let udp = self.aside.udp.as_mut()?;
+            let udp = self.setup.udp.as_mut()?;
             udp.wait(GREET_EVERY_NS);
             while let Some(came) = udp.next() {
-                if let Word::Hello { mss, packet } = came.word
+                if let Datagram::Hello { mss, packet } = came.word
                     && mss > 0
                 {
                     return Some((mss, packet));
@@ -172,24 +177,24 @@ impl Judge {
         let met = self.meet();
         let (mss, packet) = met.or_else(|| self.sockets.first().map(segment)).unwrap_or((1448, 1500));
         if met.is_none() {
-            self.aside.udp = None;
+            self.setup.udp = None;
         }
         let largest = self.largest;
-        let law = self.aside.law;
+        let law = self.setup.law;
         let config = Config {
             mss,
             packet,
             streams: u16::try_from(self.sockets.len()).unwrap_or(u16::MAX),
             largest,
-            window: law != Law::Pacing,
+            window: law != SizingMode::Pacing,
             pacing: law.paces(),
-            restart: law == Law::All,
+            restart: law == SizingMode::All,
             trains: met.is_some(),
-            decrease: self.aside.decrease,
-            mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
+            decrease: self.setup.decrease,
+            mode: if law == SizingMode::Paper { Mode::Paper } else { Mode::Adaptive },
         };
-        self.note(Note::Began { law, udp: met.is_some(), mss, largest });
-        let mut sobas = Sobas::new(config, self.aside.rtt_ns, sys::now_ns());
+        self.note(SizingEvent::Began { law, udp: met.is_some(), mss, largest });
+        let mut sobas = Sobas::new(config, self.setup.rtt_ns, sys::now_ns());
         let mut kept = self.began;
         while !self.session.is_over() {
             let now = sys::now_ns();
@@ -210,10 +215,10 @@ impl Judge {
     /// Takes in what comes within this time.
     fn listen(&mut self, sobas: &mut Sobas, wait: u64, udp: bool) {
         if udp {
-            if let Some(udp) = &self.aside.udp {
+            if let Some(udp) = &self.setup.udp {
                 udp.wait(wait);
             }
-            while let Some(came) = self.aside.udp.as_mut().and_then(Udp::next) {
+            while let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) {
                 self.heard(sobas, came);
             }
             while let Ok(seen) = self.told.try_recv() {
@@ -235,10 +240,10 @@ impl Judge {
         }
     }
 
-    fn heard(&mut self, sobas: &mut Sobas, came: Came) {
+    fn heard(&mut self, sobas: &mut Sobas, came: ReceivedDatagram) {
         let now = sys::now_ns();
         match came.word {
-            Word::Echo { n, sent_ns, held_ns, seen } => {
+            Datagram::Echo { n, sent_ns, held_ns, seen } => {
                 // Its own word for when it left is taken only for a probe that is out.
                 if self.out.remove(&n) != Some(sent_ns) {
                     return;
@@ -253,7 +258,7 @@ impl Judge {
                 sobas.observe(now, Observation::Probe { rtt_ns });
                 self.streams(sobas, now, seen);
             }
-            Word::Packet { id } => {
+            Datagram::Packet { id } => {
                 if let Some(train) = self.trains.get_mut(&id)
                     && train.arrivals_ns.len() < usize::from(train.asked)
                 {
@@ -261,7 +266,7 @@ impl Judge {
                     train.last_ns = now;
                 }
             }
-            Word::TrainEnd { id, sent, span_ns } => {
+            Datagram::TrainEnd { id, sent, span_ns } => {
                 if let Some(train) = self.trains.get_mut(&id) {
                     train.sent = Some((sent, span_ns));
                 }
@@ -271,14 +276,14 @@ impl Judge {
     }
 
     /// What the sender says of its streams.
-    fn streams(&mut self, sobas: &mut Sobas, now: u64, seen: Seen) {
+    fn streams(&mut self, sobas: &mut Sobas, now: u64, seen: SenderStats) {
         sobas.observe(now, Observation::Retransmits(seen.retransmits));
         let Some((since, before)) = self.limited else {
             self.limited = Some((now, seen.window_limited_us));
             return;
         };
         let over = now.saturating_sub(since);
-        if over >= LIMITED_OVER_NS.max(self.aside.rtt_ns) {
+        if over >= LIMITED_OVER_NS.max(self.setup.rtt_ns) {
             let limited = seen.window_limited_us.saturating_sub(before) as f64 * 1000.0;
             let limited = limited > MOSTLY * over as f64 * self.sockets.len() as f64;
             sobas.observe(now, Observation::BufferLimited(limited));
@@ -289,9 +294,9 @@ impl Judge {
     /// What this end sees for itself, and what has not come.
     fn look(&mut self, sobas: &mut Sobas, now: u64) {
         let bytes = self.arrived.look(&self.sockets, now);
-        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(BUSY_NS + self.aside.rtt_ns)));
+        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(BUSY_NS + self.setup.rtt_ns)));
         sobas.observe(now, Observation::Bytes(bytes));
-        let late = LOST_NS + 2 * self.aside.rtt_ns;
+        let late = LOST_NS + 2 * self.setup.rtt_ns;
         while let Some((&first, &sent)) = self.out.first_key_value()
             && now.saturating_sub(sent) > late
         {
@@ -326,23 +331,23 @@ impl Judge {
                 let _ = self.session.send(&Message::SlowStart);
             }
             Action::SendProbe => {
-                if self.aside.udp.is_some() {
+                if self.setup.udp.is_some() {
                     // What was read of the streams meanwhile is no part of the round trip.
                     let (n, now) = (self.next, sys::now_ns());
                     self.next = self.next.wrapping_add(1);
                     self.out.insert(n, now);
-                    self.say(&Word::Probe { n, sent_ns: now });
+                    self.say(&Datagram::Probe { n, sent_ns: now });
                 }
             }
             Action::SendTrain { packets, bytes, over_ns } => {
                 let (id, last_ns) = (self.next_train, sys::now_ns());
                 self.next_train = self.next_train.wrapping_add(1);
                 self.trains.insert(id, Coming { asked: packets, over_ns, last_ns, ..Coming::default() });
-                self.say(&Word::Train { id, packets, bytes, over_ns });
+                self.say(&Datagram::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {
                 event.at_ns = event.at_ns.saturating_sub(self.began);
-                self.note(Note::Decided(event));
+                self.note(SizingEvent::Decided(event));
             }
         }
     }

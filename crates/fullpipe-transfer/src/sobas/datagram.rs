@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::replay::ReplayWindow;
-use crate::protocol::sizing::Seen;
+use crate::protocol::sizing::SenderStats;
 
 /// Bytes of the hash.
 const MAC: usize = 16;
@@ -19,7 +19,7 @@ const HASHED: usize = 128;
 
 /// What a datagram says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum Datagram {
     /// Either end: here I am; and the sending end's segments: payload and packet, 0 from the receiving end.
     Hello {
         /// TCP payload, bytes.
@@ -43,7 +43,7 @@ pub(super) enum Word {
         /// How long this end kept it.
         held_ns: u64,
         /// What the streams say.
-        seen: Seen,
+        seen: SenderStats,
     },
     /// Receiving end: send so many packets back to back.
     Train {
@@ -102,7 +102,7 @@ impl Keys {
     }
 
     /// A datagram of so many bytes, or as many as it needs.
-    pub fn seal(&self, word: &Word, len: usize) -> Vec<u8> {
+    pub fn seal(&self, word: &Datagram, len: usize) -> Vec<u8> {
         let Ok(mut bytes) = postcard::to_extend(word, vec![0; HEAD]) else { return Vec::new() };
         bytes.resize(len.max(LEAST).max(bytes.len()), 0);
         self.number(&mut bytes);
@@ -119,7 +119,7 @@ impl Keys {
     }
 
     /// What a datagram of the other end says; none if it is not of the other end, or has come before.
-    pub fn open(&mut self, bytes: &[u8]) -> Option<Word> {
+    pub fn open(&mut self, bytes: &[u8]) -> Option<Datagram> {
         let (head, word) = bytes.split_at_checked(HEAD)?;
         let number = u64::from_le_bytes(head[MAC..].try_into().ok()?);
         if !self.opened.is_new(number) {
@@ -141,15 +141,15 @@ mod tests {
 
     use super::*;
 
-    fn seen() -> Seen {
-        Seen { retransmits: u64::MAX, window_limited_us: u64::MAX, rtt_us: u32::MAX }
+    fn seen() -> SenderStats {
+        SenderStats { retransmits: u64::MAX, window_limited_us: u64::MAX, rtt_us: u32::MAX }
     }
 
     #[test]
     fn there_and_back_and_only_there() {
         let (mut client, mut far) = (Keys::new(&[7; 32], true), Keys::new(&[7; 32], false));
-        let longest = Word::Echo { n: u32::MAX, sent_ns: u64::MAX, held_ns: u64::MAX, seen: seen() };
-        for (word, len) in [(longest, 0), (longest, 80), (Word::Hello { mss: 1448, packet: 1500 }, 72)] {
+        let longest = Datagram::Echo { n: u32::MAX, sent_ns: u64::MAX, held_ns: u64::MAX, seen: seen() };
+        for (word, len) in [(longest, 0), (longest, 80), (Datagram::Hello { mss: 1448, packet: 1500 }, 72)] {
             let bytes = client.seal(&word, len);
             assert!(bytes.len() == len || len == 0, "{}", bytes.len());
             for at in 0..bytes.len() {

@@ -8,13 +8,13 @@ use fullpipe_net::sys;
 use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
 
 use super::actuators::{self, Pacing};
-use super::datagram::Word;
-use super::setup::{Aside, GREET_EVERY_NS, LOOK_NS, PATIENCE, keep, segment};
-use super::udp::{Came, Udp};
+use super::datagram::Datagram;
+use super::setup::{GREET_EVERY_NS, LOOK_NS, PATIENCE, SizingSetup, keep, segment};
+use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
 use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
-use crate::protocol::sizing::{Law, Seen};
+use crate::protocol::sizing::{SenderStats, SizingMode};
 use crate::telemetry::counters::Counters;
 
 /// Trains that a session may ask for at first: the controller begins with no more than seventeen;
@@ -31,11 +31,11 @@ const SEEN_EVERY_NS: u64 = 5_000_000;
 /// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
 const SILENT_NS: u64 = 500_000_000;
 
-pub(super) struct Answer {
+pub(super) struct Responder {
     session: Arc<Session>,
-    aside: Aside,
+    setup: SizingSetup,
     sockets: Arc<Vec<TcpStream>>,
-    seen: (u64, Seen),
+    seen: (u64, SenderStats),
     /// Whether the other end has been heard.
     met: bool,
     /// When its last probe came, nanoseconds.
@@ -48,25 +48,25 @@ pub(super) struct Answer {
     pacing: Option<Arc<Pacing>>,
 }
 
-impl Answer {
+impl Responder {
     /// `parts`: whether streams send in parts.
     pub fn new(
         session: &Arc<Session>,
-        aside: Aside,
+        setup: SizingSetup,
         sockets: Arc<Vec<TcpStream>>,
         parts: Arc<AtomicBool>,
         counters: Arc<Counters>,
-    ) -> Answer {
-        let (paced, restarts) = (aside.law.paces(), aside.law == Law::All);
-        let pacing = Arc::new(Pacing::new((aside.decrease > 0.0).then_some(parts)));
+    ) -> Responder {
+        let (paced, restarts) = (setup.law.paces(), setup.law == SizingMode::All);
+        let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(parts)));
         if paced {
             // From the first byte on.
             pacing.set(&sockets, Some(SMOOTH_BPS));
         }
         let (all, of_all) = (sockets.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
-        let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns;
-        session.aside(move |message| match message {
+        let apart = SLOW_START_NS + SLOW_START_RTTS * setup.rtt_ns;
+        session.on_sizing(move |message| match message {
             Message::Pace { bps } if paced => of_all.set(&all, bps),
             Message::SlowStart if restarts => {
                 // Whoever asks for it after each loss would take all of the path.
@@ -79,11 +79,11 @@ impl Answer {
             Message::Sized(note) => keep(&counters, note),
             _ => {}
         });
-        let seen = (0, Seen::default());
+        let seen = (0, SenderStats::default());
         let began = sys::now_ns();
-        Answer {
+        Responder {
             session: session.clone(),
-            aside,
+            setup,
             sockets,
             seen,
             met: false,
@@ -94,9 +94,9 @@ impl Answer {
         }
     }
 
-    fn seen(&mut self, now: u64) -> Seen {
+    fn seen(&mut self, now: u64) -> SenderStats {
         if self.seen.0 == 0 || now.saturating_sub(self.seen.0) >= SEEN_EVERY_NS {
-            let mut seen = Seen { rtt_us: u32::MAX, ..Seen::default() };
+            let mut seen = SenderStats { rtt_us: u32::MAX, ..SenderStats::default() };
             let mut busy = 0;
             for info in self.sockets.iter().filter_map(tcp_info) {
                 seen.retransmits += info.get("total_retrans").unwrap_or(0);
@@ -117,8 +117,8 @@ impl Answer {
     /// Until the session is over.
     pub fn run(mut self) {
         let (mss, packet) = self.sockets.first().map_or((0, 0), segment);
-        let hello = Word::Hello { mss, packet };
-        let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
+        let hello = Datagram::Hello { mss, packet };
+        let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.setup.rtt_ns;
         let (mut greeted, mut told) = (0, self.probed);
         while !self.session.is_over() {
             let now = sys::now_ns();
@@ -136,39 +136,39 @@ impl Answer {
                 if now >= told + PROBE_EVERY_NS {
                     told = now;
                     let seen = self.seen(now);
-                    if self.session.send(&Message::Seen(seen)).is_err() {
+                    if self.session.send(&Message::SenderStats(seen)).is_err() {
                         return;
                     }
                 }
                 wait = PROBE_EVERY_NS;
             }
-            let Some(udp) = &self.aside.udp else {
+            let Some(udp) = &self.setup.udp else {
                 std::thread::sleep(std::time::Duration::from_nanos(wait));
                 continue;
             };
             udp.wait(wait);
-            while let Some(came) = self.aside.udp.as_mut().and_then(Udp::next) {
+            while let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) {
                 self.heard(came, &hello, packet);
             }
         }
     }
 
     /// Does what the other end asks for. It may ask for anything.
-    fn heard(&mut self, came: Came, hello: &Word, packet: u32) {
+    fn heard(&mut self, came: ReceivedDatagram, hello: &Datagram, packet: u32) {
         self.met = true;
         match came.word {
-            Word::Hello { .. } => self.say(hello),
-            Word::Probe { n, sent_ns } => {
+            Datagram::Hello { .. } => self.say(hello),
+            Datagram::Probe { n, sent_ns } => {
                 let now = sys::now_ns();
                 self.probed = now;
                 let seen = self.seen(now);
                 // Reading it waits for the streams' locks.
                 let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
-                self.say(&Word::Echo { n, sent_ns, held_ns, seen });
+                self.say(&Datagram::Echo { n, sent_ns, held_ns, seen });
             }
-            Word::Train { id, packets, bytes, over_ns } if self.trains < self.allowed() => {
+            Datagram::Train { id, packets, bytes, over_ns } if self.trains < self.allowed() => {
                 self.trains += 1;
-                let Some(udp) = &self.aside.udp else { return };
+                let Some(udp) = &self.setup.udp else { return };
                 let bytes = bytes.min(packet);
                 let packets = packets.min(MOST_PACKETS);
                 let (sent, span_ns) = if over_ns == 0 {
@@ -176,7 +176,7 @@ impl Answer {
                 } else {
                     udp.spread(id, packets, bytes, over_ns.min(LONGEST_SPREAD_NS))
                 };
-                udp.send(&Word::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
+                udp.send(&Datagram::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
             }
             _ => {}
         }
@@ -187,8 +187,8 @@ impl Answer {
         MOST_TRAINS + MORE_TRAINS * (sys::now_ns().saturating_sub(self.began) / 1_000_000_000)
     }
 
-    fn say(&self, word: &Word) {
-        if let Some(udp) = &self.aside.udp {
+    fn say(&self, word: &Datagram) {
+        if let Some(udp) = &self.setup.udp {
             udp.send(word, PROBE_BYTES);
         }
     }
@@ -213,13 +213,13 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
+            let setup = SizingSetup { law: SizingMode::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut answer = Answer::new(&session, aside, sockets, Arc::default(), Arc::default());
+            let mut answer = Responder::new(&session, setup, sockets, Arc::default(), Arc::default());
             bytes[0] = kind;
             // Of most bytes; the numbers are of all magnitudes.
             if let Ok(word) = postcard::from_bytes(&bytes) {
-                answer.heard(Came { word, stamp_ns: 0, waited_ns: 0 }, &Word::Hello { mss: 1448, packet: 1500 }, 1500);
+                answer.heard(ReceivedDatagram { word, stamp_ns: 0, waited_ns: 0 }, &Datagram::Hello { mss: 1448, packet: 1500 }, 1500);
             }
         }
     }

@@ -8,7 +8,7 @@ use fullpipe_path::{Buffer, Size, Transport};
 use super::datagram::Keys;
 use super::udp::Udp;
 use crate::connection::stream::tcp_info;
-use crate::protocol::sizing::{BBR, Law, Note};
+use crate::protocol::sizing::{BBR, SizingEvent, SizingMode};
 use crate::telemetry::counters::Counters;
 use crate::threads::lock;
 
@@ -36,7 +36,7 @@ pub(in crate::sobas) const LOOK_NS: u64 = 100_000_000;
 const MOST_NOTES: usize = 1000;
 
 /// Keeps a note until a display takes it. A far end has none, and the other end may send as many as it likes.
-pub(in crate::sobas) fn keep(counters: &Counters, note: Note) {
+pub(in crate::sobas) fn keep(counters: &Counters, note: SizingEvent) {
     let mut notes = lock(&counters.notes);
     if notes.len() < MOST_NOTES {
         notes.push(note);
@@ -44,8 +44,8 @@ pub(in crate::sobas) fn keep(counters: &Counters, note: Note) {
 }
 
 /// What an end needs besides its streams.
-pub(crate) struct Aside {
-    pub(in crate::sobas) law: Law,
+pub(crate) struct SizingSetup {
+    pub(in crate::sobas) law: SizingMode,
     pub(in crate::sobas) udp: Option<Udp>,
     pub(in crate::sobas) rtt_ns: u64,
     pub(in crate::sobas) buffer: Buffer,
@@ -53,12 +53,12 @@ pub(crate) struct Aside {
     pub(in crate::sobas) decrease: f64,
 }
 
-impl Aside {
-    pub(crate) fn new(law: Law, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> Aside {
+impl SizingSetup {
+    pub(crate) fn new(law: SizingMode, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> SizingSetup {
         // BBR has no slow start that could begin again.
-        let law = if law == Law::All && transport.cc == BBR { Law::Both } else { law };
+        let law = if law == SizingMode::All && transport.cc == BBR { SizingMode::Both } else { law };
         // The other end's word is no more than that.
-        Aside {
+        SizingSetup {
             law,
             udp,
             rtt_ns: rtt_ns.min(fullpipe_sobas::LONGEST_RTT_NS),

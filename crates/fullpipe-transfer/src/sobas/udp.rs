@@ -9,7 +9,7 @@ use fullpipe_net::sys;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 
-use super::datagram::{HEAD, Keys, Word};
+use super::datagram::{Datagram, HEAD, Keys};
 
 /// Most bytes that UDP_SEGMENT sends at once (net/ipv4/udp.c: one datagram of IP).
 const SEGMENTED: usize = 65_000;
@@ -23,8 +23,8 @@ const FEWEST_GROUPS: u64 = 8;
 const HEADERS: usize = 28;
 
 /// A datagram as it came.
-pub(super) struct Came {
-    pub word: Word,
+pub(super) struct ReceivedDatagram {
+    pub word: Datagram,
     /// By `CLOCK_REALTIME`, as the kernel stamped it.
     pub stamp_ns: u64,
     /// How long it has waited since.
@@ -78,7 +78,7 @@ impl Udp {
     }
 
     /// The next datagram of the other end, if there is one.
-    pub(super) fn next(&mut self) -> Option<Came> {
+    pub(super) fn next(&mut self) -> Option<ReceivedDatagram> {
         // Others' are thrown away, but not for ever.
         for _ in 0..4096 {
             let mut space = nix::cmsg_space!(TimeSpec);
@@ -105,7 +105,7 @@ impl Udp {
             let Some(word) = self.keys.open(&self.buffer[..len]) else { continue };
             self.peer.get_or_insert(from);
             let stamp_ns = stamp.unwrap_or(now);
-            return Some(Came { word, stamp_ns, waited_ns: now.saturating_sub(stamp_ns) });
+            return Some(ReceivedDatagram { word, stamp_ns, waited_ns: now.saturating_sub(stamp_ns) });
         }
         None
     }
@@ -126,7 +126,7 @@ impl Udp {
     }
 
     /// Sends a word in a packet of so many bytes. What does not go out is lost, as on the way.
-    pub(super) fn send(&self, word: &Word, packet: u32) {
+    pub(super) fn send(&self, word: &Datagram, packet: u32) {
         let Some(peer) = self.peer else { return };
         let bytes = self.keys.seal(word, (packet as usize).saturating_sub(self.headers()));
         let _ = self.socket.send_to(&bytes, peer);
@@ -163,7 +163,7 @@ impl Udp {
     /// Prepares a train, so that little is left to do between its packets.
     fn make(&self, id: u32, packets: u16, packet: u32) -> Option<Train> {
         let peer = self.peer?;
-        let mut one = self.keys.seal(&Word::Packet { id }, (packet as usize).saturating_sub(self.headers()));
+        let mut one = self.keys.seal(&Datagram::Packet { id }, (packet as usize).saturating_sub(self.headers()));
         let heads = (0..packets).map(|_| {
             self.keys.number(&mut one);
             let mut head = [0; HEAD];
@@ -249,16 +249,16 @@ mod tests {
     #[test]
     fn a_train_comes_whole_and_stamped() {
         let (mut client, mut far) = pair();
-        client.send(&Word::Hello { mss: 0, packet: 0 }, 100);
+        client.send(&Datagram::Hello { mss: 0, packet: 0 }, 100);
         far.wait(1_000_000_000);
-        assert_eq!(far.next().unwrap().word, Word::Hello { mss: 0, packet: 0 });
+        assert_eq!(far.next().unwrap().word, Datagram::Hello { mss: 0, packet: 0 });
         for (packets, packet) in [(32, 1500), (100, 9000), (3, 100)] {
             assert_eq!(far.train(5, packets, packet).0, packets);
             let mut stamps = Vec::new();
             while stamps.len() < usize::from(packets) {
                 client.wait(1_000_000_000);
                 let came = client.next().unwrap();
-                assert_eq!(came.word, Word::Packet { id: 5 });
+                assert_eq!(came.word, Datagram::Packet { id: 5 });
                 assert!(came.waited_ns < 10_000_000_000);
                 stamps.push(came.stamp_ns);
             }
@@ -275,7 +275,7 @@ mod tests {
         for bytes in [&b""[..], b"hello", &[0; 1400]] {
             stranger.send_to(bytes, at).unwrap();
         }
-        client.send(&Word::Packet { id: 1 }, 100);
+        client.send(&Datagram::Packet { id: 1 }, 100);
         far.wait(1_000_000_000);
         let mut heard = 0;
         for _ in 0..10 {
@@ -291,7 +291,7 @@ mod tests {
     fn a_replayer_is_not_heard_and_hears_nothing() {
         let (client, mut far) = pair();
         let at = far.socket.local_addr().unwrap();
-        let datagrams: Vec<_> = (0..3).map(|n| client.keys.seal(&Word::Probe { n, sent_ns: 1 }, 72)).collect();
+        let datagrams: Vec<_> = (0..3).map(|n| client.keys.seal(&Datagram::Probe { n, sent_ns: 1 }, 72)).collect();
         let all = |far: &mut Udp| {
             far.wait(100_000_000);
             std::iter::from_fn(|| far.next()).map(|came| came.word).collect::<Vec<_>>()
@@ -310,9 +310,9 @@ mod tests {
             replayer.send_to(datagram, at).unwrap();
         }
         assert!(all(&mut far).is_empty(), "replayed");
-        replayer.send_to(&client.keys.seal(&Word::Probe { n: 3, sent_ns: 1 }, 72), at).unwrap();
+        replayer.send_to(&client.keys.seal(&Datagram::Probe { n: 3, sent_ns: 1 }, 72), at).unwrap();
         assert_eq!(all(&mut far).len(), 1);
-        far.send(&Word::Packet { id: 1 }, 100);
+        far.send(&Datagram::Packet { id: 1 }, 100);
         far.train(2, 3, 100);
         replayer.set_read_timeout(Some(std::time::Duration::from_millis(100))).unwrap();
         assert!(replayer.recv(&mut [0; 100]).is_err(), "an answer went to the replayer");

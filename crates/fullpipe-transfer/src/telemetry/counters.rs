@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::protocol::message::Times;
 use crate::protocol::name::Name;
-use crate::protocol::sizing::Note;
+use crate::protocol::sizing::SizingEvent;
 use crate::threads::lock;
 
 /// Counters that a display reads.
@@ -37,7 +37,7 @@ pub struct Counters {
     /// The other end's times, as it last told.
     pub other: Mutex<Times>,
     /// What the controller of window and pacing did, until a display takes it.
-    pub notes: Mutex<Vec<Note>>,
+    pub notes: Mutex<Vec<SizingEvent>>,
     /// What has begun to be sent, or taken its name here, likewise; none where no display wants it.
     names: Option<Mutex<Vec<Name>>>,
 }

@@ -16,23 +16,23 @@ const MOST: usize = 64;
 
 /// One look at the streams.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct LossSample {
     sent: Sent,
     queue_ns: u64,
     held: f64,
 }
 
 /// Looks at the streams now and then.
-pub(crate) struct Watch {
+pub(crate) struct LossWatch {
     began: Instant,
     every: Duration,
-    looks: Vec<Look>,
+    looks: Vec<LossSample>,
 }
 
-impl Watch {
+impl LossWatch {
     /// From now on.
-    pub fn new() -> Watch {
-        Watch { began: Instant::now(), every: EVERY, looks: Vec::new() }
+    pub fn new() -> LossWatch {
+        LossWatch { began: Instant::now(), every: EVERY, looks: Vec::new() }
     }
 
     /// To be called often, with what the sending end's streams say.
@@ -52,7 +52,7 @@ impl Watch {
         }
     }
 
-    fn now(&self, infos: &[Option<TcpInfo>]) -> Look {
+    fn now(&self, infos: &[Option<TcpInfo>]) -> LossSample {
         let mut sent = Sent { ns: self.began.elapsed().as_nanos() as u64, ..Sent::default() };
         let (mut queues, mut held) = (Vec::new(), 0);
         for info in infos.iter().flatten() {
@@ -70,7 +70,7 @@ impl Watch {
             }
         }
         queues.sort_unstable();
-        Look {
+        LossSample {
             sent,
             queue_ns: queues.get(queues.len() / 2).copied().unwrap_or(0),
             held: f64::from(held) / infos.len().max(1) as f64,
@@ -83,7 +83,7 @@ impl Watch {
     }
 }
 
-fn told(looks: &[Look], all: Sent) -> Losses {
+fn told(looks: &[LossSample], all: Sent) -> Losses {
     let half = looks.iter().rposition(|look| look.sent.ns <= all.ns / 2);
     let begin = half.map_or(Sent::default(), |i| looks[i].sent);
     let later = &looks[half.map_or(0, |i| i + 1)..];
@@ -108,9 +108,9 @@ fn told(looks: &[Look], all: Sent) -> Losses {
 mod tests {
     use super::*;
 
-    fn look(s: u64, segments: u64, again: u64) -> Look {
+    fn look(s: u64, segments: u64, again: u64) -> LossSample {
         let sent = Sent { segments, again, bytes: 1000 * segments, ns: s * 1_000_000_000, ..Sent::default() };
-        Look { sent, queue_ns: 1000 * s, held: 0.5 }
+        LossSample { sent, queue_ns: 1000 * s, held: 0.5 }
     }
 
     #[test]
@@ -123,8 +123,9 @@ mod tests {
 
     #[test]
     fn queues_that_overflow_lose_in_bursts() {
-        let looks =
-            |again: &dyn Fn(u64) -> u64| -> Vec<Look> { (1..=20).map(|s| look(s, 1_000 * s, again(s))).collect() };
+        let looks = |again: &dyn Fn(u64) -> u64| -> Vec<LossSample> {
+            (1..=20).map(|s| look(s, 1_000 * s, again(s))).collect()
+        };
         let bursts = |again: &dyn Fn(u64) -> u64| told(&looks(again), look(20, 20_000, again(20)).sent).bursts;
         assert!(bursts(&|s| s * 3) < 0.1);
         assert!(bursts(&|s| s / 5 * 50) > 30.0);

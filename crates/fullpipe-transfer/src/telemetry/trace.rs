@@ -154,12 +154,12 @@ impl Trace {
 
 /// The other end's view, as it comes in.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct PeerTrace {
     report: Option<Report>,
     samples: Vec<Sample>,
 }
 
-impl Told {
+impl PeerTrace {
     /// Takes one message of it; what is damaged or too much is left out.
     pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
         if let Ok(mut report) = serde_json::from_str::<Report>(end) {

@@ -79,7 +79,7 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
                    "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
-                   "why": chosen.why, "left": words::left(&count.left), "left_total": count.left.total})
+                   "why": chosen.why, "left": words::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
         let there = if options.update { "; less what is there already, which was not looked at" } else { "" };
@@ -93,8 +93,8 @@ pub fn dry_run(args: &super::Args, endpoint: &Endpoint, way: &Way, options: Opti
             outln!("takes about {}", words::seconds(begun + sent));
         }
     }
-    let what = words::count(count.left.total, "thing", "things") + " would not be copied";
-    super::left(&count.left, &what).map_err(Failure::said)
+    let what = words::count(count.skipped.total, "thing", "things") + " would not be copied";
+    super::left(&count.skipped, &what).map_err(Failure::said)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Worklo
 use fullpipe_transfer::client::{Finished, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 
-use fullpipe_transfer::protocol::sizing::Note;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
 
 use super::transport;
 use crate::Result;
@@ -39,7 +39,7 @@ pub fn write(
     way: &Way,
     finished: &Finished,
     took: Duration,
-    notes: &[Note],
+    notes: &[SizingEvent],
 ) -> Result {
     let Some(trace) = &finished.trace else {
         return Err(Failure::new(ExitClass::Record, "the far end told nothing for the record"));
@@ -66,7 +66,7 @@ pub fn write(
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
     // A short transfer may be over before its controller has begun.
-    let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
+    let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(args.how.sobas()).map(transport::name);
     let sized = law.map(|law| Sized { law, lines: notes.iter().filter_map(line).collect() });
     let over = match (&args.guest, endpoint) {
@@ -87,7 +87,7 @@ pub fn write(
 }
 
 /// A note with its instant. The controller's clock and the run's begin within a round trip of each other.
-fn line(note: &Note) -> Option<(u64, serde_json::Value)> {
+fn line(note: &SizingEvent) -> Option<(u64, serde_json::Value)> {
     let mut fields = note.to_json().ok()?;
     let at_ns = fields.as_object_mut()?.remove("at_ns").and_then(|at| at.as_u64()).unwrap_or(0);
     Some((at_ns, fields))

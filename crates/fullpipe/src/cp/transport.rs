@@ -7,7 +7,7 @@ use fullpipe_path::{Buffer, ExitClass, LabPath, Probability, Rate, Size, Time, T
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::protocol::hello::Limits;
-use fullpipe_transfer::protocol::sizing::Law;
+use fullpipe_transfer::protocol::sizing::SizingMode;
 
 use crate::Result;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ pub struct Args {
     buffer: Option<Sizing>,
     /// With --buffer sobas: the paper's law, or which means may be used
     #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
-    sobas: Law,
+    sobas: SizingMode,
     /// No faster than this, all streams together; TCP spaces its packets
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit")]
     pacing: Option<Rate>,
@@ -70,20 +70,21 @@ impl std::fmt::Display for Sizing {
     }
 }
 
-const LAWS: [Law; 5] = [Law::All, Law::Both, Law::Window, Law::Pacing, Law::Paper];
+const LAWS: [SizingMode; 5] =
+    [SizingMode::All, SizingMode::Both, SizingMode::Window, SizingMode::Pacing, SizingMode::Paper];
 
 /// A law as the command line and records name it.
-pub fn name(law: Law) -> &'static str {
+pub fn name(law: SizingMode) -> &'static str {
     match law {
-        Law::All => "all",
-        Law::Both => "both",
-        Law::Window => "window",
-        Law::Pacing => "pacing",
-        Law::Paper => "paper",
+        SizingMode::All => "all",
+        SizingMode::Both => "both",
+        SizingMode::Window => "window",
+        SizingMode::Pacing => "pacing",
+        SizingMode::Paper => "paper",
     }
 }
 
-fn law(text: &str) -> std::result::Result<Law, String> {
+fn law(text: &str) -> std::result::Result<SizingMode, String> {
     let found = LAWS.into_iter().find(|law| name(*law) == text);
     found.ok_or_else(|| "give all, both, window, pacing or paper".into())
 }
@@ -159,7 +160,7 @@ impl Args {
     }
 
     /// The law that sizes buffers, if one is to.
-    pub fn sobas(&self) -> Option<Law> {
+    pub fn sobas(&self) -> Option<SizingMode> {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
 
@@ -271,7 +272,7 @@ impl Args {
         };
         if self.sobas().is_some() {
             why.push("window and pacing will follow the path (--buffer sobas), up to that buffer".into());
-            if self.sobas == Law::All && !has("bbr") {
+            if self.sobas == SizingMode::All && !has("bbr") {
                 why.push("the sender's kernel has no BBR: slow start will not begin again after losses".into());
             }
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::protocol::message::Times;
-use fullpipe_transfer::protocol::sizing::Note;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
 use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -49,7 +49,7 @@ pub struct Watch {
     /// Where somebody else than a person at a terminal reads what moves.
     names: Option<Names>,
     /// For the record, where one is wanted.
-    notes: Option<RefCell<Vec<Note>>>,
+    notes: Option<RefCell<Vec<SizingEvent>>>,
 }
 
 impl Watch {
@@ -76,7 +76,7 @@ impl Watch {
     }
 
     /// What the controller of window and pacing did, as far as a record wants it.
-    pub fn noted(&self) -> Vec<Note> {
+    pub fn noted(&self) -> Vec<SizingEvent> {
         self.notes.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
@@ -132,14 +132,14 @@ impl Watch {
     }
 
     /// What the controller of window and pacing did.
-    fn sized(&self, note: &Note) {
+    fn sized(&self, note: &SizingEvent) {
         if self.json {
             let mut line = json!({"kind": "sobas"});
             if let (Some(line), Ok(serde_json::Value::Object(fields))) = (line.as_object_mut(), note.to_json()) {
                 line.extend(fields);
             }
             outln!("{line}");
-        } else if let Note::Began { udp: false, .. } = note {
+        } else if let SizingEvent::Began { udp: false, .. } = note {
             self.say("UDP does not get through: no packet trains, the capacity is learnt from what arrives");
         }
     }
@@ -150,7 +150,7 @@ impl Watch {
         for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
             self.sized(&note);
             if let Some(notes) = &self.notes {
-                if matches!(note, Note::Began { .. }) {
+                if matches!(note, SizingEvent::Began { .. }) {
                     // Of an attempt that failed nothing else is in the record either.
                     notes.borrow_mut().clear();
                 }

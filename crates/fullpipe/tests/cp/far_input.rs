@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::Skipped;
 use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
@@ -88,7 +88,7 @@ fn message(rng: &mut StdRng) -> Message {
         6 => Message::Link { name, target: vec![0; 5000], meta },
         7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
         8 => {
-            let mut left = Leftovers::default();
+            let mut left = Skipped::default();
             (left.total, left.for_good) = (rng.random(), rng.random());
             Message::AllSent(left)
         }
@@ -186,7 +186,7 @@ fn anything_may_be_said_to_it() {
 fn nonsense_is_not_waited_out() {
     // The client goes on holding the line.
     let dir = tempfile::tempdir().unwrap();
-    let pong = frame(&Message::AllSent(Leftovers::default()));
+    let pong = frame(&Message::AllSent(Skipped::default()));
     for words in [
         b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
         vec![0xff; 100],
@@ -308,7 +308,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     say(&Message::FileEnd { id: 2, reading: Reading::Whole });
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     let names = ["a", "b", "c", "d"].iter().filter(|name| dir.path().join(name).exists());
@@ -386,7 +386,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     if large {
         say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     }
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     (dir.path().join("file").exists(), said)
@@ -417,7 +417,7 @@ fn what_the_sender_may_not_know_is_remembered() {
         let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
-        to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
+        to.write_all(&frame(&Message::AllSent(Skipped::default()))).unwrap();
         while !matches!(frame::receive(&mut from).unwrap(), Message::AllDone(_)) {}
         if heard {
             to.write_all(&frame(&Message::Report { end: String::new(), samples: vec![], last: true })).unwrap();
@@ -447,7 +447,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     say(&Message::FileEnd { id: 1, reading: Reading::Whole });
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     (["a", "b"].iter().any(|name| dir.path().join(name).exists()), said)
