@@ -78,7 +78,7 @@ impl Receiver {
     pub(super) fn open(&self, item: &FileItem) -> io::Result<LargeFile> {
         let name = self.named(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
-        // Found out now, not after all of it has come.
+        // Checked now, not after all of the file has arrived.
         publish::may_take(&folder, at::part(name.last()))?;
         let key = item.key();
         let kept = self.large.take_kept(key);
@@ -88,10 +88,10 @@ impl Receiver {
         };
         file.set_len(item.size)?;
         if kept.is_none() && !item.sparse && !sparse::in_memory(&file) {
-            // A disk that is too small is found out now. Not every file system can promise room.
+            // Reserves room now, so that a full disk shows before the data come. Not every file system can do that.
             let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
             if room == Err(nix::errno::Errno::ENOSPC) {
-                // It may have taken all that was left.
+                // The failed call may have taken all room that there was.
                 let _ = publish::remove(&folder, &partial);
                 return Err(nix::errno::Errno::ENOSPC.into());
             }
@@ -107,7 +107,7 @@ impl Receiver {
         Ok(LargeFile { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
     }
 
-    /// Makes a partial file, and has its name in the journal before.
+    /// Makes a partial file. Its name goes into the journal first, so that a later attempt can remove it.
     fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
         let create = |partial: &Path| {
             let number = name::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
@@ -117,7 +117,8 @@ impl Receiver {
         ownership::fresh(folder, self.partial(name), create)
     }
 
-    /// Bytes that are nothing but zeros. An earlier attempt may have brought others.
+    /// Takes in a hole: bytes that are zero. In a partial file of an earlier attempt there may be other bytes, which are
+    /// cleared.
     pub(super) fn hole(&self, id: u64, file: Option<Arc<LargeFile>>, extent: Extent) -> Result<(), TransferError> {
         if let Some(large) = file.as_ref().filter(|large| large.kept)
             && let Err(e) = sparse::clear(&large.file, extent)
@@ -127,7 +128,7 @@ impl Receiver {
         self.covered(id, file, extent, None)
     }
 
-    /// Bytes of a large file are in place: they go into the journal and count.
+    /// Counts a block that is in the partial file, and adds it to the journal. With the last block the file gets its name.
     pub(super) fn covered(
         &self,
         id: u64,
@@ -181,7 +182,7 @@ impl Receiver {
             Reading::Whole => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
-            // What is there is of no use.
+            // The source has changed, or nothing of it arrived: the partial file is of no use.
             Reading::Partly { .. } | Reading::Changed => {
                 publish::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))
             }

@@ -1,4 +1,4 @@
-//! Small files: whole packs in memory, each file written and named at once.
+//! Small files: they arrive whole, many in a pack, and each is written and named at once.
 
 use std::fs::File;
 use std::io;
@@ -17,18 +17,19 @@ use crate::protocol::name::Name;
 use crate::receive::journal::Record;
 use crate::threads::lock;
 
-/// A folder of small files.
+/// The folder that a stream wrote its last small file to. The next one mostly lies in the same folder.
 pub(super) struct Folder {
     pub(super) name: Option<Name>,
     pub(super) fd: OwnedFd,
-    /// Its files get its group (`inode(7)`, S_ISGID).
+    /// Whether new files in the folder get the folder's group (`inode(7)`, S_ISGID).
     pub(super) gives_group: bool,
-    /// Permissions with which a file was made here, and those that it then had: the process's mask may have taken from
-    /// them, or an access list of the folder's, as it will of the next.
+    /// Permissions that were asked for when a file was last made here, and those that it got. The process's umask or an
+    /// access control list of the folder may take some away, and does so from the next file too.
     pub(super) made: Option<(u32, u32)>,
 }
 
 impl Receiver {
+    /// Writes a small file and gives it its name, or skips it.
     pub(super) fn small(
         &self,
         item: &FileItem,
@@ -41,6 +42,7 @@ impl Receiver {
         }
     }
 
+    /// Writes a small file into its folder, which is opened unless it is the same as for the file before.
     pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
         let name = self.named(&item.name)?;
         let mut folder = match last.take().filter(|folder| folder.name.as_ref().map(Name::bytes) == name.above()) {
@@ -56,8 +58,8 @@ impl Receiver {
         written
     }
 
-    /// Writes a small file: without a name until it is whole where the file system can, since a name less is
-    /// half the work for its folder.
+    /// Writes a small file. Where the file system can, the file has no name until it is whole (O_TMPFILE): without a
+    /// partial name, its folder changes once instead of twice, which halves the work.
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if self.nameless.load(Ordering::Relaxed) {
             let mode = metadata::first_mode(&item.meta);
@@ -90,7 +92,8 @@ impl Receiver {
         written
     }
 
-    /// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
+    /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
+    /// is renamed over the other.
     fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
         match publish::link(file, &folder.fd, at::part(name.last())) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
@@ -105,7 +108,7 @@ impl Receiver {
         renamed
     }
 
-    /// Gives a whole file what it had at its source, and its name.
+    /// Gives a whole file the permissions, owner and times of its source, and then its final name.
     pub(super) fn name(
         &self,
         file: &File,
@@ -115,7 +118,7 @@ impl Receiver {
         meta: &Meta,
     ) -> io::Result<()> {
         if self.options.fsync {
-            // Before it gets other permissions, with which another attempt could not go on in it.
+            // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
         metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
@@ -123,7 +126,8 @@ impl Receiver {
             file.sync_all()?;
         }
         self.journal_synced.wait();
-        // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
+        // Another user who may write to the folder may have replaced the partial file; so may a second copy of the same
+        // files that found no journal.
         if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
@@ -134,7 +138,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A file is under its name.
+    /// Counts a file that has its final name, and adds it to the journal.
     pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
         lock(&self.journal)
             .add(&Record::Done { file: item.key(), synced: self.options.fsync })

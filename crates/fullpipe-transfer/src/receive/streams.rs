@@ -1,4 +1,4 @@
-//! What comes on the streams: chunks, checked before they count.
+//! Receives chunks from the streams. A chunk counts only once its tag and its digest were checked.
 
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
@@ -20,19 +20,19 @@ use crate::protocol::frame;
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
-/// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
-/// itself. No more than this, since what has come is what tells that a transfer has not stalled.
-const WAIT: usize = 16 << 10;
+/// Bytes that one read waits for when the network is slower than this end. Without it, a stream would read each packet by
+/// itself. It is small because received bytes are what shows that a transfer has not stalled.
+const MIN_READ_BYTES: usize = 16 << 10;
 
-/// A stream, and what the tags of its chunks are made of.
+/// A stream, and what the tag of its next chunk is computed from.
 struct IncomingStream {
     stream: Stream,
     tagger: Tagger,
-    /// Packed header of the chunk that is being received.
+    /// The packed header of the chunk that is being received.
     header: Vec<u8>,
 }
 
-/// Bytes of a block, as they have come, for the thread that writes.
+/// Received bytes of a block, on their way to the thread that writes them.
 struct Piece {
     large: Arc<LargeFile>,
     data: Aligned,
@@ -41,18 +41,18 @@ struct Piece {
     after: After,
 }
 
-/// What comes after a piece.
+/// What follows a piece.
 enum After {
-    /// Another of the same block.
+    /// Another piece of the same block.
     More,
-    /// Another block: this one is what its digest says.
+    /// Nothing: the block is complete and matches its digest.
     Whole { id: u64, extent: Extent, digest: Digest },
-    /// Another block: this one is not, or has no digest.
+    /// Nothing: the block is complete, but does not match its digest or has none.
     Damaged,
 }
 
 impl Receiver {
-    /// One stream, with a thread that writes what goes past the cache.
+    /// Receives one stream to its end. A second thread writes blocks that bypass the page cache (O_DIRECT).
     pub(super) fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
         let (pipe, filled, give_back) = Pipe::new(most);
         std::thread::scope(|scope| {
@@ -64,9 +64,9 @@ impl Receiver {
         })
     }
 
-    /// Writes blocks past the cache, and counts them.
+    /// Writes blocks that bypass the page cache, and counts them.
     fn write_behind(&self, filled: &mpsc::Receiver<Piece>, give_back: &mpsc::Sender<Aligned>) {
-        // Of the block that is being written.
+        // The result for the block that is being written.
         let mut written = Ok(());
         for Piece { large, mut data, len, offset, after } in filled {
             if written.is_ok() && !matches!(after, After::Damaged) {
@@ -88,11 +88,12 @@ impl Receiver {
         }
     }
 
+    /// Receives the chunks of one stream.
     fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
         let mut line = IncomingStream { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
         let mut memory = Memory { buffer: vec![0; PIECE], window: None };
         let mut pack = Vec::new();
-        // Many small files lie in the same folder.
+        // The folder of the last small file: the next one mostly lies in the same.
         let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
@@ -137,7 +138,7 @@ impl Receiver {
                     pack.resize(len as usize, 0);
                     timed(&self.counters.net_ns, || line.stream.read_exact(&mut pack)).map_err(lost)?;
                     let digest = timed(&self.counters.hash_ns, || self.key.pack(&pack));
-                    // What cannot be read is in no pack.
+                    // A pack always has a tag: files that the sender could not read are in none.
                     if !self.is_good(&mut line, Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
@@ -147,7 +148,7 @@ impl Receiver {
                     for item in &files {
                         let (content, behind) = rest.split_at(item.size as usize);
                         rest = behind;
-                        // The destination may be another attempt's by now.
+                        // Another attempt may hold the destination by now.
                         if self.session.is_over() {
                             return Ok(());
                         }
@@ -164,23 +165,24 @@ impl Receiver {
         }
     }
 
-    /// Receives the trailer of a chunk, and tells whether it is the tag of this chunk with data of this digest.
+    /// Receives the trailer of a chunk. Returns whether it is the tag of this chunk with data of this digest.
     fn is_good(&self, line: &mut IncomingStream, data: Option<&Digest>) -> Result<bool, TransferError> {
         let mut bytes = [0; Trailer::LEN];
         timed(&self.counters.net_ns, || line.stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
         let right = line.tagger.next(&line.header, data);
-        // blake3's comparison takes the same time whatever differs.
+        // The comparison of blake3's type takes the same time whichever bytes differ.
         let shown = Trailer::unpack(bytes).0;
         Ok(shown.is_some_and(|tag| blake3::Hash::from_bytes(tag) == blake3::Hash::from_bytes(right)))
     }
 
-    /// All of a piece of a block, counted as it comes: over a slow path it takes long.
+    /// Receives all of a piece of a block. Bytes count as they arrive, since a piece takes long over a slow path.
     fn receive(&self, stream: &mut Stream, piece: &mut [u8]) -> Result<(), TransferError> {
         self.receive_or(stream, piece, || false)
     }
 
-    /// The same, where the piece itself may be gone: `put` puts another in its place, if it can.
+    /// As [`Receiver::receive`], for a piece in a page of a file that may vanish: then `put` maps another page in its place,
+    /// if it can.
     fn receive_or(&self, stream: &mut Stream, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
         let mut at = 0;
         let mut waits = false;
@@ -188,7 +190,7 @@ impl Receiver {
             let rest = &mut piece[at..];
             let asked = rest.len();
             let read = timed(&self.counters.net_ns, || {
-                if waits { stream.read_all(&mut rest[..asked.min(WAIT)]) } else { stream.read(rest) }
+                if waits { stream.read_all(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
             });
             let n = match read {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -197,7 +199,7 @@ impl Receiver {
                 read => read,
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
-            // Encrypted streams wait for whole records themselves.
+            // An encrypted stream waits for whole records by itself.
             waits |= n < asked && stream.is_plain();
             self.session.moved(n as u64);
             self.counters.came(n as u64);
@@ -206,11 +208,12 @@ impl Receiver {
         Ok(())
     }
 
+    /// The error for data that were damaged on the way, or that no sender would send.
     pub(super) fn damaged(&self, what: &str) -> TransferError {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    /// Receives a block that the other thread writes.
+    /// Receives a block for the thread that writes behind this one.
     fn fill(
         &self,
         line: &mut IncomingStream,
@@ -232,7 +235,7 @@ impl Receiver {
             if rest == 0 {
                 break (data, len);
             }
-            // The other thread ends only with this one.
+            // The other thread ends only after this one, so this cannot fail.
             let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after: After::More });
             offset += len as u64;
         };
@@ -254,6 +257,7 @@ impl Receiver {
         Ok(())
     }
 
+    /// Receives a block and writes it piece by piece.
     fn block(
         &self,
         line: &mut IncomingStream,
@@ -275,7 +279,7 @@ impl Receiver {
                 failed = result.err();
                 HUGE_PAGE as u64
             } else {
-                // Up to where a huge page may begin.
+                // No further than to where the next huge page begins.
                 let len = (PIECE as u64).min(rest).min(HUGE_PAGE as u64 - at % HUGE_PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
                 self.receive(&mut line.stream, piece)?;
@@ -304,8 +308,8 @@ impl Receiver {
         self.covered(id, file, extent, Some(digest))
     }
 
-    /// Receives what fills a huge page of a file at `at` straight into it, and tells whether that could be written; none
-    /// where there is none.
+    /// Receives the bytes at `at` straight into a huge page of the file. Returns whether the page could be written, or
+    /// `None` if there is no huge page for them.
     fn in_place(
         &self,
         stream: &mut Stream,
@@ -325,14 +329,14 @@ impl Receiver {
     }
 }
 
-/// What a stream receives blocks into.
+/// The memory that a stream receives blocks into.
 struct Memory {
     buffer: Vec<u8>,
     window: Option<Window>,
 }
 
 impl Memory {
-    /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
+    /// The huge page of a file at `at`, if the next `rest` bytes fill it and the file has one there.
     fn page<'a>(&'a mut self, large: &'a LargeFile, at: u64, rest: u64) -> Option<Page<'a>> {
         let page = HUGE_PAGE as u64;
         if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {

@@ -1,8 +1,8 @@
 //! Reads files back from storage once they have their names, and compares them with what the sender read (`--verify`).
 //!
-//! The receiver does this alone: it knows the digest of every block that it has written, the sender's own. Small files
-//! get a digest of their own when they are written. Two threads read while the transfer goes on. A file counts as done,
-//! in the journal too, only after it was verified. One that differs loses its name, and the command fails.
+//! The receiver does this without the sender: it knows the digest that the sender computed for every block. Small files
+//! get a digest when they are written. Two threads read while the transfer goes on. A file counts as done, also in the
+//! journal, only after it was verified. A file that differs loses its name, and the command fails.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -27,27 +27,27 @@ use crate::threads::lock;
 
 /// Threads that read back. One reads while the other computes digests.
 pub(super) const READERS: usize = 2;
-/// Bytes that are read at once.
+/// Bytes that one call reads.
 pub(super) const PIECE: usize = 1 << 20;
-/// Most files that wait to be verified; whoever brings more waits.
+/// Most files that wait to be verified. A thread that adds another one waits.
 const MAX_WAITING: usize = 4096;
-/// Most blocks of the files that wait, 56 bytes each.
+/// Most blocks of all files that wait; each takes 56 bytes.
 const MAX_BLOCKS: usize = 1 << 16;
-/// How often a thread that waits looks whether the session is over.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a waiting thread checks whether the session is over.
+const SESSION_CHECK: Duration = Duration::from_millis(100);
 
-/// What the content of a file must be.
+/// The content that a file must have.
 pub(super) enum Expected {
-    /// The digest of all of it.
+    /// Content with this digest, as one block.
     Whole(Digest),
-    /// All of its blocks, each with its digest; none for a hole.
+    /// These blocks, each with its digest; a hole has none.
     Blocks(Vec<Block>),
 }
 
 /// A file that has its name and is to be verified.
 pub(super) struct Check {
     pub(super) item: FileItem,
-    /// At the destination.
+    /// The file's name at the destination.
     pub(super) name: Name,
     pub(super) expected: Expected,
 }
@@ -61,66 +61,70 @@ impl Check {
     }
 }
 
-/// What reading a file back has found.
+/// The result of reading a file back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// It is what the sender read.
+    /// The file is what the sender read.
     Same,
-    /// Its size or modification time is another: some program has changed or replaced it since.
+    /// The file has another size or mtime: a program has changed or replaced it since.
     Changed,
-    /// So many of its blocks are not what the sender read, or cannot be read.
+    /// Some blocks are not what the sender read, or cannot be read: how many, of how many, the offset of the first, and
+    /// the first error of a read.
     Differs { blocks: usize, of: usize, first: u64, error: Option<String> },
 }
 
+/// The queue of files to verify, and the result so far.
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Check>,
-    /// Blocks of those that wait.
+    /// Number of blocks of the files that wait.
     blocks: usize,
-    /// Threads that verify just now, and since when there has been one.
+    /// Number of threads that are verifying a file, and the time since when there has been one.
     active: usize,
     active_since: Option<Instant>,
-    /// Since when nothing but verification is left to do.
+    /// The time since when nothing but verification is left to do.
     alone_since: Option<Instant>,
     told: Verified,
     closed: bool,
 }
 
-/// Files that wait to be verified, and how it went so far.
+/// The files that wait to be verified, shared by the threads that add and those that read.
 #[derive(Default)]
 pub(super) struct Verifier {
+    /// Guards the queue and the result. It is held alone.
     state: Mutex<State>,
+    /// Wakes threads that wait for a file, or for room.
     changed: Condvar,
-    /// Blocks that an earlier attempt has left and that are good, by [`FileItem::key`].
+    /// Guards the good blocks that earlier attempts left, by [`FileItem::key`]. It is held alone.
     kept: Mutex<HashMap<u64, Vec<Block>>>,
 }
 
 impl Verifier {
-    /// A block of an earlier attempt is good.
+    /// Keeps a good block of an earlier attempt, for when its file is verified.
     pub(super) fn keep(&self, file: u64, block: Block) {
         lock(&self.kept).entry(file).or_default().push(block);
     }
 
-    /// The good blocks of a file that an earlier attempt has left.
+    /// The good blocks of a file that earlier attempts left, which this forgets.
     pub(super) fn kept(&self, file: u64) -> Vec<Block> {
         lock(&self.kept).remove(&file).unwrap_or_default()
     }
 
-    /// Waits until there is room for another file, and adds it.
+    /// Adds a file, and waits for room first.
     pub(super) fn add(&self, check: Check, session: &Session) {
         let mut state = lock(&self.state);
         let full = |state: &State| {
             !state.waiting.is_empty() && (state.waiting.len() >= MAX_WAITING || state.blocks >= MAX_BLOCKS)
         };
         while full(&state) && !session.is_over() {
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, SESSION_CHECK).unwrap_or_else(PoisonError::into_inner).0;
         }
         state.blocks += check.blocks();
         state.waiting.push_back(check);
         self.changed.notify_all();
     }
 
-    /// The next file, or none once there are no more.
+    /// The next file to verify, or `None` once no more will come.
     pub(super) fn next(&self, session: &Session) -> Option<Check> {
         let mut state = lock(&self.state);
         loop {
@@ -139,11 +143,11 @@ impl Verifier {
             if state.closed {
                 return None;
             }
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, SESSION_CHECK).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// A file that [`Verifier::next`] gave has been dealt with.
+    /// Ends the work on a file from [`Verifier::next`].
     pub(super) fn finished(&self) {
         let mut state = lock(&self.state);
         state.active -= 1;
@@ -154,15 +158,15 @@ impl Verifier {
         }
     }
 
-    /// A file is what the sender read.
+    /// Counts a file that is what the sender read.
     pub(super) fn verified(&self, bytes: u64) {
         let told = &mut lock(&self.state).told;
         told.files += 1;
         told.bytes += bytes;
     }
 
-    /// Whether no file waits or is being read. Asked only when all else is done: the time from the first such question
-    /// on is what the transfer took longer because of the verification.
+    /// Whether no file waits or is being read. Ask this only when all else is done: the time from the first such question
+    /// is how much longer the transfer took because of the verification.
     pub(super) fn is_idle(&self) -> bool {
         let mut state = lock(&self.state);
         let idle = state.waiting.is_empty() && state.active == 0;
@@ -172,7 +176,7 @@ impl Verifier {
         idle
     }
 
-    /// Ends the threads that read, and tells how it went.
+    /// Lets the reading threads end, and returns the result.
     pub(super) fn close(&self) -> Verified {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -184,15 +188,15 @@ impl Verifier {
     }
 }
 
-/// A file whose bytes come from its storage, not from the page cache.
+/// A file that is read from its storage, not from the page cache.
 struct Stored<'a> {
     file: &'a File,
-    /// The same, past the cache; none once the file system has refused that.
+    /// The same file opened with `O_DIRECT`; `None` once the file system has refused that.
     direct: Option<File>,
 }
 
 impl Stored<'_> {
-    /// Prepares a file. Before a direct read the kernel writes what is still only in the cache (`open(2)`, O_DIRECT).
+    /// Prepares a file. Before a direct read, the kernel writes dirty pages of the file (`open(2)`, O_DIRECT).
     fn new(file: &File) -> io::Result<Stored<'_>> {
         let direct = direct_io::again(file, false);
         if direct.is_none() {
@@ -201,7 +205,7 @@ impl Stored<'_> {
         Ok(Stored { file, direct })
     }
 
-    /// Reads `len` bytes at `offset` into the beginning of `to`, which is aligned and may be filled beyond `len`.
+    /// Reads `len` bytes at `offset` into the start of `to`. `to` is aligned, and more than `len` bytes of it may change.
     fn read(&mut self, to: &mut [u8], len: usize, offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < len {
@@ -235,8 +239,8 @@ fn drop_cache(file: &File) -> io::Result<()> {
     Ok(nix::fcntl::posix_fadvise(file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?)
 }
 
-/// Reads a file from its storage and compares it with what is expected of the `item` with this [`FileItem::key`] and size.
-/// `read` is told of bytes as they are read.
+/// Reads a file from its storage and compares it with what is expected. `item` is the file's [`FileItem::key`] and size;
+/// `read` is called with the number of bytes after every read.
 pub(super) fn read_back(
     file: &File,
     item: (u64, u64),
@@ -271,14 +275,14 @@ pub(super) fn read_back(
     })
 }
 
-/// The digest of a small file: that of the one block that it is.
+/// The digest of a small file, which is one block.
 pub(super) fn small_digest(key: &Key, file: u64, content: &[u8]) -> Digest {
     let mut mac = key.block(file, Extent { offset: 0, len: content.len() as u64 });
     mac.update(content);
     mac.finish()
 }
 
-/// Whether a block in storage has this digest; or, without one, is nothing but zeros.
+/// Whether a block in storage has this digest. Without a digest it is a hole, and must be all zeros.
 fn is_block(
     stored: &mut Stored<'_>,
     extent: Extent,

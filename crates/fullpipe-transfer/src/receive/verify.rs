@@ -19,7 +19,7 @@ use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
 impl Receiver {
-    /// A small file has its name: it is done, or is verified first.
+    /// Called when a small file has its name: it is done, or has to be verified first.
     pub(super) fn small_named(&self, item: &FileItem, content: &[u8]) -> Result<(), TransferError> {
         if !self.options.verify {
             return self.done(item);
@@ -32,7 +32,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// A large file has its name: it is done, or is verified first.
+    /// Called when a large file has its name: it is done, or has to be verified first.
     pub(super) fn large_named(&self, large: &LargeFile) -> Result<(), TransferError> {
         if !self.options.verify {
             return self.done(&large.item);
@@ -42,14 +42,15 @@ impl Receiver {
         Ok(())
     }
 
+    /// Queues a file to be verified.
     fn to_verify(&self, item: &FileItem, name: &Name, expected: Expected) {
-        // Extended attributes may take much memory, and are not compared.
+        // Extended attributes are not compared, and could take much memory.
         let meta = Meta { xattrs: Vec::new(), ..item.meta };
         let item = FileItem { name: item.name.clone(), meta, ..*item };
         self.verifier.add(Check { item, name: name.clone(), expected }, &self.session);
     }
 
-    /// What a thread does that reads back: one file after the other, until the transfer is over.
+    /// Verifies one file after the other until the transfer is over.
     pub(super) fn verify_all(&self) {
         let mut memory = Aligned::new(PIECE);
         while let Some(check) = self.verifier.next(&self.session) {
@@ -59,6 +60,7 @@ impl Receiver {
         }
     }
 
+    /// Verifies one file. A file that differs loses its name and is skipped.
     fn verify(&self, check: &Check, memory: &mut Aligned) -> Result<(), TransferError> {
         let item = &check.item;
         let mut found = || -> io::Result<Found> {
@@ -93,8 +95,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// Takes the name from a file that is not what was sent. Of a large one the good blocks serve the next attempt, as
-    /// those of any partial file.
+    /// Takes the name from a file that is not what was sent. A large one becomes a partial file again, so that the next
+    /// attempt can use its good blocks.
     fn withdraw(&self, check: &Check) -> io::Result<()> {
         let folder = self.parent(&check.name)?;
         let name = at::part(check.name.last());
@@ -103,8 +105,8 @@ impl Receiver {
             Expected::Blocks(_) => {
                 let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
                 let file = self.root.open_at(check.name.path(), how, 0)?;
-                // What is wrong must not run with another's rights, nor be read as if it were whole. The next attempt goes on
-                // only in what is this user's; root may have given it away.
+                // A damaged file must not run with another user's rights, nor be read as if it were whole. The next attempt
+                // continues only a file of this user, and root may have given this one away.
                 let _ = nix::unistd::fchown(&file, Some(nix::unistd::geteuid()), None);
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
                 publish::rename(&folder, name, &self.partial(&check.name))
