@@ -1,9 +1,9 @@
-//! Socket buffers that size themselves: the shell of [`fullpipe_sobas`], which decides.
+//! Self-sizing socket buffers: the part that does I/O for [`fullpipe_sobas`], which decides.
 //!
-//! The controller runs at the receiving end (`controller`), which knows what arrives. The sending end (`responder`)
-//! echoes its probes, sends packet trains when asked, says what TCP has sent again, and paces its streams.
-//! Probes and trains are UDP beside the streams (`datagram`, `udp`); everything else goes over the control
-//! connection. Where UDP does not pass, TCP's own round-trip times serve as probes and there are no trains.
+//! The controller runs at the receiving end (`controller`), which sees what arrives. The sending end (`responder`) echoes
+//! probes, sends packet trains when asked, reports TCP's retransmissions, and paces its streams. Probes and trains are UDP
+//! datagrams beside the streams (`datagram`, `udp`); everything else goes over the control connection. If UDP does not
+//! pass, TCP's own round-trip times serve as probes, and there are no trains.
 
 mod actuators;
 mod controller;
@@ -23,13 +23,14 @@ use crate::telemetry::counters::Counters;
 use crate::threads::thread;
 use setup::{SizingSetup, segment};
 
-/// What TCP sends at once while it is paced, and BBR, which paces itself, always, bytes: a quarter of the shallowest queue that is thought of.
-const PART: usize = fullpipe_sobas::BURST as usize;
+/// Most bytes that TCP sends at once while it is paced: a quarter of the shallowest queue that SOBAS expects. BBR paces
+/// itself, so its streams always send in parts.
+const MAX_BURST_BYTES: usize = fullpipe_sobas::BURST as usize;
 
-/// Starts this end's part, which ends with the session.
+/// Starts the controller or the responder in a thread of its own, which ends with the session.
 ///
 /// # Errors
-/// Threads cannot be started, or descriptors not doubled.
+/// The thread cannot be started, or a descriptor not duplicated.
 pub(crate) fn start(
     session: &Arc<Session>,
     setup: Option<SizingSetup>,
@@ -45,7 +46,7 @@ pub(crate) fn start(
         if setup.law.paces() {
             for stream in streams {
                 let (segment, _) = segment(stream.socket());
-                stream.in_parts(PART, segment, parts.clone());
+                stream.in_parts(MAX_BURST_BYTES, segment, parts.clone());
             }
         }
         let responder = responder::Responder::new(&session, setup, sockets, parts, counters.clone());

@@ -97,7 +97,7 @@ pub(crate) fn run(
                 session.watch(stall, &mut || {
                     let infos = infos();
                     ahead.adjust(&sockets, &infos, sender.rest());
-                    watch.look(&infos);
+                    watch.sample(&infos);
                     tick();
                 })?;
                 let losses = watch.told(&infos());

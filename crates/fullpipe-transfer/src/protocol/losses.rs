@@ -1,4 +1,4 @@
-//! What the sending end tells of the segments that the network lost.
+//! The losses of a transfer, which the sending end reports.
 
 use serde::{Deserialize, Serialize};
 

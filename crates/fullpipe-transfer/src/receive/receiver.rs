@@ -324,7 +324,7 @@ impl Receiver {
             Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
         };
         if name.bytes().split(|b| *b == b'/').any(name::is_scratch) {
-            let why = "fullpipe uses such names for its own files while it works";
+            let why = "fullpipe's own files have such names while it works";
             return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
         }
         Ok(name)

@@ -1,4 +1,9 @@
-//! The sending end: its state, the walk through the sources, and the messages of the receiver.
+//! The sending end of a session: its state, the walk through the sources, and the receiver's messages.
+//!
+//! # Locks
+//!
+//! [`Sender::state`] guards the schedule and all counts; [`OutgoingFile`] has small locks of its own. No thread holds two
+//! of them at a time, and none while it reads a file or sends a message.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -25,43 +30,47 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{PeerTrace, Trace};
 use crate::threads::{lock, thread};
 
-/// Bytes that pass through the processor's cache at a time: read, hashed, sent.
+/// Bytes that are read, hashed and sent at a time, so that they stay in the processor's cache.
 pub(super) const PIECE: usize = 256 << 10;
-/// Files that wait to be sent, at most; the walk waits then.
-const WAITING: usize = 16 << 10;
-/// Large files under way at once.
-const UNDER_WAY: usize = 32;
-/// Files in one offer.
-const OFFER: usize = 256;
-/// Names and attributes in one offer or pack, bytes: with one more file it is still shorter than a frame.
-pub(super) const HEAVY: usize = 1 << 20;
-/// Offers without an answer, at most.
-const OFFERS: usize = 16;
+/// Most files that wait to be sent. With more, the walk waits.
+const MAX_WAITING_FILES: usize = 16 << 10;
+/// Most large files that are being sent at once.
+const MAX_LARGE_FILES: usize = 32;
+/// Most files in one offer.
+const MAX_OFFERED_FILES: usize = 256;
+/// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
+pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
+/// Most offers that wait for an answer.
+const MAX_UNANSWERED_OFFERS: usize = 16;
 /// A file to send.
 pub(crate) struct OutgoingFile {
+    /// The file's number in messages.
     pub(super) id: u64,
+    /// What the receiver is told of the file.
     pub(super) item: FileItem,
+    /// Where the file is opened.
     pub(super) at: FileLocation,
-    /// Bytes, holes included, that have not been dealt with.
+    /// Bytes of a large file, holes included, that no stream has sent or given up yet.
     pub(super) rest: AtomicU64,
-    /// Bytes, holes included, that are on the streams.
+    /// Bytes of a large file, holes included, that were put on the streams.
     pub(super) sent: AtomicU64,
+    /// Guards the open file, from when a large file is planned until its last block was read.
     pub(super) open: Mutex<Option<Arc<Open>>>,
-    /// Why it must not take its name.
+    /// Guards why the file could not be read, so that the receiver must not give it its name.
     pub(super) bad: Mutex<Option<String>>,
-    /// The receiver cannot write it.
+    /// Whether the receiver cannot write the file.
     pub(super) unwanted: AtomicBool,
 }
 
 /// A large file that is being read.
 pub(super) struct Open {
     pub(super) file: File,
-    /// The same, past the cache.
+    /// The same file opened with `O_DIRECT`; `None` where the page cache is used.
     pub(super) direct: Option<File>,
 }
 
 impl OutgoingFile {
-    /// No more of it need be read: it cannot be written there, or not all of it be read here.
+    /// Whether no more of the file need be read: the receiver cannot write it, or this end could not read all of it.
     pub(super) fn is_given_up(&self) -> bool {
         self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
     }
@@ -71,50 +80,62 @@ impl OutgoingFile {
     }
 }
 
+/// What is to be sent, and how far each end is.
 pub(super) struct State {
+    /// The order of work.
     pub(super) plan: Plan<Arc<OutgoingFile>>,
-    /// Offered, and not answered.
+    /// Offers that the receiver has not answered, oldest first.
     pub(super) offers: VecDeque<Vec<Arc<OutgoingFile>>>,
-    /// Answered, and not planned.
+    /// Answered offers whose files are not in the plan yet.
     pub(super) answers: VecDeque<(Vec<Arc<OutgoingFile>>, Vec<Want>)>,
-    /// Answers that are being planned just now.
+    /// Number of answers whose files are being put in the plan.
     pub(super) planning: usize,
+    /// Whether the walk through the sources is over.
     pub(super) walked: bool,
-    /// Large files that the receiver has not finished.
+    /// Large files that the receiver has not finished, by number.
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
+    /// What this end could not read.
     pub(super) skipped: Skipped,
+    /// Number of streams that still send.
     pub(super) streams: usize,
-    /// What the receiver last said of how it gets on.
+    /// The receiver's last `moved` counter ([`Message::Progress`]).
     pub(super) moved_there: u64,
-    /// Threads that wait for a change.
+    /// Number of threads that wait for a change of this state.
     pub(super) waiters: usize,
+    /// The receiver's result, once everything is done.
     pub(super) summary: Option<Summary>,
 }
 
-/// The sending end of a session.
+/// The sending end of a session. Threads share it: the walk, one for each stream and one that reads ahead for it, one that
+/// plans answers to offers, and the session's own, which hands it messages.
 pub struct Sender {
     pub(super) session: Arc<Session>,
     pub(super) options: Options,
+    /// Whether files are offered before they are sent, because the receiver may have some already.
     pub(super) offer: bool,
+    /// Key of the blocks' digests ([`Terms::key`]).
     pub(super) key: Key,
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
-    /// Bytes of a block.
+    /// Most bytes of a block.
     pub(super) block: u64,
+    /// Guards the schedule and the counts.
     pub(super) state: Mutex<State>,
+    /// Wakes threads that wait for a change of `state`.
     pub(super) changed: Condvar,
+    /// This end's samples of TCP_INFO, if samples were asked for.
     pub(super) trace: Option<Arc<Trace>>,
-    pub(super) told: Mutex<PeerTrace>,
-    /// For displays.
+    /// Guards the receiver's samples, which arrive in several messages.
+    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Counters for displays.
     pub counters: Arc<Counters>,
 }
 
 impl Sender {
-    /// Starts the threads of a sending end: the walk and one per stream. The session ends with the receiver's
-    /// last word.
+    /// Starts the threads of a sending end. The session ends with the receiver's last message.
     ///
     /// # Errors
-    /// Threads cannot be started.
+    /// A thread cannot be started.
     pub fn start(
         session: Arc<Session>,
         options: Options,
@@ -141,7 +162,7 @@ impl Sender {
         let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
             trace,
-            told: Mutex::default(),
+            peer_trace: Mutex::default(),
             session: session.clone(),
             options,
             offer: terms.offer || options.update,
@@ -180,21 +201,21 @@ impl Sender {
         Ok(sender)
     }
 
-    /// How it went at the receiver, once the session has ended well; and what this end could not read.
+    /// The receiver's result, once the session has ended well, and what this end skipped.
     pub fn summary(&self) -> (Summary, Skipped) {
         let mut state = lock(&self.state);
         let summary = state.summary.take().unwrap_or_default();
         (summary, std::mem::take(&mut state.skipped))
     }
 
-    /// Bytes that no stream has taken yet, once nothing but the rest of large files is to come.
+    /// Bytes that no stream has taken yet; `None` as long as the walk or small files add to them.
     pub(crate) fn rest(&self) -> Option<u64> {
         lock(&self.state).plan.rest()
     }
 
-    /// What this end has seen, and what the other has told, where samples were wanted.
+    /// This end's samples and the receiver's, if samples were asked for.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
-        (self.trace.clone(), lock(&self.told).seen())
+        (self.trace.clone(), lock(&self.peer_trace).seen())
     }
 
     pub(super) fn check(&self, result: Result<(), TransferError>) {
@@ -203,12 +224,12 @@ impl Sender {
         }
     }
 
+    /// Skips a file that cannot be read.
     pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
-    // The walk
-
+    /// Walks the sources, and plans or offers what it finds.
     fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
@@ -260,19 +281,22 @@ impl Sender {
         Ok(())
     }
 
-    /// A file to send, or to offer first.
+    /// Plans a file that was found, or adds it to the next offer.
     fn found(&self, source: Arc<OutgoingFile>, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
         if !self.offer {
-            self.wait_until(|state| state.plan.waiting() < WAITING);
+            self.wait_until(|state| state.plan.waiting() < MAX_WAITING_FILES);
             return self.plan(source, &[]);
         }
         batch.push(source);
         let weight: usize = batch.iter().map(|source| source.item.weight()).sum();
-        if batch.len() >= OFFER || weight > HEAVY { self.make_offer(batch) } else { Ok(()) }
+        if batch.len() >= MAX_OFFERED_FILES || weight > MAX_HEADER_BYTES { self.make_offer(batch) } else { Ok(()) }
     }
 
+    /// Offers a batch of files, and waits for room first.
     fn make_offer(&self, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
-        let room = |state: &State| state.offers.len() + state.answers.len() < OFFERS && state.plan.waiting() < WAITING;
+        let room = |state: &State| {
+            state.offers.len() + state.answers.len() < MAX_UNANSWERED_OFFERS && state.plan.waiting() < MAX_WAITING_FILES
+        };
         if batch.is_empty() || !self.wait_until(room) {
             return Ok(());
         }
@@ -281,7 +305,7 @@ impl Sender {
         self.session.send(&Message::Offer(items))
     }
 
-    /// Plans what the receiver wants of what it was offered.
+    /// Plans what the receiver asks for in its answers to offers.
     fn plan_answers(&self) -> Result<(), TransferError> {
         loop {
             let due = |state: &State| !state.answers.is_empty() || (state.walked && state.offers.is_empty());
@@ -310,6 +334,7 @@ impl Sender {
         }
     }
 
+    /// Tells the receiver how much the walk has found so far.
     fn tell_totals(&self) -> Result<(), TransferError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.session.send(&Message::Totals {
@@ -319,7 +344,7 @@ impl Sender {
         })
     }
 
-    /// After every change of the state: whether nothing more will be planned; and wakes who waits.
+    /// Call this after every change of the state. It completes the plan if nothing more will be added, and wakes threads.
     fn settle(&self, state: &mut State) {
         if state.walked && state.offers.is_empty() && state.answers.is_empty() && state.planning == 0 {
             state.plan.complete();
@@ -327,14 +352,14 @@ impl Sender {
         self.wake(state);
     }
 
-    /// After a change. Where nobody waits the kernel need not know: a call for every file is felt.
+    /// Wakes threads that wait for a change, if there are any: a system call for every small file would show.
     pub(super) fn wake(&self, state: &State) {
         if state.waiters > 0 {
             self.changed.notify_all();
         }
     }
 
-    /// Waits for a change.
+    /// Waits for a change of the state.
     pub(super) fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.waiters += 1;
         let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -342,7 +367,7 @@ impl Sender {
         state
     }
 
-    /// Waits until the state is as wanted; false if the session is over first.
+    /// Waits until a condition holds. Returns false if the session is over first.
     fn wait_until(&self, mut is: impl FnMut(&State) -> bool) -> bool {
         let mut state = lock(&self.state);
         loop {
@@ -356,7 +381,7 @@ impl Sender {
         }
     }
 
-    /// Puts a file in the plan; `have` is there already.
+    /// Puts a file in the plan. The receiver has the extents `have` already.
     fn plan(&self, source: Arc<OutgoingFile>, have: &[Extent]) -> Result<(), TransferError> {
         self.counters.named(&source.item.name);
         if source.item.size <= SMALL {
@@ -366,7 +391,7 @@ impl Sender {
             self.settle(&mut state);
             return Ok(());
         }
-        if !self.wait_until(|state| state.under_way.len() < UNDER_WAY) {
+        if !self.wait_until(|state| state.under_way.len() < MAX_LARGE_FILES) {
             return Ok(());
         }
         let extents = source.at.read().and_then(|file| {
@@ -404,7 +429,7 @@ impl Handler for Sender {
                     let why = "an answer to no question".to_owned();
                     return Err(TransferError::Stranger { peer: self.session.peer.clone(), why });
                 };
-                // Planning may wait for room, which this thread's next messages make: not here.
+                // The files are planned by another thread: planning may wait for room, which further messages make.
                 let mut state = lock(&self.state);
                 state.offers.pop_front();
                 state.answers.push_back((offered, wants));
@@ -440,7 +465,7 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { end, samples, .. } => lock(&self.told).take(&end, &samples),
+            Message::Report { end, samples, .. } => lock(&self.peer_trace).take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)

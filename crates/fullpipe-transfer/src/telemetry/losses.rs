@@ -1,7 +1,7 @@
-//! What the network loses, as the sending end's TCP knows it while it sends.
+//! Measures the path's losses from the sending end's TCP counters while it sends.
 //!
-//! The few packets that are exchanged on connecting cannot tell a loss of one in a thousand, with which CUBIC leaves nine
-//! tenths of a long path empty, from none. A transfer's own segments can.
+//! The few packets of the connection setup cannot distinguish a loss of one in a thousand from none, but at that loss CUBIC
+//! leaves nine tenths of a long path empty. The transfer's own segments are enough to tell.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use fullpipe_net::tcp_info::TcpInfo;
 
 use crate::protocol::losses::{Losses, Sent};
 
-/// Between looks, at first.
-const EVERY: Duration = Duration::from_millis(200);
-/// Looks that are kept, at most: then every second one is dropped, and half as many taken from there on.
-const MOST: usize = 64;
+/// First interval between samples.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+/// Most samples that are kept. Beyond that, every second one is dropped and the interval doubles.
+const MAX_SAMPLES: usize = 64;
 
-/// One look at the streams.
+/// The counters of all streams at one instant.
 #[derive(Debug, Clone, Copy, Default)]
 struct LossSample {
     sent: Sent,
@@ -22,29 +22,29 @@ struct LossSample {
     held: f64,
 }
 
-/// Looks at the streams now and then.
+/// Samples the streams' counters while they send.
 pub(crate) struct LossWatch {
     began: Instant,
     every: Duration,
-    looks: Vec<LossSample>,
+    samples: Vec<LossSample>,
 }
 
 impl LossWatch {
-    /// From now on.
+    /// Starts now.
     pub fn new() -> LossWatch {
-        LossWatch { began: Instant::now(), every: EVERY, looks: Vec::new() }
+        LossWatch { began: Instant::now(), every: FIRST_INTERVAL, samples: Vec::new() }
     }
 
-    /// To be called often, with what the sending end's streams say.
-    pub fn look(&mut self, infos: &[Option<TcpInfo>]) {
-        let last = self.looks.last().map_or(0, |look| look.sent.ns);
+    /// Takes a sample if one is due; call it several times a second. `infos` is the streams' TCP_INFO.
+    pub fn sample(&mut self, infos: &[Option<TcpInfo>]) {
+        let last = self.samples.last().map_or(0, |look| look.sent.ns);
         if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
             return;
         }
-        self.looks.push(self.now(infos));
-        if self.looks.len() > MOST {
+        self.samples.push(self.now(infos));
+        if self.samples.len() > MAX_SAMPLES {
             let mut kept = false;
-            self.looks.retain(|_| {
+            self.samples.retain(|_| {
                 kept = !kept;
                 kept
             });
@@ -60,7 +60,7 @@ impl LossWatch {
             sent.segments += get("data_segs_out");
             let again = get("total_retrans");
             sent.again += again;
-            // A network that duplicates makes more.
+            // If the network duplicates packets, there are more of these than retransmissions.
             sent.needless += get("dsack_dups").min(again);
             sent.bytes += get("bytes_acked");
             sent.window_ns += 1000 * (get("rwnd_limited") + get("sndbuf_limited"));
@@ -77,9 +77,9 @@ impl LossWatch {
         }
     }
 
-    /// How it went until now.
+    /// The losses until now.
     pub fn told(&self, infos: &[Option<TcpInfo>]) -> Losses {
-        Losses { streams: infos.len() as u16, ..told(&self.looks, self.now(infos).sent) }
+        Losses { streams: infos.len() as u16, ..told(&self.samples, self.now(infos).sent) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What one end sees of its streams over time, for the record: the same samples as `measure` takes.
+//! Samples TCP_INFO of all streams over time, for the record. These are the samples that `measure` takes.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -18,12 +18,12 @@ use crate::protocol::message::Message;
 use crate::connection::session::Session;
 use crate::threads::{lock, thread};
 
-/// Samples that are kept, at most: then every second instant is dropped, and half as many taken from there on.
-const MOST: usize = 1 << 17;
-/// Bytes of samples in one message.
-const BATCH: usize = 1 << 20;
+/// Most samples that are kept. Beyond that, every second instant is dropped and the interval doubles.
+const MAX_SAMPLES: usize = 1 << 17;
+/// Bytes of samples after which a message is closed.
+const BATCH_BYTES: usize = 1 << 20;
 
-/// The trace of one end.
+/// The samples of one end.
 pub struct Trace {
     end: End,
     zero_ns: u64,
@@ -46,7 +46,7 @@ struct Arrival {
 }
 
 impl Trace {
-    /// Begins to sample, until the session is over; none where nobody asked for samples.
+    /// Starts a thread that samples until the session is over. Returns `None` if no samples were asked for.
     pub(crate) fn start(
         session: &Arc<Session>,
         streams: &[Stream],
@@ -76,13 +76,13 @@ impl Trace {
         Ok(Some(trace))
     }
 
-    /// One sample of every stream.
+    /// Takes one sample of every stream.
     fn tick(&self) {
         let t_ns = sys::now_ns().saturating_sub(self.zero_ns);
         let mut kept = lock(&self.kept);
         for (i, socket) in self.sockets.iter().enumerate() {
             let fd = socket.as_fd();
-            // A stream that was reset has no more to tell.
+            // A stream that was reset has no TCP_INFO any more.
             let Ok(info) = TcpInfo::read(fd) else { continue };
             let bytes = match self.end {
                 End::Sender => info.get("bytes_acked"),
@@ -91,7 +91,7 @@ impl Trace {
             let bytes = bytes.unwrap_or(0);
             kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
         }
-        if kept.samples.len() > MOST {
+        if kept.samples.len() > MAX_SAMPLES {
             let (n, mut i) = (self.sockets.len().max(1), 0);
             kept.samples.retain(|_| {
                 i += 1;
@@ -101,7 +101,7 @@ impl Trace {
         }
     }
 
-    /// So many bytes have arrived on a stream.
+    /// Counts bytes that have arrived on a stream.
     pub(crate) fn arrived(&self, stream: usize, bytes: u64) {
         let now = sys::now_ns().saturating_sub(self.zero_ns);
         if let Some(arrival) = self.arrivals.get(stream) {
@@ -111,12 +111,12 @@ impl Trace {
         }
     }
 
-    /// This end's `CLOCK_MONOTONIC` when it began.
+    /// This end's `CLOCK_MONOTONIC` when sampling began, nanoseconds.
     pub fn zero_ns(&self) -> u64 {
         self.zero_ns
     }
 
-    /// All that was seen.
+    /// Takes a last sample, and returns the report and all samples.
     pub(crate) fn seen(&self) -> Seen {
         self.tick();
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -136,14 +136,14 @@ impl Trace {
         Seen { report, samples: lock(&self.kept).samples.clone() }
     }
 
-    /// Tells the other end all that was seen.
+    /// Sends the report and all samples to the other end.
     pub(crate) fn tell(&self, session: &Session) -> Result<(), TransferError> {
         let seen = self.seen();
         let mut end = serde_json::to_string(&seen.report).unwrap_or_default();
         let mut samples = Vec::new();
         for sample in &seen.samples {
             sample.pack(&mut samples);
-            if samples.len() > BATCH {
+            if samples.len() > BATCH_BYTES {
                 let (end, samples) = (std::mem::take(&mut end), std::mem::take(&mut samples));
                 session.send(&Message::Report { end, samples, last: false })?;
             }
@@ -152,7 +152,7 @@ impl Trace {
     }
 }
 
-/// The other end's view, as it comes in.
+/// The other end's report and samples, which arrive in several messages.
 #[derive(Default)]
 pub(crate) struct PeerTrace {
     report: Option<Report>,
@@ -160,20 +160,20 @@ pub(crate) struct PeerTrace {
 }
 
 impl PeerTrace {
-    /// Takes one message of it; what is damaged or too much is left out.
+    /// Takes in one message. Damaged samples, and those over the limit, are dropped.
     pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
         if let Ok(mut report) = serde_json::from_str::<Report>(end) {
             report.end.make_printable();
             self.report = Some(report);
         }
         let mut rest = samples;
-        while !rest.is_empty() && self.samples.len() < 2 * MOST {
+        while !rest.is_empty() && self.samples.len() < 2 * MAX_SAMPLES {
             let Some(sample) = Sample::unpack(&mut rest) else { return };
             self.samples.push(sample);
         }
     }
 
-    /// All of it, if it has come.
+    /// The report and all samples, if the report has arrived.
     pub(crate) fn seen(&mut self) -> Option<Seen> {
         Some(Seen { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
     }

@@ -147,7 +147,7 @@ impl Watch {
     /// Shows how far it is.
     pub fn show(&self, counters: &Counters) {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
+        for note in counters.sizing_events.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
             self.sized(&note);
             if let Some(notes) = &self.notes {
                 if matches!(note, SizingEvent::Began { .. }) {
