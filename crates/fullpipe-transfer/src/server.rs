@@ -1,4 +1,4 @@
-//! The far end of a transfer: what ssh starts, and what a standing server does for each client.
+//! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,42 +25,42 @@ use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 use crate::transfer::{self, Negotiated, Outcome, Role};
 
-/// How a far end serves.
+/// How a server serves its clients.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Where.
+    /// The part of the file system that clients may use.
     pub realm: Realm,
-    /// Where data streams are waited for; the port is chosen from `ports`.
+    /// Address at which data streams are accepted. Their port is chosen from `ports`.
     pub listen: SocketAddr,
-    /// First and last port for data streams; 0 and 0 let the kernel choose.
+    /// First and last port for data streams; zeros let the kernel choose.
     pub ports: (u16, u16),
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
-    /// Whether clients may bring setuid, setgid and sticky bits: a holder of a token who has an account on this host could
-    /// so get the rights of whoever the far end runs as.
+    /// Whether clients may set setuid, setgid and sticky bits. With them, a token's holder who has an account on this host
+    /// could get the rights of the user that the server runs as.
     pub special_bits: bool,
-    /// Most streams of one client.
+    /// Most data streams of one client.
     pub most_streams: u16,
-    /// Longest time in which nothing moves, whatever a client asks for.
+    /// Time without progress after which a transfer fails, even if a client asks for more.
     pub stall: Duration,
 }
 
-/// What the serving of one client asks of the server that it belongs to, which may be another process.
+/// Decides what a client may do. A standing server answers, which may be another process.
 pub trait AccessControl {
-    /// Decides what a client's secret grants; nothing in particular where no token is asked for.
+    /// Returns what a client's secret grants; `None` if the server asks for no token and so limits nothing.
     ///
     /// # Errors
     /// The client is refused.
     fn grant(&self, secret: &[u8]) -> Result<Option<Grant>, TransferError>;
 
-    /// Hears what a client wants that may have it, and decides whether it may have it now.
+    /// Decides whether a client may start its task now. The task is one that its token allows.
     ///
     /// # Errors
     /// The client is refused.
     fn admit(&self, task: &Task) -> Result<(), TransferError>;
 }
 
-/// Lets everybody in: ssh has done so already.
+/// Admits every client: ssh has checked who it is.
 struct AllowAll;
 
 impl AccessControl for AllowAll {
@@ -73,11 +73,11 @@ impl AccessControl for AllowAll {
     }
 }
 
-/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
-/// for one that has only looked.
+/// Serves one client over a control connection. `line` is the descriptor that shows when the client is gone, if there is
+/// one. Returns `None` for a client that only asked questions.
 ///
 /// # Errors
-/// The transfer's; the client has been told.
+/// The transfer failed. The client was told.
 pub fn serve(
     input: Box<dyn Read + Send>,
     output: Box<dyn Write + Send>,
@@ -90,7 +90,7 @@ pub fn serve(
     serve_session(&session, input, options, &|| Ok(()), &AllowAll)
 }
 
-/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
+/// Serves one client of a session. `untimed` removes the time limit on reads, once the session watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
@@ -103,7 +103,7 @@ fn serve_session(
         Ok(None) => Ok(None),
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
-            // If the client is gone, there is nobody to tell.
+            // This fails if the client is gone, who then needs no answer.
             let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.to_string(), again, class });
             Err(error)
@@ -111,11 +111,11 @@ fn serve_session(
     }
 }
 
-/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
-/// one that has only looked.
+/// Serves one client of a standing server. `identity` is the server's certificate; without one, connections are not
+/// encrypted. Returns `None` for a client that only asked questions.
 ///
 /// # Errors
-/// The transfer's; the client has been told, if it could be.
+/// The transfer failed. The client was told, if that was possible.
 pub fn serve_socket(
     mut socket: TcpStream,
     peer: &str,
@@ -149,7 +149,7 @@ pub fn serve_socket(
     serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), desk)
 }
 
-/// What a client is that does not get through TLS, as far as that tells.
+/// Explains why a client's TLS handshake failed, if the error tells.
 fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::AlertReceived(_) => {
@@ -162,15 +162,17 @@ fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     Some(TransferError::Stranger { peer: peer.to_owned(), why: why.to_owned() })
 }
 
+/// Receives the next message of a client.
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     frame::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
 }
 
-/// The same, of somebody who has not shown yet that it may say anything.
+/// As [`hear`], for a client that has not shown its token yet: its messages must be short.
 fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
     frame::receive_within(input, frame::GREETING_MAX).map_err(|e| session.lost("greeting", e))
 }
 
+/// Agrees with a client on a transfer, and accepts its streams. Returns `None` for a client that only asked questions.
 fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
@@ -186,7 +188,7 @@ fn prepare(
     }
     let grant = match hear_stranger(session, input)? {
         Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
-            // A connection that is closed before all has been read takes the refusal with it.
+            // Closing a connection with unread data would destroy the refusal before the client reads it.
             let _ = frame::skip(input);
         })?,
         other => return Err(session.unexpected(&other)),
@@ -214,7 +216,7 @@ fn prepare(
         }
         Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
     };
-    let door = match setup.probably.take() {
+    let early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
@@ -225,15 +227,15 @@ fn prepare(
             other => return Err(session.unexpected(&other)),
         }
     };
-    let door = match door {
-        Some((door, probably)) if probably == connect => door,
+    let data = match early {
+        Some((data, probably)) if probably == connect => data,
         other => {
-            // There may be but one port.
+            // Closed before another is opened, since there may be a single port.
             drop(other);
             DataListener::open(session, &setup, &connect, options, &role)?
         }
     };
-    let DataListener { listener, guard, token, mut udp } = door;
+    let DataListener { listener, guard, token, mut udp } = data;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
@@ -247,7 +249,7 @@ fn prepare(
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
 }
 
-/// Answers one that has come to look, until it goes.
+/// Answers a client that only asks questions, until it closes the connection.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
@@ -270,11 +272,11 @@ fn looked_at(
     }
 }
 
-/// Refuses what a client wants and its token does not grant.
+/// Refuses a task that the client's token does not allow.
 fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
     let (granted, may) = match task {
         Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
-        // Asked before a copy to this server; it tells nothing of what is here.
+        // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")
         }
@@ -288,7 +290,7 @@ fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
     Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights)))
 }
 
-/// The realm that a token's holder is kept in.
+/// The part of the realm that a token's holder may use.
 fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     let (Realm::Below(root), Some(folder)) = (realm, &grant.folder) else { return Ok(realm.clone()) };
     let within = root.within(folder).ok_or_else(|| {
@@ -298,6 +300,7 @@ fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     Ok(Realm::Below(within))
 }
 
+/// Refuses options that this server does not allow.
 fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
         let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
@@ -315,7 +318,7 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// Where the client's streams come in.
+/// The port at which the client's streams arrive.
 struct DataListener {
     listener: TcpListener,
     guard: Protection,
@@ -324,7 +327,7 @@ struct DataListener {
 }
 
 impl DataListener {
-    /// Opens it, and tells the client.
+    /// Opens the port, and tells the client.
     fn open(
         session: &Session,
         setup: &Setup,
@@ -347,7 +350,8 @@ impl DataListener {
         } else {
             (Protection::None, Vec::new())
         };
-        // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
+        // Buffers must be set before the first packet. The congestion control is the sender's matter, and this kernel may
+        // lack it.
         let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();

@@ -1,4 +1,4 @@
-//! What both ends do once they have met.
+//! Runs one end of a transfer once the two ends have agreed and their streams are connected.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::losses;
 
-/// What an end does.
+/// What an end does in a transfer.
 pub(crate) enum Role {
-    /// It sends these.
+    /// It sends these source trees.
     Send(Vec<SourceTree>),
-    /// It writes there.
+    /// It writes to this destination.
     Receive(Box<Destination>),
 }
 
@@ -34,7 +34,7 @@ impl Role {
         matches!(self, Role::Send(_))
     }
 
-    /// What this end asks of the other, if it receives.
+    /// What this end asks of the sender, if it receives.
     pub(crate) fn terms(&self) -> Option<Terms> {
         match self {
             Role::Send(_) => None,
@@ -43,32 +43,36 @@ impl Role {
     }
 }
 
-/// An end that has met the other.
+/// All that an end needs for a transfer after the two ends have agreed on it.
 pub(crate) struct Negotiated {
+    /// What this end does.
     pub(crate) role: Role,
+    /// How files are treated.
     pub(crate) options: Options,
-    /// What the other end asks for, if it receives.
+    /// What the other end asks of this one, if the other receives.
     pub(crate) terms: Option<Terms>,
+    /// The data streams, connected.
     pub(crate) streams: Vec<Stream>,
+    /// What SOBAS needs, if it sizes the sockets.
     pub(crate) sizing: Option<SizingSetup>,
 }
 
-/// How a transfer went.
+/// The result of a transfer at one end.
 #[derive(Debug)]
 pub struct Outcome {
-    /// At the receiver.
+    /// The receiver's result.
     pub summary: Summary,
-    /// What the sender could not read.
+    /// What the sender skipped.
     pub skipped: Skipped,
-    /// What the network has lost, as the sender knows.
+    /// The losses that the sender measured.
     pub losses: Option<Losses>,
-    /// What this end has seen, and when it began, where samples were wanted.
-    pub(crate) seen: Option<(u64, Seen)>,
-    /// What the other has told.
-    pub(crate) told: Option<Seen>,
+    /// When this end began to sample, nanoseconds of `CLOCK_MONOTONIC`, and its samples, if samples were asked for.
+    pub(crate) samples: Option<(u64, Seen)>,
+    /// The other end's samples, if samples were asked for.
+    pub(crate) peer_samples: Option<Seen>,
 }
 
-/// Sends or receives until the end. `tick` is called now and then.
+/// Sends or receives until the transfer ends. `tick` is called several times a second.
 ///
 /// # Errors
 /// The transfer's.
@@ -84,7 +88,7 @@ pub(crate) fn run(
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
         sobas::start(session, sizing, &mut streams, sends, &counters)?;
-        let ((summary, skipped), (trace, told), losses) = match role {
+        let ((summary, skipped), (trace, peer_samples), losses) = match role {
             Role::Send(places) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
@@ -101,12 +105,12 @@ pub(crate) fn run(
                     tick();
                 })?;
                 let losses = watch.told(&infos());
-                let (trace, told) = sender.trace();
-                // The receiver's end waits for these words, but without them all is done too.
+                let (trace, peer_samples) = sender.trace();
+                // The receiver waits for these messages, but everything is done even if they are lost.
                 let _ = trace.as_ref().map(|trace| trace.tell(session));
                 let _ = session.send(&Message::Losses(losses));
                 let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-                (sender.summary(), (trace, told), Some(losses))
+                (sender.summary(), (trace, peer_samples), Some(losses))
             }
             Role::Receive(to) => {
                 let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
@@ -120,9 +124,9 @@ pub(crate) fn run(
                 (receiver.summary(), receiver.trace(), receiver.losses())
             }
         };
-        let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-        Ok(Outcome { summary, skipped, losses, seen, told })
+        let samples = trace.map(|trace| (trace.zero_ns(), trace.seen()));
+        Ok(Outcome { summary, skipped, losses, samples, peer_samples })
     };
-    // Where it ends before the session watches over it, the other is told here.
+    // If this fails before the session watches the transfer, nobody else tells the other end.
     all().inspect_err(|error| session.tell(error))
 }
