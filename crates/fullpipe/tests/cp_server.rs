@@ -319,7 +319,7 @@ fn a_client_waits_for_a_place() {
         let first = scope.spawn(|| stage.cp(&["--pacing", "16mbit", "large", &url], Some(&token)));
         std::thread::sleep(Duration::from_secs(1));
         let (code, text) = error(&stage.cp(&["file", &url], Some(&token)));
-        assert!(code == 0 && text.contains("busy with 1 clients, its most"), "{code} {text}");
+        assert!(code == 0 && text.contains("busy with 1 clients, its limit"), "{code} {text}");
         assert!(text.contains("connecting again"), "{text}");
         assert!(first.join().unwrap().status.success());
     });
