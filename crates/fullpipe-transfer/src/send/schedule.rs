@@ -206,7 +206,7 @@ mod tests {
             .collect();
         assert_eq!((lens[0], lens.iter().sum::<u64>()), (8 << 20, (1 << 30) + (100 << 20)));
         // But for the end of the first file, and what is left of the second.
-        let (end, whole) = (lens.iter().rposition(|len| *len > LEAST).unwrap(), lens.len() - 1);
+        let (end, whole) = (lens.iter().rposition(|len| *len > MIN_BLOCK_BYTES).unwrap(), lens.len() - 1);
         assert!(lens[end..whole].is_sorted_by(|a, b| a >= b) && whole - end >= 16, "{:?}", &lens[end..]);
     }
 

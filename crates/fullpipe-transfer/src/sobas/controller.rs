@@ -306,17 +306,17 @@ impl Controller {
 
     /// Takes in the sender's statistics of its streams.
     fn sender_stats(&mut self, sobas: &mut Sobas, now: u64, stats: SenderStats) {
-        sobas.observe(now, Observation::Retransmits(seen.retransmits));
+        sobas.observe(now, Observation::Retransmits(stats.retransmits));
         let Some((since, before)) = self.limited else {
-            self.limited = Some((now, seen.window_limited_us));
+            self.limited = Some((now, stats.window_limited_us));
             return;
         };
         let over = now.saturating_sub(since);
         if over >= LIMITS.window_limited_over_ns.max(self.setup.rtt_ns) {
-            let limited = seen.window_limited_us.saturating_sub(before) as f64 * 1000.0;
+            let limited = stats.window_limited_us.saturating_sub(before) as f64 * 1000.0;
             let limited = limited > LIMITS.window_limited_fraction * over as f64 * self.sockets.len() as f64;
             sobas.observe(now, Observation::BufferLimited(limited));
-            self.limited = Some((now, seen.window_limited_us));
+            self.limited = Some((now, stats.window_limited_us));
         }
     }
 
