@@ -16,7 +16,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo test build install kernel validate fuzz bench profile papers sobas lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo test build install kernel validate fuzz bench profile papers sobas docs docs-test lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -70,10 +70,10 @@ lint: setup-lint build
 	@$(MAKE) --no-print-directory python-test
 	@scripts/lint
 
-# The whole validation of the testbed; rewrites its table in docs/testbed.md.
+# The whole validation of the testbed; rewrites its table in docs/explanation/testbed-validation.md.
 validate: kernel
 	@$(MAKE) --no-print-directory python-test
-	@.venv/bin/python3 -m lab.validate --write docs/testbed.md
+	@.venv/bin/python3 -m lab.validate --write docs/explanation/testbed-validation.md
 
 # Anything may arrive from the network: a minute for each parser and each end.
 fuzz: setup-test
@@ -88,18 +88,38 @@ profile: kernel
 	@$(FULLPIPE) campaign run campaigns/shipped.toml --out runs/shipped
 	@cp runs/shipped/profile.json crates/fullpipe/shipped.json
 
-# The papers' findings beside ours: docs/papers.md from its campaigns, about two and a half hours on two cores.
+# The papers' findings beside ours: docs/explanation/papers.md from its campaigns, about two and a half hours on two cores.
 papers: kernel
 	@$(MAKE) --no-print-directory profile
 	@for name in profiles traces sizes; do \
 		$(FULLPIPE) campaign run campaigns/papers-$$name.toml --out runs/papers-$$name; done
 	@.venv/bin/python3 -m lab.papers runs
 
-# Buffers that size themselves, side by side with others: the table in docs/sobas.md.
+# Buffers that size themselves, side by side with others: the table in docs/explanation/sobas-results.md.
 sobas: kernel
 	@$(MAKE) --no-print-directory python-test
-	@.venv/bin/python3 -m lab.sobas --write docs/sobas.md
+	@.venv/bin/python3 -m lab.sobas --write docs/explanation/sobas-results.md
 	@.venv/bin/python3 -m lab.sobas.clean
+
+.venv/.docs: .venv/.runtime
+	@.venv/bin/python3 -m pip install --quiet --disable-pip-version-check --editable 'python[docs]'
+	@touch $@
+
+# The documentation as a site, target/docs/index.html; a broken link or reference is an error.
+docs: build
+	@$(MAKE) --no-print-directory .venv/.docs
+	@scripts/docs-commands
+	@.venv/bin/sphinx-build --quiet --fail-on-warning --keep-going -j auto docs target/docs
+	@echo "target/docs/index.html" >&2
+
+# Runs the commands in the documentation, and checks that the commands' page is what the program says.
+docs-test: kernel
+	@scripts/docs-commands --check
+	@scripts/docs-test
+
+# The terminal session that README.md shows.
+docs/session.svg: scripts/record-session
+	@scripts/record-session $@
 
 clean:
 	rm -rf target .venv demo runs

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the machine's description, running and timing whole commands."""
+"""Shared by the benchmarks: describes the machine, and runs and times whole commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULLPIPE = os.environ.get("FULLPIPE", str(ROOT / "target/release/fullpipe"))
 
 
 def machine() -> str:
-    """The machine in one line: processor, cores, memory, kernel."""
+    """Describes the machine in one line: processor, cores, memory, kernel."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     model = next(
         (line.split(":")[1].strip() for line in cpuinfo.splitlines() if "model name" in line),
@@ -32,7 +32,7 @@ def machine() -> str:
 
 @dataclass
 class Timed:
-    """One finished command: real and processor seconds, largest process in MB, its last line as JSON."""
+    """A finished command: real and processor time in s, its largest process in MB, its last line as JSON."""
 
     wall_s: float
     cpu_s: float
@@ -41,7 +41,7 @@ class Timed:
 
 
 def timed(command: Sequence[str]) -> Timed:
-    """Runs a command to its end; processor time is that of all its processes."""
+    """Runs a command to its end; the processor time includes all its processes."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.monotonic()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -55,11 +55,11 @@ def timed(command: Sequence[str]) -> Timed:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Median and range."""
+    """Formats the median and the range of values."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def verdict(ok: bool) -> str:
-    """One word."""
+    """Formats whether a bar is met."""
     return "ok" if ok else "MISSED"

@@ -1,10 +1,10 @@
-"""`fullpipe cp` against what is in use, over loopback, paired: in each round ours and the peer's in turn.
+"""Compares `fullpipe cp` with other programs over loopback, in pairs: each round runs both in turn.
 
-Ours is the whole command, start-up included: to a standing server beside peers that have one, over ssh beside
-those that use it. Before every copy the one before it is removed, and more memory than it needs written and
-freed, so that none has to fetch it fresh from the machine. Each way of copying runs once before it is
-measured; then its copy is compared with the source, and the memory of fullpipe looked at. Processor time is
-that of all processes at both ends.
+The whole command is timed, including its start. It copies to a standing server if the peer has one, and over
+ssh if the peer uses ssh. Before every copy the last copy is removed, and more memory than the copy needs is
+written and freed, so that no copy waits for fresh memory of the machine. Each program first runs once without
+a measurement; that copy is compared with the source, and the memory of fullpipe is recorded. Processor time
+includes all processes at both ends.
 
     .venv/bin/python3 bench/cp.py --only plain --rounds 3
 """
@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -28,53 +28,54 @@ from ends import ADDRESS, Cost, Failed, Missing, Servers, Watch, isolate, need, 
 
 ROUNDS = 5
 CHUNK = 8 << 20
-#: Folders of the tree, and bytes of each of its files.
+#: The number of folders of the tree, and the bytes of each of its files.
 FOLDERS, SMALL = 10, 4096
-#: So many times what a copy needs is written and freed before it: what was freed last is given out late.
+#: How many times the memory of a copy is written and freed before it; memory freed last is reused late.
 WARM = 2.5
-#: Load of a machine on which nothing else runs.
+#: The largest load of a machine on which nothing else runs.
 QUIET = 0.5
-#: A change of the code may cost this much of the speed of the build before it.
+#: The speed, relative to the build before, that a change of the code must keep.
 BUILD_BAR = 0.98
-#: fullpipe's memory at either end, MB.
+#: The bar of fullpipe's memory at either end, in MB.
 MEMORY_MB = 256.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is copied, a file or a folder, and into which folder."""
+    """One thing to copy, a file or a folder, and the folder to copy it into."""
 
     source: Path
     into: Path
-    #: Sum of the files.
+    #: The bytes of all files.
     size: int
-    #: fullpipe's flags for it.
+    #: The flags for fullpipe.
     flags: tuple[str, ...] = ()
-    #: Whether it is copied through memory, which has to be warm.
+    #: Whether the copy is in memory, which must then be warm.
     memory: bool = True
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Another way of doing a job."""
+    """Another program that does the job."""
 
     name: str
     command: list[str]
-    #: Whether it encrypts; ours then does too.
+    #: Whether it encrypts; fullpipe then encrypts too.
     encrypted: bool = False
-    #: Whether it compares checksums of all content, as ours does: then ours has to use less processor.
+    #: Whether it compares checksums of all content, as fullpipe does, which must then use less processor
+    # time.
     checked: bool = False
 
 
 def globus(servers: Servers, job: Job) -> Peer:
-    """GridFTP as it is used for speed."""
+    """GridFTP with the flags that make it fast."""
     program = need("globus-url-copy", "globus-gass-copy-progs")
     ends = [f"file://{job.source}", f"{servers.gridftp()}{job.into}/"]
     return Peer("globus-url-copy -fast -p 4", [program, "-fast", "-p", "4", *ends])
 
 
 def globus_checked(servers: Servers, job: Job) -> Peer:
-    """The same, and then it reads both and compares their MD5."""
+    """GridFTP that also reads both copies and compares their MD5."""
     program, *rest = globus(servers, job).command
     return Peer(
         "the same with -verify-checksum",
@@ -84,14 +85,14 @@ def globus_checked(servers: Servers, job: Job) -> Peer:
 
 
 def rsync_daemon(servers: Servers, job: Job) -> Peer:
-    """Rsync's own protocol."""
+    """Rsync with its own protocol."""
     to = f"{servers.rsync(job.into)}/"
     command = [need("rsync", "rsync"), "-a", "--whole-file", str(job.source), to]
     return Peer("rsync daemon --whole-file", command, checked=True)
 
 
 def rsync_ssh(servers: Servers, job: Job) -> Peer:
-    """Rsync over the fastest encryption that ssh has."""
+    """Rsync over ssh with the fastest cipher."""
     cipher = "aes128-gcm@openssh.com"
     to = f"{ADDRESS}:{job.into}/"
     command = [
@@ -110,7 +111,7 @@ def rsync_ssh(servers: Servers, job: Job) -> Peer:
 
 
 def rclone(servers: Servers, job: Job) -> Peer:
-    """The fastest of its ways: fetching in four streams, in which nothing is compared but the size."""
+    """Rclone in its fastest way: it fetches in four streams and compares only the size."""
     port = servers.rclone("webdav", job.source.parent)
     command = [
         need("rclone", "rclone"),
@@ -127,7 +128,7 @@ def rclone(servers: Servers, job: Job) -> Peer:
 
 
 def rclone_sftp(servers: Servers, job: Job) -> Peer:
-    """The one of its ways that ends with a comparison of checksums."""
+    """Rclone over SFTP, which compares checksums at the end."""
     program = need("rclone", "rclone")
     port = servers.rclone("sftp", job.into, "--no-auth", "--dir-cache-time=1ns")
     word = subprocess.run([program, "obscure", "any"], check=True, capture_output=True, text=True)
@@ -138,7 +139,7 @@ def rclone_sftp(servers: Servers, job: Job) -> Peer:
 
 
 def syq(servers: Servers, job: Job) -> Peer:
-    """Another program that is introduced by ssh and encrypts in streams of its own."""
+    """Syq, which starts over ssh and encrypts its own streams."""
     program = shutil.which("syq")
     if not program:
         raise Missing("no syq; cargo install syq")
@@ -148,30 +149,30 @@ def syq(servers: Servers, job: Job) -> Peer:
 
 
 def unencrypted(servers: Servers, job: Job) -> Peer:
-    """Ours over ssh without encryption of the data: what encryption costs."""
+    """`fullpipe cp` over ssh without encryption of the data, which shows the cost of encryption."""
     program, verb, *rest = ours(servers, job, encrypted=True)
     command = [program, verb, "--no-encrypt", *rest]
     return Peer("fullpipe cp --no-encrypt, over ssh", command, encrypted=True)
 
 
 def cp(_: Servers, job: Job) -> Peer:
-    """No network, no second end, nothing compared."""
+    """Plain cp, without a network, a second end or a comparison."""
     return Peer("cp", ["cp", str(job.source), str(job.into)])
 
 
 def dd(_: Servers, job: Job) -> Peer:
-    """What the disk gives to one block after the other."""
+    """Dd, which shows the disk's speed for one block after the other."""
     ends = [f"if={job.source}", f"of={job.into / job.source.name}"]
     return Peer("dd bs=8M, direct", ["dd", "bs=8M", "iflag=direct", "oflag=direct", *ends])
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job and its peers, each with the times as fast that ours has to be, or None."""
+    """A job and its peers, each with the required ratio of speeds, or None without a bar."""
 
     title: str
     job: Callable[[argparse.Namespace, Path], contextlib.AbstractContextManager[Job]]
-    peers: list[tuple[Callable[[Servers, Job], Peer], float | None]]
+    peers: Sequence[tuple[Callable[[Servers, Job], Peer], float | None]]
 
 
 def fill(file: Path, size: int, random: bool) -> None:
@@ -184,7 +185,7 @@ def fill(file: Path, size: int, random: bool) -> None:
 
 
 def folders(base: Path) -> tuple[Path, Path]:
-    """Where a job is copied from and to."""
+    """The folders that a job is copied from and to."""
     source, into = base / "from", base / "to"
     source.mkdir()
     into.mkdir()
@@ -257,7 +258,7 @@ ROWS = {
 
 
 def clear(job: Job) -> None:
-    """Removes what a copy has left; the folder itself stays, since a server holds it open."""
+    """Removes the files of the last copy; the folder itself stays, because a server holds it open."""
     for name in job.into.iterdir():
         if name.is_dir() and not name.is_symlink():
             shutil.rmtree(name)
@@ -266,7 +267,7 @@ def clear(job: Job) -> None:
 
 
 def ready(job: Job) -> None:
-    """The same beginning for every copy."""
+    """Brings files and memory into the same state before every copy."""
     clear(job)
     if job.memory:
         scratch = job.into / "scratch"
@@ -276,7 +277,7 @@ def ready(job: Job) -> None:
 
 
 def ours(servers: Servers, job: Job, encrypted: bool, program: str = FULLPIPE) -> list[str]:
-    """The command of fullpipe, or of another build of it."""
+    """The command of fullpipe or of another build of it."""
     flags = ["--quiet", *job.flags]
     if encrypted:
         flags += ["--ssh", servers.ssh(), "--far-program", program]
@@ -286,10 +287,10 @@ def ours(servers: Servers, job: Job, encrypted: bool, program: str = FULLPIPE) -
 
 
 def once(job: Job, command: list[str]) -> None:
-    """Copies without measuring.
+    """Copies once without a measurement and compares the result with the source.
 
     Raises:
-        Failed: The copy differs, or there is none.
+        Failed: The copy differs or is missing.
     """
     ready(job)
     run(command)
@@ -300,28 +301,28 @@ def once(job: Job, command: list[str]) -> None:
 
 
 def measure(job: Job, command: list[str]) -> Cost:
-    """One copy.
+    """Measures one copy.
 
     Raises:
-        Failed: It has not brought everything.
+        Failed: The copy is incomplete.
     """
     ready(job)
     cost = run(command)
     arrived = sum(file.stat().st_size for file in job.into.rglob("*") if file.is_file())
     if arrived != job.size:
-        raise Failed(f"{' '.join(command)}: brought {arrived} of {job.size} bytes")
+        raise Failed(f"{' '.join(command)}: copied {arrived} of {job.size} bytes")
     return cost
 
 
 def line(what: str, asked: str, measured: str, mine: str, theirs: str, ok: bool | None) -> bool:
-    """Prints a line of the table; no verdict where nothing is asked."""
+    """Prints a line of the table; without a bar there is no verdict."""
     word = "" if ok is None else verdict(ok)
     print(f"| {what} | {asked} | {measured} | {mine} | {theirs} | {word} |", flush=True)
     return ok is not False
 
 
 def compare(servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: int) -> bool:
-    """Runs both in turn, and prints two lines."""
+    """Runs both programs in turn and prints two lines."""
     command = ours(servers, job, peer.encrypted)
     both: list[tuple[Cost, Cost]] = []
     for number in range(rounds):
@@ -353,7 +354,7 @@ def compare(servers: Servers, job: Job, peer: Peer, bar: float | None, rounds: i
 
 
 def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
-    """One copy of ours, of which the memory is looked at."""
+    """Copies once with fullpipe and checks the memory of both ends."""
     with Watch(Path(FULLPIPE).resolve()) as watch:
         once(job, ours(servers, job, encrypted))
     near, far = (
@@ -361,7 +362,7 @@ def memory(servers: Servers, job: Job, encrypted: bool) -> bool:
         watch.peaks.get("far" if encrypted else "serve", 0),
     )
     what = "memory, encrypted" if encrypted else "memory"
-    # None was seen of an end that ran too shortly.
+    # An end that ran too briefly was not seen.
     ok = 0 < min(near, far) and max(near, far) < MEMORY_MB
     figure = f"near {near:.0f} MB, far {far:.0f} MB"
     return line(what, f"under {MEMORY_MB:.0f} MB", figure, "", "", ok)
@@ -378,7 +379,7 @@ def earlier(program: str, encrypted: bool) -> Callable[[Servers, Job], Peer]:
 
 
 def table(row: Row, job: Job, servers: Servers, rounds: int) -> bool:
-    """Prints a row's table; whether nothing is missed."""
+    """Prints a row's table; returns whether all bars are met."""
     print(
         "| peer | asked | measured | fullpipe | peer | |\n|---|---|---|---|---|---|",
         flush=True,
@@ -406,12 +407,12 @@ def main() -> int:
         "--only",
         choices=ROWS,
         action="append",
-        help="this row, and those given likewise",
+        help="run this row; can be given several times",
     )
     parser.add_argument(
         "--against",
         metavar="PROGRAM",
-        help="compare with this other build of fullpipe instead, encrypted and not",
+        help="compare with this other build of fullpipe instead, with and without encryption",
     )
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of runs for each peer")
     parser.add_argument("--gib", type=float, default=4, help="size of the large file")
@@ -421,7 +422,7 @@ def main() -> int:
     isolate()
     print(f"{machine()}; medians (least to most) of {args.rounds} pairs")
     if (load := os.getloadavg()[0]) > QUIET:
-        print(f"Something else is running here, load {load:.1f}: the figures are of no use.")
+        print(f"Something else is running here (load {load:.1f}); the figures are useless.")
     good = True
     for name in args.only or ROWS:
         row = ROWS[name]

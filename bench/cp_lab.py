@@ -1,7 +1,7 @@
-"""`fullpipe cp` in the testbed: 10 GB over 10 Gb/s, queue of one BDP, the transport chosen by itself.
+"""Measures `fullpipe cp` in the testbed: 10 GB over 10 Gb/s, a queue of one BDP, the selected transport.
 
 In virtual time the figures are exact whatever else the machine does; each run takes some minutes of real
-time. The whole command counts, connecting included.
+time. The time is that of the whole command, including the connection.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from common import FULLPIPE, verdict
 
-#: Line rate, bit/s.
+#: The line rate in bit/s.
 RATE = 10e9
-#: Payload that a packet of 9,000 bytes carries of what it takes on the line.
+#: The share of payload in a packet of 9,000 bytes on the line.
 PAYLOAD = 8948 / 9014
-#: RTT in ms, and the part of the capacity that is asked for.
+#: The bar for each RTT in ms, as a share of the capacity.
 ASKED = {11.8: 0.97, 91.6: 0.93, 366.0: 0.80}
 
 
 def copy(source: Path, to: Path, rtt_ms: float, flags: list[str]) -> dict[str, object]:
-    """One copy; its last word."""
+    """Copies once; returns the result that fullpipe prints."""
     queue = int(RATE * rtt_ms / 8e3)
     path = f"lab:rtt={rtt_ms:g}ms,rate=10gbit,queue={queue}B:{to}/"
     command = [FULLPIPE, "cp", "--json", "--no-encrypt", *flags, str(source), path]
@@ -38,7 +38,7 @@ def main() -> int:
     """Prints the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gb", type=float, default=10, help="size of the file")
-    parser.add_argument("--rtt", type=float, action="append", help="this RTT in ms, and those given likewise")
+    parser.add_argument("--rtt", type=float, action="append", help="use this RTT in ms; repeatable")
     parser.add_argument(
         "--disk", type=Path, default=Path("/var/tmp"), help="folder with room for two such files"
     )

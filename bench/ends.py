@@ -1,7 +1,7 @@
-"""Both ends of a copy on one machine: servers, what all their processes cost, and the end of all of them.
+"""Runs both ends of a copy on one machine, adds up their processor time, and ends all their processes.
 
-Every process that a benchmark starts is its descendant and stays one: what loses its parent is adopted. So
-their processor time is added up without asking them, and nothing else is ever signalled.
+Every process that a benchmark starts stays its descendant, because the benchmark adopts orphans. So it can
+add up their processor time, and it never signals any other process.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from types import TracebackType
 from common import FULLPIPE
 
 ADDRESS = "127.0.0.1"
-#: prctl's number for adopting the orphans among all descendants.
+#: The option of prctl that makes a process adopt the orphans among its descendants.
 PR_SET_CHILD_SUBREAPER = 36
-#: Longest time for one copy, and for what serves it to get ready or to calm down, seconds.
+#: The longest time in s for one copy, and for its server to start or to become idle.
 LONGEST, PATIENCE = 900.0, 10.0
 SBIN = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 SSHD = """\
@@ -57,43 +57,43 @@ Host *
 
 
 class Missing(Exception):
-    """Something to measure with is not here; says what."""
+    """A program or a privilege that a measurement needs is missing."""
 
 
 class Failed(Exception):
-    """A command or server did not do its work; says which and its last words."""
+    """A command or server failed; the text has the command and its last output."""
 
 
 @dataclass
 class Cost:
-    """One copy: real seconds of the command, processor seconds of every process at both ends."""
+    """The cost of one copy: real time of the command, processor time of all processes at both ends, in s."""
 
     wall_s: float
     cpu_s: float
 
 
 def need(program: str, package: str) -> str:
-    """Where a program is.
+    """Finds a program and returns its path.
 
     Raises:
-        Missing: It is not installed.
+        Missing: The program is not installed.
     """
     found = shutil.which(program, path=SBIN)
     if not found:
-        raise Missing(f"no {program}; apt-get install {package}")
+        raise Missing(f"{program} is missing; install it with apt-get install {package}")
     return found
 
 
 def isolated() -> bool:
-    """Whether this runs in namespaces of its own."""
+    """Whether this process runs in its own namespaces."""
     return "IN_NAMESPACE" in os.environ
 
 
 def isolate() -> None:
-    """As root, starts over in namespaces of its own.
+    """As root, starts this program again in its own namespaces.
 
-    Nothing outside them can talk to the servers, and with them end all processes, mounts and what is in the
-    memory file system. Where that is not possible, all the same is ended and removed one by one.
+    Nothing outside can reach the servers there, and all processes, mounts and files in memory end with the
+    namespaces. Without root, the benchmark ends processes and removes files one by one.
     """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -119,7 +119,7 @@ def isolate() -> None:
     if os.geteuid() != 0 or subprocess.run([*unshare, "true"], capture_output=True).returncode != 0:
         return
     os.environ["IN_NAMESPACE"] = "1"
-    # It is the inner one that is interrupted from the terminal; this one only waits for it to clean up.
+    # The terminal interrupts the inner process; this one only waits until it has cleaned up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inner = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, *sys.argv])
     try:
@@ -129,7 +129,7 @@ def isolate() -> None:
 
 
 def descendants() -> dict[int, float]:
-    """Every process below this one, with its processor seconds and those of the children it has buried."""
+    """All descendants, each with its processor time in s including the children that it has reaped."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for entry in Path("/proc").iterdir():
@@ -152,19 +152,19 @@ def descendants() -> dict[int, float]:
 
 
 def processor() -> float:
-    """Processor seconds of all descendants so far, dead or alive."""
+    """The processor time of all descendants so far in s, whether they have ended or not."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime + sum(descendants().values())
 
 
 def bury(pid: int) -> None:
-    """Takes note of an adopted process's end, if it has ended."""
+    """Reaps an adopted process if it has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def calm(before: set[int]) -> None:
-    """Waits until only those processes are left that there were; the others are ended if they do not end."""
+    """Waits until only the earlier processes are left; ends the others if they do not end by themselves."""
     start = time.monotonic()
     while extra := descendants().keys() - before:
         for pid in extra:
@@ -177,14 +177,14 @@ def calm(before: set[int]) -> None:
 
 @dataclass
 class Watch:
-    """The largest resident memory of a program's processes, MB, by the first word after its name."""
+    """Records the largest resident memory of a program's processes in MB, by their first argument."""
 
     program: Path
     peaks: dict[str, float] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
 
     def look(self) -> None:
-        """Looks until it is over."""
+        """Reads the memory until the watch ends."""
         while not self.over.wait(0.02):
             for pid in descendants():
                 with contextlib.suppress(OSError, StopIteration, IndexError):
@@ -196,22 +196,22 @@ class Watch:
                     self.peaks[word] = max(self.peaks.get(word, 0), int(peak) * 1024 / 1e6)
 
     def __enter__(self) -> Watch:
-        """Begins to look."""
+        """Starts the watch."""
         self.thread = threading.Thread(target=self.look)
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends it."""
+        """Ends the watch."""
         self.over.set()
         self.thread.join()
 
 
 def run(command: Sequence[str]) -> Cost:
-    """Runs a copy to its end, and waits for what its servers still do after it.
+    """Runs a copy to its end and waits until its servers are idle.
 
     Raises:
-        Failed: It did not succeed.
+        Failed: The command did not succeed.
     """
     before, used = set(descendants()), processor()
     start = time.monotonic()
@@ -224,7 +224,7 @@ def run(command: Sequence[str]) -> Cost:
             timeout=LONGEST,
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(command)}: not done after {LONGEST:.0f} s") from None
+        raise Failed(f"{' '.join(command)}: not finished after {LONGEST:.0f} s") from None
     finally:
         wall = time.monotonic() - start
         calm(before)
@@ -235,27 +235,27 @@ def run(command: Sequence[str]) -> Cost:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody has."""
+    """Finds a free port on loopback."""
     with socket.socket() as one:
         one.bind((ADDRESS, 0))
         return int(one.getsockname()[1])
 
 
 class Servers:
-    """The far ends. All end with the block that this opens."""
+    """The servers of the copies. They all end with the `with` block."""
 
     def __init__(self, folder: Path) -> None:
-        """Their files go into the folder."""
+        """Takes the folder for the servers' files."""
         self.folder = folder
         self.running: list[subprocess.Popen[bytes]] = []
         self.ssh_command = ""
         self.ours: dict[tuple[Path, str], str] = {}
 
     def start(self, command: Sequence[str], port: int) -> None:
-        """Starts one and waits until it listens.
+        """Starts a server and waits until it listens.
 
         Raises:
-            Failed: It does not.
+            Failed: The server does not listen.
         """
         log = self.folder / f"{port}.log"
         with log.open("wb") as words:
@@ -270,7 +270,7 @@ class Servers:
             time.sleep(0.02)
 
     def ssh(self) -> str:
-        """A command like ssh that comes back to this machine, over a server with keys made for it alone."""
+        """Starts an ssh server with its own keys; returns the ssh command that connects to it."""
         if self.ssh_command:
             return self.ssh_command
         sshd, port = need("sshd", "openssh-server"), free_port()
@@ -295,7 +295,7 @@ class Servers:
         return self.ssh_command
 
     def rsync(self, root: Path) -> str:
-        """The daemon of rsync, which writes below `root`: its URL."""
+        """Starts an rsync daemon that writes below `root`; returns its URL."""
         rsync, port = need("rsync", "rsync"), free_port()
         config = self.folder / "rsyncd.conf"
         user = f"uid = {os.getuid()}\ngid = {os.getgid()}\n" if os.geteuid() == 0 else ""
@@ -314,7 +314,7 @@ class Servers:
         return f"rsync://{ADDRESS}:{port}/root"
 
     def fullpipe(self, root: Path, program: str = FULLPIPE) -> str:
-        """A standing server of ours, `program`, which writes below `root`: its URL."""
+        """Starts `program`, a build of fullpipe, as a server that writes below `root`; returns its URL."""
         key = (root, program)
         if key not in self.ours:
             port = free_port()
@@ -333,7 +333,7 @@ class Servers:
         return self.ours[key]
 
     def gridftp(self) -> str:
-        """The GridFTP server, without authentication: its URL."""
+        """Starts a GridFTP server without authentication; returns its URL."""
         gridftp, port = (
             need("globus-gridftp-server", "globus-gridftp-server-progs"),
             free_port(),
@@ -362,7 +362,7 @@ class Servers:
         return f"ftp://{ADDRESS}:{port}"
 
     def rclone(self, kind: str, root: Path, *flags: str) -> int:
-        """`rclone serve` of `root`: its port."""
+        """Starts `rclone serve` for `root`; returns its port."""
         port = free_port()
         command = [
             need("rclone", "rclone"),
@@ -375,7 +375,7 @@ class Servers:
         return port
 
     def __enter__(self) -> Servers:
-        """Nothing runs yet."""
+        """Opens the block; no server runs yet."""
         return self
 
     def __exit__(
@@ -384,7 +384,7 @@ class Servers:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends them and whatever they have started."""
+        """Ends the servers and all their descendants."""
         before = set(descendants())
         for server in self.running:
             server.terminate()
@@ -403,13 +403,13 @@ class Servers:
 
 @contextlib.contextmanager
 def xfs(point: Path, disk: Path, size: int) -> Iterator[None]:
-    """An XFS of `size` bytes in a file in the folder `disk` that is written once before, mounted at `point`.
+    """Mounts an XFS of `size` bytes at `point`, in a preallocated file in the folder `disk`.
 
     Raises:
-        Missing: Not root, or a tool is not there.
+        Missing: This user is not root, or a tool is missing.
     """
     if not isolated():
-        raise Missing("a file system can be mounted by root only")
+        raise Missing("only root can mount a file system; run this with sudo")
     mkfs = need("mkfs.xfs", "xfsprogs")
     with tempfile.NamedTemporaryFile(dir=disk, prefix="xfs-", suffix=".img") as image:
         write = [
@@ -427,7 +427,7 @@ def xfs(point: Path, disk: Path, size: int) -> Iterator[None]:
         try:
             subprocess.run(["mount", "-t", "xfs", device, str(point)], check=True)
         finally:
-            # It goes, and the file without a name with it, as soon as it is unmounted, however that comes.
+            # The loop device and the nameless file vanish with the unmount, however it happens.
             subprocess.run(["losetup", "--detach", device], check=True)
     try:
         yield

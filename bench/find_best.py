@@ -1,10 +1,9 @@
-"""What `campaign run --find-best` would have found on grids that were measured completely.
+"""Replays `campaign run --find-best` on grids that were measured completely.
 
-For each of a number of seeds the search is replayed with two workers and 12% of the grid's runs. The seed
-is that of the algorithm, and draws for each cell (transport at an RTT) the order of its repeats, of which
-the search sees those it asks for. Its choice counts by the mean over all repeats of the transport it chose,
-as a share of the highest such mean at that RTT; a replay counts by the RTT where that share is lowest. Beside
-it, the same for the best of as many runs drawn at random, as evenly over RTTs as they go.
+Each replay has a seed, two workers and 12% of the grid's runs. The seed drives the algorithm and the order of
+repeats in each cell (a transport at an RTT). A choice is rated by the mean over all repeats of the chosen
+transport, as a share of the highest such mean at that RTT; a replay is rated by its worst RTT. For
+comparison, the table has the best of equally many random runs, spread evenly over RTTs.
 
     .venv/bin/python3 bench/find_best.py [--seeds 20] [--workers 2] [GRID ...]
 """
@@ -28,7 +27,7 @@ from common import ROOT, verdict  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "python/tests"))
 from fullpipe.campaign.adaptive import Best, Search, parse_budget  # noqa: E402
-from fullpipe.campaign.spec import RunSpec  # noqa: E402
+from fullpipe.run import RunSpec  # noqa: E402
 from grids import GRIDS, HELD_BACK, Measured, measured, replay, rtt  # noqa: E402
 
 BAR = 0.97
@@ -37,7 +36,7 @@ SHARE = "12%"
 
 @dataclass(frozen=True)
 class Replayed:
-    """One seed's outcome: shares of the best, by RTT in ms, and the worst of as many random runs."""
+    """The outcome of one seed: shares of the best by RTT in ms, and the worst of equally many random runs."""
 
     used: int
     shares: dict[float, float]
@@ -45,12 +44,12 @@ class Replayed:
 
     @property
     def worst(self) -> float:
-        """At the RTT where it is lowest."""
+        """The share at the worst RTT."""
         return min(self.shares.values())
 
 
 def at_random(grid: Measured, budget: int, seed: int) -> list[Best]:
-    """The best of runs drawn at random, each RTT's transports before repeats."""
+    """The best of random runs; each transport at an RTT is drawn once before any repeat."""
     rng = np.random.default_rng(seed)
     by_rtt: dict[int, list[RunSpec]] = {}
     for run in grid.runs:
@@ -65,7 +64,7 @@ def at_random(grid: Measured, budget: int, seed: int) -> list[Best]:
 
 
 def replayed(name: str, seed: int, workers: int) -> Replayed:
-    """The search on one grid with one seed."""
+    """Replays the search on one grid with one seed."""
     grid = measured(name).redrawn(seed)
     budget = parse_budget(SHARE, len(grid.runs))
     search = Search(grid.runs, budget, seed)
@@ -76,7 +75,7 @@ def replayed(name: str, seed: int, workers: int) -> Replayed:
 
 
 def row(name: str, outcomes: Iterable[Replayed], runs: int) -> tuple[str, bool]:
-    """A line of the table, and whether the bar is met in the median."""
+    """A line of the table, and whether the median meets the bar."""
     outcomes = list(outcomes)
     worst = [outcome.worst for outcome in outcomes]
     middle, met = statistics.median(worst), sum(share >= BAR for share in worst)
@@ -91,7 +90,7 @@ def row(name: str, outcomes: Iterable[Replayed], runs: int) -> tuple[str, bool]:
 
 
 def main() -> int:
-    """Prints the table, and where each grid's worst seed did worst."""
+    """Prints the table and the worst seed of each grid; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "grids",

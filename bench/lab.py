@@ -1,4 +1,4 @@
-"""Speed of the testbed: `make bench`, or `python3 bench/lab.py`. Whole commands, medians of several runs."""
+"""Measures the speed of the testbed: whole commands, medians of several runs (`make bench`)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ end = "a"
 run = ["true"]
 """
 PATH = "lab:rtt=45.6ms,rate=10gbit"
-#: Bandwidth-delay product and queue of PATH, bytes.
+#: The bandwidth-delay product of PATH, which is also its queue, in bytes.
 BDP = QUEUE = 57e6
 
 
 def measure(*flags: str, path: str = PATH) -> Timed:
-    """One run in the testbed."""
+    """Measures one run in the testbed."""
     return timed([FULLPIPE, "measure", path, "--buffer", "1GB", "--json", *flags])
 
 
@@ -34,7 +34,7 @@ def row(work: str, bar: str, figure: str, ok: bool) -> bool:
 
 
 def runs_per_minute(guests: int, each: int) -> float:
-    """Runs of 2 GB finished per minute by so many guests at once."""
+    """The runs of 2 GB that a number of simultaneous guests finish per minute."""
     command = [FULLPIPE, "measure", PATH, "--buffer", "1GB", "--size", "2GB", "--quiet"]
     script = f"for i in $(seq {each}); do {' '.join(command)} || exit 1; done"
     start = time.monotonic()

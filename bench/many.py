@@ -1,8 +1,8 @@
-"""A tree of ten million files: how soon the first arrives, and how much memory both ends take.
+"""Copies a tree of ten million files: measures when the first arrives and how much memory both ends need.
 
-The files are empty, in folders of 100,000, in memory; the copy goes over loopback to a standing server, which
-answers before it knows what will come. It is watched for a while and then interrupted: what matters is that
-nothing waits for the end of the listing, and that memory does not grow with what has been listed.
+The files are empty, in folders of 100,000, in memory; the copy goes over loopback to a standing server. It is
+watched for a while and then interrupted. Two things matter: nothing waits for the end of the listing, and
+memory does not grow with the number of listed files.
 
     sudo .venv/bin/python3 bench/many.py
 """
@@ -38,18 +38,18 @@ def plant(tree: Path, files: int) -> None:
 
 
 def resident_mb(pid: int) -> float:
-    """Memory of a process now."""
+    """The resident memory of a process in MB."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(float(line.split()[1]) / 1e3 for line in lines if line.startswith("VmRSS"))
 
 
 def free_inodes(folder: Path) -> int:
-    """How many more files a file system takes."""
+    """The number of further files that a file system can hold."""
     return os.statvfs(folder).f_ffree
 
 
 def arrived(into: Path) -> bool:
-    """Whether a file has its name."""
+    """Whether a file has arrived under its final name."""
     for folder in into.glob("from/*"):
         with contextlib.suppress(OSError), os.scandir(folder) as entries:
             if any(entry.name.isdigit() for entry in entries):
@@ -58,7 +58,7 @@ def arrived(into: Path) -> bool:
 
 
 def watch(tree: Path, into: Path, seconds: float) -> bool:
-    """Copies for a while; prints what was seen and says whether it is as it should be."""
+    """Copies for a while, prints the measurements and returns whether the bars are met."""
     flags = ["serve", "--root", str(into), "--insecure", "--allow-plain", "--bind", ADDRESS, "--quiet"]
     server = subprocess.Popen([FULLPIPE, *flags])
     time.sleep(1)
@@ -99,7 +99,7 @@ def watch(tree: Path, into: Path, seconds: float) -> bool:
 
 
 def main() -> int:
-    """Prints what was seen; 1 if a bar is missed."""
+    """Prints the measurements; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=10_000_000, help="files in the tree")
     parser.add_argument("--seconds", type=float, default=60, help="how long the copy is watched")

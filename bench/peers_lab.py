@@ -1,8 +1,8 @@
-"""rsync, GridFTP and rclone in the testbed beside `fullpipe cp`: 10 Gb/s, a queue of one BDP.
+"""Compares `fullpipe cp` with rsync, GridFTP and rclone in the testbed: 10 Gb/s, a queue of one BDP.
 
-Each as its user has it who has just installed it, with four streams where it can, on hosts whose kernel tunes
-windows up to 1 GB. Theirs go from memory to memory, ours from disk to disk. In virtual time the figures are
-exact whatever else the machine does.
+Each program has its default settings, with four streams if it supports them, on hosts whose kernel tunes
+windows up to 1 GB. The peers copy from memory to memory, fullpipe from disk to disk. In virtual time the
+figures are exact whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RATE = 10e9
 PAYLOAD = 8948 / 9014
 RTTS = (11.8, 91.6, 366.0)
 LARGEST = 2**31 - 1
-#: What serves at one end, and what copies at the other.
+#: The server command at one end and the copy command at the other, by name.
 PEERS: dict[str, tuple[list[str], list[str]]] = {
     "rsync --whole-file, daemon": (
         [
@@ -50,7 +50,7 @@ PEERS: dict[str, tuple[list[str], list[str]]] = {
 
 
 def scenario(rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> str:
-    """A file at the end that sends, a server at b, a copy from a."""
+    """The scenario: a file and a copy command at end a, a server at end b."""
     source = "b" if ":webdav:data" in copy else "a"
     fill = ["dd", "if=/dev/zero", "of=/space/data", "bs=1M", f"count={megabytes}", "status=none"]
     programs = [(source, "0s", fill), ("b", "1s", serve), ("a", "5s", copy)]
@@ -75,7 +75,7 @@ def scenario(rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -
 
 
 def peer(folder: Path, rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> float:
-    """Seconds of the copy."""
+    """Measures the copy of a peer, in s."""
     file = folder / "scenario.toml"
     file.write_text(scenario(rtt_ms, megabytes, serve, copy))
     done = subprocess.run(
@@ -90,7 +90,7 @@ def peer(folder: Path, rtt_ms: float, megabytes: int, serve: list[str], copy: li
 
 
 def ours(folder: Path, rtt_ms: float, megabytes: int) -> float:
-    """Seconds of `fullpipe cp`, as its user gives it."""
+    """Measures `fullpipe cp` with default settings, in s."""
     source, to = folder / "data", folder / "to"
     with source.open("wb") as file:
         file.truncate(0)
@@ -105,10 +105,10 @@ def ours(folder: Path, rtt_ms: float, megabytes: int) -> float:
 
 
 def main() -> int:
-    """Prints the table; 1 if ours is below any."""
+    """Prints the table; 1 if fullpipe is slower than a peer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2000, help="size of the file, MiB")
-    parser.add_argument("--rtt", type=float, action="append", help="this RTT in ms, and those given likewise")
+    parser.add_argument("--rtt", type=float, action="append", help="use this RTT in ms; repeatable")
     args = parser.parse_args()
     good = True
     print("| RTT | | seconds | of capacity | |\n|---|---|---|---|---|", flush=True)

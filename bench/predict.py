@@ -1,6 +1,6 @@
-"""How long a million predictions take on one processor.
+"""Measures how long a million predictions take on one processor.
 
-The mixture: RTTs from 0.4 to 366 ms and sizes from 0.1 to 100 GB, log-uniform, 1 to 10 streams, five
+The mixture has RTTs from 0.4 to 366 ms and sizes from 0.1 to 100 GB, log-uniform, 1 to 10 streams, five
 congestion controls and three buffers, uniform, over 10 Gb/s with a queue of one BDP.
 
     .venv/bin/python3 bench/predict.py

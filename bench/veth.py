@@ -1,7 +1,7 @@
-"""The engine against iperf3 between two network namespaces joined by veth, paired: one run of each in turn.
+"""Compares the engine with iperf3 between two network namespaces joined by veth, in pairs.
 
-Goodput as each program reports what its receiver read; processor time of both ends' processes from the
-operating system (wait4), over the bytes received. Runs itself in namespaces of its own.
+Goodput is what each program's receiver reports; processor time is that of both ends' processes (wait4) per
+byte received. The benchmark starts itself in its own namespaces.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PAIRS = 5
 
 @dataclass
 class Run:
-    """Goodput, Gb/s, and processor seconds per GB, both ends."""
+    """The goodput in Gb/s, and the processor time of both ends in s per GB."""
 
     goodput: float
     cpu_per_gb: float
 
 
 def enter() -> None:
-    """Makes the namespaces, by starting over inside them."""
+    """Starts this program again inside new namespaces."""
     if os.environ.get("IN_NAMESPACE"):
         return
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -39,7 +39,7 @@ def enter() -> None:
 
 
 def build() -> None:
-    """Two ends and the link between them."""
+    """Makes the two ends and the link between them."""
     for line in """
         mount -t tmpfs tmpfs /run
         ip netns add near
@@ -54,7 +54,7 @@ def build() -> None:
 
 
 def pair(server: list[str], client: list[str]) -> tuple[str, float]:
-    """Runs both ends; the client's output, and processor seconds of both."""
+    """Runs both ends; returns the client's output and the processor time of both in s."""
     far = subprocess.Popen(["ip", "netns", "exec", "far", *server], stdout=subprocess.DEVNULL)
     time.sleep(0.3)
     near = subprocess.Popen(["ip", "netns", "exec", "near", *client], stdout=subprocess.PIPE, text=True)
@@ -70,7 +70,7 @@ def pair(server: list[str], client: list[str]) -> tuple[str, float]:
 
 
 def iperf3(streams: int, *flags: str) -> Run:
-    """One run of iperf3."""
+    """Measures one run of iperf3."""
     client = [
         "iperf3",
         "-c",
@@ -88,7 +88,7 @@ def iperf3(streams: int, *flags: str) -> Run:
 
 
 def fullpipe(streams: int) -> Run:
-    """One run of fullpipe."""
+    """Measures one run of fullpipe."""
     client = [
         FULLPIPE,
         "measure",

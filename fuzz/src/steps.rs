@@ -93,6 +93,16 @@ pub fn mutate(data: &mut [u8], size: usize, max: usize, seed: u32) -> usize {
     bytes.len()
 }
 
+/// Changes a script's steps, by nothing but the seed.
+pub fn mutant(data: &[u8], seed: u64) -> Vec<u8> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut script = Script::read(data);
+    for _ in 0..rng.random_range(1..4) {
+        change(&mut script, &mut rng);
+    }
+    script.write()
+}
+
 fn change(script: &mut Script, rng: &mut StdRng) {
     let steps = &mut script.steps;
     let n = steps.len();

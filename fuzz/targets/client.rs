@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutate};
+use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::client::{self, Order, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
@@ -19,7 +19,7 @@ use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
-fuzz_target!(|data: &[u8]| run(Script::shown(data)));
+fuzz_target!(|data: &[u8]| replay(data, mutant, |data| run(Script::shown(data))));
 
 fn run(script: Script) {
     let world = World::new();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutate};
+use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -17,7 +17,7 @@ use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
-fuzz_target!(|data: &[u8]| run(Script::shown(data)));
+fuzz_target!(|data: &[u8]| replay(data, mutant, |data| run(Script::shown(data))));
 
 /// What may be asked for.
 const SOURCES: [&str; 8] = ["in", "/", "in/there/../out", "../outside", "in/link", "in/*", "in/out/x", "in/./l[a-z]nk"];

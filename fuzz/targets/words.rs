@@ -3,6 +3,7 @@
 
 use std::io::{Seek, SeekFrom, Write};
 
+use fullpipe_fuzz::{mutant_of_bytes, replay};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire;
 use fullpipe_transfer::protocol::name::Name;
@@ -12,7 +13,9 @@ use fullpipe_transfer::protocol::chunk::Chunk;
 use fullpipe_transfer::protocol::message::Message;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+fuzz_target!(|data: &[u8]| replay(data, mutant_of_bytes, run));
+
+fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 6 {
         0 => again::<Message>(rest),
@@ -34,7 +37,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-});
+}
 
 /// What is read behind a right checksum is what would be written.
 fn again<T: serde::Serialize + for<'de> serde::Deserialize<'de> + PartialEq + std::fmt::Debug>(bytes: &[u8]) {

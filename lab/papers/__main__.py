@@ -1,5 +1,5 @@
 # ruff: noqa: E501 (prose)
-"""`python -m lab.papers`: writes docs/papers.md and its figures from the papers' campaigns."""
+"""`python -m lab.papers`: writes docs/explanation/papers.md and its figures from the papers' campaigns."""
 
 import argparse
 import sys
@@ -13,24 +13,30 @@ from lab.papers.figures import FIGURES, write_all
 
 INTRODUCTION = """# The papers, side by side
 
-What Rao et al. found on dedicated connections (HPDC 2017; ICCCN 2017; the abstract of SC Workshops 2023), and what
-the testbed shows: Linux 6.12's TCP over the same RTTs, with a drop-tail queue of one BDP and 9,000-byte packets, on
-hosts that cost nothing. Intervals are 95% (Student's t) over runs, which differ by their seed.
+This page compares what Rao et al. found on dedicated connections (HPDC 2017; ICCCN 2017; the abstract of SC Workshops
+2023) with what the testbed shows: Linux 6.12's TCP over the same RTTs, with a drop-tail queue of one BDP and 9,000-byte
+packets, on hosts that cost nothing. Intervals are 95% (Student's t) over runs, which differ by their seed.
 
 `make papers` made this page: it runs `campaigns/papers-*.toml` and `campaigns/shipped.toml` (about two and a half hours on two
-cores) and writes the table and the figures from the records. `campaigns/hpdc17.toml` is the papers' whole grid.
+cores) and writes the claims and the figures from the records. `campaigns/hpdc17.toml` is the papers' whole grid.
 
-Where the papers and these runs cannot agree for a reason known beforehand: their kernels were 2.6 and 3.10, before
-today's HyStart, pacing and SACK; their queues are unknown; and their hosts had limits of their own.
+Some differences were to be expected. The papers' kernels were 2.6 and 3.10, before today's HyStart, pacing and SACK. Their
+queues are unknown. Their hosts had limits of their own.
 
 """
 
 
-def table(claims: list[Claim]) -> str:
-    """The Markdown table."""
-    lines = ["| | the papers | here | verdict | why |", "|---|---|---|---|---|"]
+def sections(claims: list[Claim]) -> str:
+    """The claims in Markdown: their verdicts in a table, then a section for each."""
+    lines = ["| claim | verdict |", "|---|---|"]
+    lines += [f"| [{claim.name}](#{claim.name.lower()}) | {claim.verdict} |" for claim in claims]
     for claim in claims:
-        lines.append(f"| {claim.name} | {claim.paper} | {claim.ours} | **{claim.verdict}** | {claim.why} |")
+        lines += [
+            *("", f"## {claim.name}", ""),
+            *(f"**The papers.** {claim.paper}", ""),
+            *(f"**Here.** {claim.ours}", ""),
+            *(f"**Verdict: {claim.verdict}.** {claim.why}",),
+        ]
     return "\n".join(lines)
 
 
@@ -41,7 +47,7 @@ def main() -> int:
         "runs", type=Path, help="folder with papers-profiles, papers-traces, papers-sizes and shipped"
     )
     parser.add_argument(
-        "--write", type=Path, default=Path("docs/papers.md"), help="the page; figures beside it"
+        "--write", type=Path, default=Path("docs/explanation/papers.md"), help="the page; figures beside it"
     )
     arguments = parser.parse_args()
     try:
@@ -61,7 +67,7 @@ def main() -> int:
     figures = "".join(
         f"\n### {title}\n\n![{title}]({folder.name}/{name}.svg)\n" for name, (title, _) in FIGURES.items()
     )
-    arguments.write.write_text(f"{INTRODUCTION}{table(claims)}\n\n## Figures, redrawn\n{figures}")
+    arguments.write.write_text(f"{INTRODUCTION}{sections(claims)}\n\n## Figures, redrawn\n{figures}")
     for claim in claims:
         print(f"{claim.name}: {claim.verdict}")
     return 0

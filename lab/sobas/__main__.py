@@ -1,9 +1,9 @@
 """`python3 -m lab.sobas [--paths NAME,...] [--queues SIZE,...] [--ccs NAME,...] [--seeds N] [--write FILE]`.
 
-Each transfer's result is kept in a file (`--results`), and what is there is not run again: the same file can
-be filled bit by bit, by several at once. What the controller had a part in counts for the build of the
-program that ran it (`--builds any` takes all); fixed and tuned buffers have no such part. The table is of all
-that counts.
+The result of each transfer is kept in a file (`--results`), and a transfer with a result is not run again. So
+several commands can fill the same file, at different times or together. Results with the controller count
+only for the build of the program that made them (`--builds any` takes all); fixed and tuned buffers count
+always. The table has all results that count.
 """
 
 import argparse
@@ -37,9 +37,9 @@ STUDENT = {
     9: 2.26,
 }
 MISSING = 3
-#: Ways in which the controller has a part.
+#: The ways that use the controller.
 CONTROLLED = ("sobas", "paper")
-#: What has been run.
+#: Identifies one transfer.
 RESULTS = Path(__file__).with_name("results.ndjson")
 
 Key = tuple[str, str, str, str]
@@ -51,7 +51,7 @@ def way_of(name: str, path: Paper) -> Way:
 
 
 def run(path: Paper, queue: str, cc: str, name: str, seed: int) -> Line:
-    """One transfer, as a line of the results."""
+    """Runs one transfer and returns its line of the results."""
     done = transfer(
         path.keys(queue),
         path.mbps * 1e6,
@@ -71,14 +71,14 @@ def run(path: Paper, queue: str, cc: str, name: str, seed: int) -> Line:
 
 
 def build() -> str:
-    """Names the program: its version, and a digest of its file."""
+    """Identifies the program by its version and a digest of its file."""
     with open(binary(), "rb") as file:
         digest = hashlib.file_digest(file, "blake2b").hexdigest()
     return f"{call('--version').strip()} {digest[:12]}"
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean and half of its 95% interval."""
+    """Formats the mean and the half-width of its 95% interval."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return f"{mean:.0f}"
@@ -87,7 +87,7 @@ def interval(values: Sequence[float]) -> str:
 
 
 def grouped(results: Iterable[Line]) -> dict[Key, list[Line]]:
-    """Seeds together."""
+    """Groups results that differ in the seed only."""
     groups: dict[Key, list[Line]] = defaultdict(list)
     for line in results:
         groups[line["path"], line["queue"], line["cc"], line["way"]].append(line)
@@ -95,12 +95,12 @@ def grouped(results: Iterable[Line]) -> dict[Key, list[Line]]:
 
 
 def rates(lines: Sequence[Line]) -> list[float]:
-    """Mb/s."""
+    """The rates in Mb/s."""
     return [line["rate_bps"] / 1e6 for line in lines]
 
 
 def side_by_side(results: Sequence[Line]) -> list[str]:
-    """The table: rate, segments sent again, 95th percentile of the queue's delay."""
+    """The table: rate, resent segments, and the 95th percentile of the queue's delay."""
     groups = grouped(results)
     lines = [
         "| path | queue | cc | " + " | ".join(WAYS) + " | n |",
@@ -125,7 +125,7 @@ def side_by_side(results: Sequence[Line]) -> list[str]:
 
 
 def bars(results: Sequence[Line]) -> list[str]:
-    """The bars, as far as what has been run tells."""
+    """The bars that the results so far can decide."""
     groups = grouped(results)
     mean = {key: statistics.fmean(rates(found)) for key, found in groups.items()}
     lines = ["| bar | measured | holds |", "|---|---|---|"]
@@ -134,7 +134,8 @@ def bars(results: Sequence[Line]) -> list[str]:
         lines.append(f"| {bar} | {measured} | {'' if holds is None else 'yes' if holds else 'NO'} |")
 
     def gains(queues: Sequence[str], over: str) -> None:
-        gained, told = 0, []
+        gained: int = 0
+        told: list[tuple[str, str]] = []
         for place in PATHS.values():
             both = (
                 [mean.get((place.name, queue, "reno", way)) for way in ("sobas", "largest")]
@@ -142,14 +143,15 @@ def bars(results: Sequence[Line]) -> list[str]:
             )
             found = [ours / largest - 1 for ours, largest in both if ours and largest]
             if found:
-                told.append(
-                    f"{place.name} {', '.join(f'{gain:+.0%}' for gain in found)} (paper {place.gain:+.0%})"
-                )
+                measured = ", ".join(f"{gain:+.0%}" for gain in found)
+                told.append((place.name, f"{measured} (paper {place.gain:+.0%})"))
                 gained += statistics.fmean(found) >= min(place.gain, 0.2)
         if told:
             bar = f"Reno: 20% over the largest buffer on 6 of 8 paths, {over}"
             holds = gained >= 6 if len(told) == len(PATHS) or gained >= 6 else None
-            add(bar, f"{gained} of {len(told)} run: " + "; ".join(told), holds)
+            add(bar, f"{gained} of {len(told)} run", holds)
+            for name, measured in told:
+                add(f"· {name}", measured, None)
 
     gains([OWN], "each path's own queue")
     gains(
@@ -216,7 +218,7 @@ def bars(results: Sequence[Line]) -> list[str]:
 
 
 def chosen(text: str | None, known: Iterable[str], what: str) -> list[str]:
-    """Names of a list on the command line."""
+    """Parses a list of names on the command line."""
     known = list(known)
     if text is None:
         return known
@@ -228,7 +230,7 @@ def chosen(text: str | None, known: Iterable[str], what: str) -> list[str]:
 
 
 def main() -> int:
-    """Runs what is missing; gives the exit code."""
+    """Runs the missing transfers; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas", description=__doc__)
     parser.add_argument("--paths", help=", ".join(PATHS))
     parser.add_argument("--queues", help=", ".join(QUEUES))

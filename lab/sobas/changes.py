@@ -1,8 +1,9 @@
 """`python3 -m lab.sobas.changes [--rtts 20,...] [--queues 100KB,...] [--ccs reno,...] [--seeds N]`.
 
-SOBAS beside traffic that starts in mid-transfer and ends again: 400 Mb/s of unresponsive packets (iperf3) on
-970 Mb/s. What the transfer has of what is free, over a second from 20 round trips and 2 s after each change;
-of several transfers, which others meet later by so much, the median, and the least.
+Tests SOBAS beside traffic that starts and ends during a transfer: 400 Mb/s of unresponsive packets (iperf3)
+on 970 Mb/s. The table has the transfer's share of the free rate, over a second from 20 round trips and 2 s
+after each change: the median and the smallest of several transfers, in which the traffic starts at different
+times.
 """
 
 import argparse
@@ -16,34 +17,34 @@ from collections.abc import Mapping, Sequence
 from ..validate.tool import Keys, Line, end
 from .run import FRAME, SEGMENT, SERVE, SOBAS, START, TO, programs_over, sending, source
 
-#: Payload of a UDP packet of 1,500 bytes.
+#: The payload in bytes of a UDP packet of 1,500 bytes.
 DATAGRAM = 1472
 RATE_BPS, OTHERS_BPS = 970e6, 400e6
-#: When others begin, seconds; so much later with each seed.
+#: The start of the traffic in s, and how much later it starts with each seed.
 FROM_S, APART_S = 3.0, 0.13
-#: Over which a rate is taken, seconds, and what of the free rate it must be.
+#: The time in s over which a rate is measured, and the required share of the free rate.
 OVER_S, FULL = 1.0, 0.95
-#: The transfer's clock begins some round trips after the scenario's.
+#: The clock of the transfer starts some round trips after that of the scenario.
 LATE_S = 0.5
 
 
 def settled_s(rtt_ms: float) -> float:
-    """How long a change may take."""
+    """The time in s that a change may take."""
     return 20e-3 * rtt_ms + 2
 
 
 def from_s(seed: int) -> float:
-    """When others begin."""
+    """The start of the traffic in s."""
     return FROM_S + APART_S * (seed - 1)
 
 
 def beside_s(rtt_ms: float) -> int:
-    """For how long; the transfer goes on for as long again. iperf3 knows whole seconds only."""
+    """The duration of the traffic in whole s, as iperf3 needs it; the transfer lasts as long again."""
     return math.ceil(settled_s(rtt_ms) + OVER_S + LATE_S)
 
 
 def samples(rtt_ms: float, queue: str, cc: str, seed: int) -> tuple[list[tuple[float, int]], int]:
-    """Seconds and bytes, as the receiver has them, and the segments that were sent again."""
+    """The receiver's samples, as pairs of s and bytes, and the number of resent segments."""
     beside = beside_s(rtt_ms)
     size = int((RATE_BPS * (FROM_S + 2 * beside) - OTHERS_BPS * beside) / 8e6) * 1_000_000
     record = "/tmp/record.ndjson"
@@ -65,13 +66,13 @@ def samples(rtt_ms: float, queue: str, cc: str, seed: int) -> tuple[list[tuple[f
 
 
 def rate_bps(points: Sequence[tuple[float, int]], begin: float, over: float = OVER_S) -> float:
-    """From then on, for so long."""
+    """The rate in bit/s from an instant on, over a time."""
     found = [point for point in points if begin <= point[0] <= begin + over]
     return (found[-1][1] - found[0][1]) * 8 / (found[-1][0] - found[0][0]) if len(found) > 1 else 0.0
 
 
 def main() -> int:
-    """Prints the table; 1 if a row misses."""
+    """Prints the table; 1 if a row misses its bar."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.changes", description=__doc__)
     parser.add_argument("--rtts", default="20,60", help="milliseconds")
     parser.add_argument("--queues", default="100KB,300KB,1MB")

@@ -1,8 +1,8 @@
 """`python3 -m lab.sobas.clean [--rates 1gbit,...] [--rtts 10,...] [--queues 64KB,...] [--ccs reno,...]`.
 
-SOBAS on paths without cross traffic: how long one stream takes to start up, beside 1.5 times what doubling
-per round trip from ten segments would, and what part of the capacity it has from then on. 1,500-byte packets;
-the sizes are such that each transfer lasts some seconds beyond its start-up.
+Tests SOBAS on paths without cross traffic: the start-up time of one stream, beside 1.5 times that of doubling
+per round trip from ten segments, and its share of the capacity afterwards. Packets have 1,500 bytes; each
+transfer lasts some seconds beyond its start-up.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from ..validate.tool import Line, call, end
 from .run import FRAME, MEMORY, SEGMENT, source
 
-#: TCP's first window, packets (RFC 6928).
+#: The initial window of TCP in packets (RFC 6928).
 FIRST = 10
 RATES = {"1gbit": 1e9, "10gbit": 1e10}
 #: Seconds at the full rate, beside as much as four round trips carry: starting up takes half of that.
@@ -24,12 +24,12 @@ FULL = 0.95
 
 
 def size_of(rate: str, rtt_ms: float) -> int:
-    """Bytes that last some seconds beyond the start-up."""
+    """The size in bytes of a transfer that lasts some seconds beyond its start-up."""
     return int(RATES[rate] / 8 * (LASTS_S + 4e-3 * rtt_ms)) // 1_000_000 * 1_000_000
 
 
 def copy(rate: str, rtt_ms: float, queue: str, cc: str) -> tuple[list[Line], int]:
-    """The receiver's samples, and the segments that were sent again."""
+    """The receiver's samples, and the number of resent segments."""
     file = source(size_of(rate, rtt_ms))
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         record = Path(folder) / "record.ndjson"
@@ -61,7 +61,7 @@ def started(samples: list[Line], rate_bps: float, rtt_s: float) -> tuple[float, 
 
 
 def main() -> int:
-    """Prints the table; 1 if a row misses."""
+    """Prints the table; 1 if a row misses its bar."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.clean", description=__doc__)
     parser.add_argument("--rates", default="1gbit,10gbit")
     parser.add_argument("--rtts", default="10,50,183", help="milliseconds")
@@ -83,7 +83,7 @@ def main() -> int:
             good &= ok
             figures = f"{begin:.2f} s | {allowed:.2f} s | {share:.1%} | {again}"
             print(f"| {rate} | {rtt} ms | {queue} | {cc} | {figures} | {'yes' if ok else 'NO'} |", flush=True)
-        # All of them together would fill a memory file system.
+        # All sources together would fill the memory file system.
         source(size_of(rate, float(rtt))).unlink()
     return 0 if good else 1
 

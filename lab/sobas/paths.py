@@ -1,11 +1,11 @@
-"""The eight paths of the paper (FACTS section 4), as the testbed emulates them.
+"""The eight paths of the SOBAS paper, as the testbed emulates them.
 
-What the paper says of its paths is their capacity, RTT and what was available; 'live' traffic is emulated
-as an unresponsive flow that leaves as much. Rates of the testbed count Ethernet frames.
+The paper gives capacity, RTT and available rate of each path. 'Live' traffic is emulated as an unresponsive
+flow that leaves the available rate. Rates of the testbed count Ethernet frames.
 
-It does not say how long the bottlenecks' queues were. `Paper.queue` is the one with which Reno and the
-largest buffer have here, over as many bytes, what the paper measured for them, as near as steps of a quarter
-come to it. NYU's two are one path, at two times: the queue is that of the later.
+The paper does not give the size of the queues. `Paper.queue` is the queue, in steps of a quarter, with which
+Reno and the largest buffer come closest to the paper's rate over the same number of bytes. The two paths of
+NYU are one path at two times; both have the queue of the later one.
 """
 
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ from ..validate.tool import Keys
 
 @dataclass(frozen=True)
 class Paper:
-    """A path, and what the paper measured there."""
+    """A path, and the paper's measurements on it."""
 
     name: str
     mbps: float
     rtt_ms: float
     cross: str
-    """As the path grammar takes it, or `none`."""
+    """The cross traffic as in the path syntax, or `none`."""
     left_mbps: float
-    """What others leave, frames."""
+    """The rate that the cross traffic leaves, in Mb/s of frames."""
     sobas: float
-    """Mb/s in the paper."""
+    """The rate of SOBAS in the paper, in Mb/s."""
     largest: float
     megabytes: int
-    """Sent here, but with the paper's own queue."""
+    """The size of a transfer in 10^6 bytes, except with the path's own queue."""
     queue: str
 
     def size(self, queue: str) -> int:
@@ -38,7 +38,7 @@ class Paper:
         return self.megabytes * 1_000_000
 
     def keys(self, queue: str) -> Keys:
-        """With a queue."""
+        """The keys of the path with a queue."""
         keys: dict[str, str | int | float] = {
             "rtt": f"{self.rtt_ms}ms",
             "rate": f"{self.mbps}mbit",
@@ -51,7 +51,7 @@ class Paper:
 
     @property
     def gain(self) -> float:
-        """The paper's, over the largest buffer."""
+        """The paper's gain of SOBAS over the largest buffer."""
         return self.sobas / self.largest - 1
 
 

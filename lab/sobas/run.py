@@ -1,4 +1,4 @@
-"""One transfer in the testbed, and what came of it."""
+"""Runs one transfer in the testbed and collects its result."""
 
 import json
 import os
@@ -23,13 +23,13 @@ APART_MS = 7
 
 
 def start(seed: int) -> str:
-    """When the sender of a transfer begins."""
+    """The start time of the sender for a seed."""
     return f"{int(START.removesuffix('ms')) + APART_MS * (seed - 1)}ms"
 
 
 @dataclass(frozen=True)
 class Way:
-    """How buffers are sized."""
+    """A way to size buffers."""
 
     name: str
     flags: Sequence[str]
@@ -48,18 +48,18 @@ def bdp(rate_bps: float, rtt_s: float) -> Way:
 
 @dataclass(frozen=True)
 class Done:
-    """What came of a transfer."""
+    """The result of a transfer."""
 
     rate_bps: float
-    """Payload over all of the transfer, connecting included."""
+    """The payload over the time of the whole transfer, including the connection, in bit/s."""
     seconds: float
     retransmits: int
     drops: int
-    """Packets dropped at the bottleneck's queue, others' included."""
+    """The packets dropped at the bottleneck's queue, including those of other traffic."""
     queue_ms: tuple[float, float]
-    """Delay of the bottleneck's queue while the transfer ran: median and 95th percentile."""
+    """The median and the 95th percentile of the queue's delay during the transfer, in ms."""
     notes: list[Line] = field(default_factory=list)
-    """What the controller did."""
+    """The actions of the controller."""
 
 
 def source(size: int) -> Path:
@@ -79,14 +79,14 @@ def source(size: int) -> Path:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Of sorted values."""
+    """A percentile of sorted values."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0
 
 
 def programs_over(
     keys: Keys, programs: Sequence[Mapping[str, object]], size: int, seed: int = 1
 ) -> list[Line]:
-    """What a scenario tells of programs over a path, with room for a copy and the sources at a's end."""
+    """Runs programs over a path, with memory for a copy and the sources at end a; returns its events."""
     # JSON's strings, numbers and booleans are TOML's.
     lines = [f'space = "{size + (64 << 20)}B"', f"sample = {json.dumps(SAMPLE)}", f"seed = {seed}"]
     lines.append("[path]")

@@ -1,7 +1,7 @@
 """`python3 -m lab.sobas.share [--rtts 20,...] [--queues 300KB,...] [--ccs reno,...] [--transfers N] [...]`.
 
-Transfers that all size themselves, over the same 970 Mb/s, each begun when those before it have all of it:
-what each has in the first seconds that all run, and in the last.
+Tests several SOBAS transfers over the same 970 Mb/s; each starts when the earlier ones fill the path. The
+table has the rate of each in the first and in the last seconds in which all run.
 """
 
 import argparse
@@ -15,18 +15,18 @@ from .changes import rate_bps
 from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
 
 RATE_BPS = 970e6
-#: When the second begins, and each further one after the one before, seconds.
+#: The time in s between the starts of two transfers.
 LATER_S = 3.0
-#: Over which a rate is taken, seconds.
+#: The time in s over which a rate is measured.
 OVER_S = 3.0
-#: What the one that has least must have at last of what the one has that has most.
+#: The required rate of the slowest transfer at the end, as a share of the fastest.
 EVEN = 0.5
 
 Points = list[tuple[float, int]]
 
 
 def samples(rtt_ms: float, queue: str, cc: str, transfers: int, size: int) -> tuple[list[Points], list[int]]:
-    """Of each: seconds since the first began and bytes, as the receivers have them; segments sent again."""
+    """Each receiver's samples, as pairs of s since the first start and bytes, and the resent segments."""
     programs: list[Mapping[str, object]] = [{"end": "b", "run": SERVE}]
     for number in range(transfers):
         record = f"/tmp/{number}.ndjson"
@@ -49,7 +49,7 @@ def samples(rtt_ms: float, queue: str, cc: str, transfers: int, size: int) -> tu
 
 
 def main() -> int:
-    """Prints the table; 1 if a row misses."""
+    """Prints the table; 1 if a row misses its bar."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.share", description=__doc__)
     parser.add_argument("--rtts", default="20", help="milliseconds")
     parser.add_argument("--queues", default="300KB,1MB,2.5MB")

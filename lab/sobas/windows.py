@@ -1,4 +1,4 @@
-"""`python3 -m lab.sobas.windows`: which means moves a receive window, of docs/sobas.md."""
+"""`python3 -m lab.sobas.windows`: tests which means changes a receive window (docs/explanation/sobas.md)."""
 
 import json
 import sys
@@ -14,14 +14,14 @@ RTT_S = 0.02
 
 
 def rate(rows: list[Line], begin: float, end: float) -> float:
-    """Payload received, Mb/s."""
+    """The rate of received payload in Mb/s."""
     within = [row for row in rows if begin <= row["t"] <= end]
     first, last = within[0], within[-1]
     return float((last["received"] - first["received"]) * 8 / (last["t"] - first["t"]) / 1e6)
 
 
 def window(rows: list[Line], begin: float, end: float) -> int:
-    """The least that the receiver offered."""
+    """The smallest window that the receiver offered, in bytes."""
     return int(min(row["rcv_wnd"] for row in rows if begin <= row["t"] <= end))
 
 

@@ -1,5 +1,5 @@
-"""Validation of the testbed: what it emulates, held against arithmetic and closed forms.
+"""Validates the testbed: compares what it emulates with arithmetic and closed forms.
 
-Run it from the repository's root: `python3 -m lab.validate`. Needs nothing besides Python and a built
-fullpipe with its guest kernel.
+Run `python3 -m lab.validate` in the root of the repository. It needs only Python and a built fullpipe with
+its guest kernel.
 """

@@ -1,4 +1,4 @@
-"""What a check gives."""
+"""The result of a check."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table."""
+    """One line of the table of results."""
 
     check: str
-    """What was checked, and on which path."""
+    """The checked property, and the path."""
     bar: str
-    """What must hold; empty where the figure is only told."""
+    """The condition; empty if the figure is only reported."""
     measured: str
     ok: bool | None
-    """Whether it holds; None where there is no bar, or it was not run."""
+    """Whether the condition holds; None without a condition, or if the check was not run."""
 
 
-#: A check: given whether to be quick, its rows one after the other.
+#: A check takes whether to be quick and yields its rows.
 Check = Callable[[bool], Iterator[Row]]

@@ -1,4 +1,4 @@
-"""The table: on a terminal, and in a Markdown file between two marks."""
+"""Formats the table of results for a terminal and for a Markdown file, between two marks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,12 +10,12 @@ END = "<!-- validation: end -->"
 
 
 def verdict(row: Row) -> str:
-    """In a word."""
+    """Formats whether a row's condition holds."""
     return "" if row.ok is None else "yes" if row.ok else "NO"
 
 
 def text(rows: Sequence[tuple[Row, float]]) -> str:
-    """For a terminal; with real seconds, which differ from machine to machine."""
+    """Formats the table for a terminal, with real times, which depend on the machine."""
     cells = [("check", "bar", "measured", "ok", "s")]
     cells += [(row.check, row.bar, row.measured, verdict(row), f"{seconds:.1f}") for row, seconds in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(4)]
@@ -26,7 +26,7 @@ def text(rows: Sequence[tuple[Row, float]]) -> str:
 
 
 def markdown(rows: Sequence[Row], command: str, kernel: str) -> str:
-    """For a document; the same on every machine."""
+    """Formats the table as Markdown; it is the same on every machine."""
     held = sum(row.ok is True for row in rows)
     missed = sum(row.ok is False for row in rows)
     lines = [
@@ -41,10 +41,10 @@ def markdown(rows: Sequence[Row], command: str, kernel: str) -> str:
 
 
 def write(file: Path, content: str) -> None:
-    """Puts text between the marks of a file.
+    """Replaces the text between the marks of a file.
 
     Raises:
-        ValueError: the file does not have them.
+        ValueError: The file lacks the marks.
     """
     whole = file.read_text()
     before, begin, rest = whole.partition(BEGIN)

@@ -12,23 +12,23 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: A path's keys (docs/testbed.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
+#: A path's keys (docs/reference/path.md), as in `{"rtt": "45.6ms", "rate": "10gbit", "loss": 1e-3}`.
 Keys = Mapping[str, str | int | float]
 #: A line of NDJSON.
 Line = dict[str, Any]
 
 
 class ToolError(Exception):
-    """fullpipe failed; its words, and its exit code."""
+    """A command of fullpipe failed; has its error text and its exit code."""
 
     def __init__(self, words: str, code: int) -> None:
-        """With both."""
+        """Takes the error text and the exit code."""
         super().__init__(words)
         self.code = code
 
 
 def end(main: Callable[[], int]) -> NoReturn:
-    """Ends a command: with what it returns, or with what fullpipe said and its exit code."""
+    """Runs a command and exits with its result, or with the error text and exit code of fullpipe."""
     try:
         sys.exit(main())
     except ToolError as error:
@@ -37,15 +37,15 @@ def end(main: Callable[[], int]) -> NoReturn:
 
 
 def binary() -> str:
-    """fullpipe: `$FULLPIPE`, else what cargo builds in this repository."""
+    """The path of fullpipe: `$FULLPIPE`, or the program that cargo builds in this repository."""
     return os.environ.get("FULLPIPE") or str(ROOT / "target/release/fullpipe")
 
 
 def call(*words: str) -> str:
-    """Standard output of `fullpipe WORDS`.
+    """Runs `fullpipe WORDS` and returns its standard output.
 
     Raises:
-        ToolError: it cannot be started, or ends with another status than 0.
+        ToolError: The program cannot be started, or it fails.
     """
     try:
         done = subprocess.run([binary(), *words], capture_output=True, text=True, check=False)
@@ -64,20 +64,20 @@ class Program:
     run: Sequence[str]
     start: str = "0s"
     wait: bool | None = None
-    """Whether the scenario lasts until it ends; by default on end a only."""
+    """Whether the scenario waits for its end; by default on end a only."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a scenario gave."""
+    """The result of a scenario."""
 
     stdout: list[str]
-    """Of each program, in order."""
+    """The standard output of each program, in order."""
     queue: list[Line]
     path: Line
 
     def record(self, program: int) -> "Record":
-        """The record that a program, `fullpipe measure --json`, has printed."""
+        """The record that one program, `fullpipe measure --json`, printed."""
         return Record.parse(self.stdout[program])
 
 
@@ -116,17 +116,17 @@ def scenario(
 
 @dataclass(frozen=True)
 class Record:
-    """A run's record (DESIGN: header, samples, result)."""
+    """A run's record: header, samples and result (docs/reference/record.md)."""
 
     header: Line
     samples: list[Line]
-    """TCP_INFO by time, both ends, all streams."""
+    """The samples of TCP_INFO by time, of both ends and all streams."""
     queue: list[Line]
     result: Line
 
     @classmethod
     def parse(cls, text: str) -> "Record":
-        """From NDJSON."""
+        """Parses a record from NDJSON."""
         lines = [json.loads(line) for line in text.splitlines()]
         return cls(
             header=lines[0],
@@ -136,25 +136,25 @@ class Record:
         )
 
     def of(self, end: str) -> list[Line]:
-        """Samples of one end, `sender` or `receiver`."""
+        """The samples of one end, `sender` or `receiver`."""
         return [sample for sample in self.samples if sample["end"] == end]
 
     @property
     def goodput(self) -> float:
-        """Payload, bit/s."""
+        """The goodput in bit/s."""
         return float(self.result["goodput_bps"])
 
 
 def lab_text(keys: Keys) -> str:
-    """A path as the command line takes it."""
+    """Formats a path for the command line."""
     return "lab:" + ",".join(f"{key}={value}" for key, value in keys.items())
 
 
 def measure_text(keys: Keys, *flags: str) -> str:
-    """What `fullpipe measure PATH FLAGS --json` prints."""
+    """Runs `fullpipe measure PATH FLAGS --json` and returns its output."""
     return call("measure", lab_text(keys), *flags, "--json", "--quiet")
 
 
 def measure(keys: Keys, *flags: str) -> Record:
-    """The record of `fullpipe measure PATH FLAGS`."""
+    """Runs `fullpipe measure PATH FLAGS` and returns its record."""
     return Record.parse(measure_text(keys, *flags))

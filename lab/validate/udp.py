@@ -1,4 +1,4 @@
-"""Numbered UDP packets from end a to end b."""
+"""Sends numbered UDP packets from end a to end b."""
 
 from dataclasses import dataclass
 
@@ -7,24 +7,24 @@ from .rate import received
 from .tool import Keys, Line, Program, scenario
 
 PORT = "9000"
-#: Seconds of silence after which the receiver ends; beyond any path here.
+#: The silence in s after which the receiver ends; longer than any path here.
 QUIET = "5"
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What came."""
+    """The packets that arrived."""
 
     numbers: list[int]
-    """In the order of arrival."""
+    """The numbers of the packets in the order of arrival."""
     delays_ns: list[int]
-    """One way, of the same packets."""
+    """The one-way delays of the same packets, in ns."""
     path: Line
-    """The path's own counters."""
+    """The counters of the path."""
     snmp: str
-    """/proc/net/snmp of end b afterwards."""
+    """The text of /proc/net/snmp of end b after the run."""
     frames: int
-    """Packets that b0 received, by its own counter."""
+    """The packets that interface b0 counted."""
 
 
 def send(keys: Keys, packets: int, payload: int, *, per_call: int = 1, interval_ns: int) -> Arrivals:

@@ -1,19 +1,21 @@
-"""fullpipe's scientific half: records as data frames, profiles, answers, campaigns, reports.
+"""The Python part of fullpipe: campaigns, records as data frames, profiles, analyses and reports.
 
 >>> import fullpipe
 >>> runs = fullpipe.read_runs("demo/runs")  # doctest: +SKIP
 >>> runs.runs.group_by("cc", "rtt_ms").mean()  # doctest: +SKIP
->>> fullpipe.answers.answer(runs)["sections"][0]["decision"]  # doctest: +SKIP
+>>> fullpipe.analysis.analyze(runs)["sections"][0]["decision"]  # doctest: +SKIP
 
-Modules are loaded when they are first used:
+Modules are loaded on first use:
 
-- `answers`: everything below in one go, as `fullpipe analyze` stores it;
+- `analysis`: all findings below at once, as `fullpipe analyze` stores them;
 - `profile`: mean throughput against RTT, with its spread over runs;
 - `transition`: where a profile turns from concave to convex;
 - `model`: ramp-up and sustainment, fits of profiles, closed forms;
 - `dynamics`: traces, Poincaré maps, Lyapunov exponents;
-- `confidence`: intervals, ties between transports, how many runs would tell;
-- `campaign`, `report`, `runs`, `units`, `errors`: running, drawing, reading; quantities; what goes wrong.
+- `confidence`: intervals, ties between transports, and how many runs would break a tie;
+- `campaign`: grids of runs, and their execution;
+- `report`: the page and its figures;
+- `runs`, `units`, `errors`: reading records, quantities with units, and the errors of the package.
 """
 
 from importlib import import_module
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fullpipe import (
-        answers,
+        analysis,
         campaign,
         confidence,
         dynamics,
@@ -40,7 +42,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Runs",
     "__version__",
-    "answers",
+    "analysis",
     "campaign",
     "confidence",
     "dynamics",
@@ -55,12 +57,12 @@ __all__ = [
     "write_parquet",
 ]
 
-_OF_RUNS = ("Runs", "read_runs", "write_parquet")
+_NAMES_OF_RUNS = ("Runs", "read_runs", "write_parquet")
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a module, or what comes from `fullpipe.runs`, when it is first asked for."""
-    if name in _OF_RUNS:
+    """Loads a module, or a name of `fullpipe.runs`, on first use."""
+    if name in _NAMES_OF_RUNS:
         value = getattr(import_module("fullpipe.runs"), name)
         globals()[name] = value
         return value
@@ -70,5 +72,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """Lists the public names, loaded or not."""
     return sorted({*globals(), *__all__})

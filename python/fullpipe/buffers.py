@@ -1,36 +1,44 @@
-"""What a socket buffer lets into flight."""
+"""How many bytes a socket buffer of a given size allows in flight."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.errors import UsageError
 
-WINDOW_UNIT, MOST_SHIFT = 65535, 14
+MAX_WINDOW_BYTES = 65535
+"""The largest TCP window without window scaling, in bytes (RFC 9293)."""
+MAX_WINDOW_SHIFT = 14
+"""The largest window scale factor, in bits (RFC 7323, section 2.3)."""
 MEMORY_SHARE = 0.71
-"""Payload that a socket buffer holds, over the memory that the kernel counts for it (twice the buffer).
-Measured with a buffer of 300 KB and with autotuning, 9,000-byte packets, 91.6 ms."""
+"""The share of a socket's memory (twice its buffer) that holds payload; the rest is the kernel's overhead.
+
+Measured with a buffer of 300 KB and with autotuning, 9,000-byte packets, at 91.6 ms.
+"""
 AUTO_MEMORY_BYTES = 4_194_304
-"""Autotuning's limit: `tcp_wmem`'s default, the smaller of the two ends'."""
+"""The limit of autotuning, in bytes: the default of `tcp_wmem`, which is below that of `tcp_rmem`."""
 
 
 def granted_window(buffer_bytes: ArrayLike) -> NDArray[np.float64]:
-    """Most that a stream may have in flight with a socket buffer, bytes.
+    """The most bytes that one stream may have in flight with a socket buffer.
 
-    The receive window's scale is fixed at the handshake, from the buffer's leading bit, so that the window is
-    at most 65535 · 2^s, s = ⌊log2 B⌋ - 15: between one and two buffers. What the kernel lets a socket hold,
-    twice the buffer with overhead, limits it too.
+    The handshake fixes the scale of the receive window by the buffer's leading bit. The window is therefore
+    at most 65535 · 2^s with s = ⌊log2 B⌋ - 15, which is between one and two buffers (RFC 7323). A second
+    limit is the memory that the kernel grants a socket, twice the buffer including overhead.
 
     Args:
-        buffer_bytes: The buffer as asked for; NaN for autotuning.
+        buffer_bytes: The requested size of the buffer, in bytes, of any shape; NaN for autotuning.
+
+    Returns:
+        The most bytes in flight, of the shape of `buffer_bytes`.
 
     Raises:
-        UsageError: Not positive.
+        UsageError: A size is not positive or not finite.
     """
     buffer = np.asarray(buffer_bytes, dtype=np.float64)
     auto = np.isnan(buffer)
     if (buffer <= 0).any() or np.isinf(buffer).any():
-        raise UsageError("buffers must be numbers of bytes above zero, or NaN for autotuning")
+        raise UsageError("a buffer size is not a positive number of bytes; give one, or NaN for autotuning")
     known = np.where(auto, AUTO_MEMORY_BYTES / 2, buffer)
-    scale = np.clip(np.floor(np.log2(known)) - 15, 0, MOST_SHIFT)
+    scale = np.clip(np.floor(np.log2(known)) - 15, 0, MAX_WINDOW_SHIFT)
     held = 2 * MEMORY_SHARE * known
-    return np.where(auto, held, np.minimum(WINDOW_UNIT * 2.0**scale, held))
+    return np.where(auto, held, np.minimum(MAX_WINDOW_BYTES * 2.0**scale, held))

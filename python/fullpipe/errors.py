@@ -1,18 +1,18 @@
-"""What can go wrong, and the exit code that says so.
+"""The errors that the package raises, each with the exit code of a command that ends with it.
 
-The codes are those of the `fullpipe` binary: 1 some of the work failed, 2 wrong input or usage,
+The codes are those of the `fullpipe` program: 1 some of the work failed, 2 wrong input or usage,
 3 something is missing, 5 a record cannot be read or output cannot be written.
 """
 
 
 class FullpipeError(Exception):
-    """An error with one clear sentence for a person: what is wrong, where, and the remedy."""
+    """The base of all errors here. Its text says what failed, on what, why, and what to do."""
 
     exit_code = 1
 
 
 class FailedError(FullpipeError):
-    """The work itself failed, at least in part."""
+    """At least a part of the work failed."""
 
     exit_code = 1
 
@@ -24,7 +24,7 @@ class UsageError(FullpipeError, ValueError):
 
 
 class MissingError(FullpipeError):
-    """Something that the machine should have is not there."""
+    """A program or another part of the installation is missing."""
 
     exit_code = 3
 

@@ -1,4 +1,4 @@
-"""Files that take their name only when they are whole."""
+"""Writes files atomically: a file gets its name only when it is complete."""
 
 import os
 from collections.abc import Iterator
@@ -10,10 +10,10 @@ from fullpipe.errors import RecordError
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Gives a temporary name beside `path`; what was written there becomes `path` if nothing failed.
+    """Yields a temporary file name beside `path`, and renames that file to `path` on success.
 
     Raises:
-        RecordError: The file system says no; nothing is left under either name.
+        RecordError: The file cannot be written. The temporary file is then removed.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
@@ -23,19 +23,19 @@ def whole(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise RecordError(
             f"{path}: cannot be written ({error.strerror or error}); check the folder's permissions "
-            "and free space, or choose another"
+            "and free space, or choose another folder"
         ) from error
     finally:
-        # Where the folder itself is no folder, there is nothing to take away.
+        # If the folder could not be made, there is no temporary file to remove.
         with suppress(OSError):
             partial.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file that is never seen half-written.
+    """Writes a file atomically: readers see the whole file or none.
 
     Raises:
-        RecordError: The file system says no.
+        RecordError: The file cannot be written.
     """
     with whole(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""A record's first and last line as one flat row, units in the names."""
+"""Turns the first and last line of a record into one flat row, with units in the column names."""
 
 import math
 from typing import Any
@@ -54,10 +54,13 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "wall_s": pl.Float64(),
     "encrypted": pl.Boolean(),
 }
-"""Columns of `runs`. Null: conditions of an emulated path for a real host, `encrypted` of a measurement."""
+"""The columns of `runs` and their types.
+
+Conditions of an emulated path are null for a real host; `encrypted` is null for a measurement.
+"""
 
 SOBAS = "sobas"
-"""The `buffer` of a transfer whose buffers sized themselves; its `buffer_bytes` is null."""
+"""The value of `buffer` for a transfer whose buffers SOBAS sized; its `buffer_bytes` is null."""
 
 
 def _ms(text: Any) -> float | None:
@@ -85,12 +88,12 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
 
 
 _MEASURED = ("rtt_measured_s", "goodput_bps", "seconds")
-_TOLD = ("id", "cc", "streams", "buffer", "direction", "seed", "bytes", "retransmits", "bottleneck")
+_REQUIRED = ("id", "cc", "streams", "buffer", "direction", "seed", "bytes", "retransmits", "bottleneck")
 
 
 def _check(row: dict[str, Any]) -> None:
-    """Refuses what would be carried on as a mean of nothing."""
-    for name in (*_TOLD, *_MEASURED):
+    """Refuses a row whose missing or infinite values would spoil the means of other runs."""
+    for name in (*_REQUIRED, *_MEASURED):
         if row[name] is None:
             raise ValueError(f"{name} is null")
     for name in _MEASURED:
@@ -99,15 +102,24 @@ def _check(row: dict[str, Any]) -> None:
 
 
 def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[str, Any]:
-    """One row of `runs`.
+    """Builds one row of `runs`.
+
+    Args:
+        header: The first line of the record.
+        result: The last line of the record.
+        file: The name of the record's file.
+
+    Returns:
+        A value, or None, for each column of :data:`RUNS_SCHEMA`.
 
     Raises:
-        KeyError, TypeError, ValueError: Not of a record's shape, or what was measured is no number.
+        KeyError, TypeError, ValueError: A field is missing or of the wrong type, or a measured value is not
+            a finite number.
     """
     transport, workload = header["transport"], header["workload"]
     buffer, pacing = transport["buffer"], transport.get("pacing")
     if header.get("sobas") is not None:
-        # What the transport says is only the most that it might have.
+        # The transport's buffer is only the limit within which SOBAS sizes buffers.
         buffer = SOBAS
     row = {
         "id": header["id"],

@@ -1,4 +1,4 @@
-"""Parquet of ours, read back: another version's, another program's and damage are told in words."""
+"""Reads the Parquet files that fullpipe wrote; explains files that are damaged or of another version."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ import polars as pl
 
 from fullpipe.errors import RecordError
 
-_REMEDY = "make it anew from the records with 'fullpipe analyze DIR'"
+_REMEDY = "write it again from the records with 'fullpipe analyze DIR'"
 
 
 def _damaged(file: Path, error: Exception) -> RecordError:
@@ -16,14 +16,14 @@ def _damaged(file: Path, error: Exception) -> RecordError:
 
 
 def scan(file: Path, columns: Mapping[str, pl.DataType]) -> pl.LazyFrame:
-    """A file whose columns are checked, to be read by :func:`collect`.
+    """Checks the columns of a Parquet file and returns it as a lazy frame for :func:`collect`.
 
     Args:
-        file: The file.
-        columns: Those that it has at least, with their types.
+        file: The Parquet file.
+        columns: The columns that the file must have, with their types.
 
     Raises:
-        RecordError: Unreadable, or a column is missing or of another type.
+        RecordError: The file is unreadable, or a column is missing or of another type.
     """
     try:
         frame = pl.scan_parquet(file)
@@ -33,14 +33,18 @@ def scan(file: Path, columns: Mapping[str, pl.DataType]) -> pl.LazyFrame:
     wrong = next((name for name, kind in columns.items() if schema.get(name) != kind), None)
     if wrong is not None:
         raise RecordError(
-            f"{file}: is of another version of fullpipe, or of another program: it has no column"
+            f"{file}: was written by another version of fullpipe or by another program: it has no column"
             f" '{wrong}' of type {columns[wrong]}; {_REMEDY}"
         )
     return frame
 
 
 def collect(frame: pl.LazyFrame, file: Path) -> pl.DataFrame:
-    """What was made of the scan of a file.
+    """Reads a lazy frame that was derived from the scan of a file.
+
+    Args:
+        frame: The lazy frame.
+        file: The file, for the error text.
 
     Raises:
         RecordError: The file is damaged.

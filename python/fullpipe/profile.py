@@ -1,7 +1,7 @@
-"""Mean throughput profiles: throughput against RTT for one transport, with its spread over runs.
+"""Computes mean throughput profiles: throughput against RTT for one transport, with its spread over runs.
 
-The mean over repeats at each RTT is the profile of HPDC'17, section 2.2. Its interval is Student's t
-over runs: the samples inside a run are not independent, runs with different seeds are.
+The mean over repeats at each RTT is the profile of Rao et al., HPDC 2017, section 2.2. Its interval is
+Student's t over runs: the samples inside a run depend on each other, runs with different seeds do not.
 """
 
 import json
@@ -18,11 +18,13 @@ from fullpipe import __version__
 from fullpipe.files import write_whole
 from fullpipe.flatten import SOBAS
 from fullpipe.queues import Queue, label_queues
+from fullpipe.runs import Runs, write_parquet
 from fullpipe.units import format_rate, format_size, format_time
 
 VERSION = 2
-"""Of `profile.json`."""
+"""The version of `profile.json`."""
 CONFIDENCE = 0.95
+"""The level of the interval of the mean."""
 
 _RARE = ("jitter_ms", "reorder", "duplicate", "corrupt", "host_noise_ms")
 _CONDITIONS = [
@@ -34,9 +36,13 @@ _KEYS = [*_CONDITIONS, *_TRANSPORT, *_WORKLOAD]
 
 
 def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
-    """One RTT of a profile: n, mean, spread, quartiles, and the interval of the mean.
+    """Computes one point of a profile: n, mean, spread, quartiles, and the interval of the mean.
 
-    Spread and interval are null for a single run. Quartiles interpolate linearly between runs.
+    Spread and interval are None for a single run. Quartiles interpolate linearly between runs.
+
+    Args:
+        rtt_ms: The RTT in ms.
+        goodputs_bps: The goodput of each run in bit/s.
     """
     x = np.sort(np.asarray(list(goodputs_bps), dtype=np.float64))
     n, mean = len(x), float(x.mean())
@@ -59,10 +65,10 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
 
 
 def _observations(runs: pl.DataFrame) -> pl.DataFrame:
-    """One row per independent observation, with the RTT that it counts for."""
-    # A testbed run is a pure function of its description, so one seed is one observation, however
-    # often it was sampled. On a real path the RTT is what was measured, one for all runs to a host, so
-    # that its transports can be compared; and repeats may share a seed.
+    """Selects one row per independent observation and sets the RTT that it counts for."""
+    # A testbed run is a pure function of its description, so one seed is one observation, however often it
+    # was sampled. On a real path repeats may share a seed, and all runs to a host get the median of the
+    # measured RTTs, so that transports can be compared.
     lab = runs.filter(pl.col("host").is_null())
     lab = lab.unique([*_KEYS, "rtt_ms", "queue_bytes", "seed"], keep="first", maintain_order=True)
     real = runs.filter(pl.col("host").is_not_null()).with_columns(
@@ -112,20 +118,20 @@ class Group:
     """The runs behind one entry of a profile."""
 
     entry: dict[str, Any]
-    """As in `profile.json`."""
+    """The entry as in `profile.json`."""
     ids: dict[float, list[str]]
-    """The runs of each RTT (ms)."""
+    """The ids of the runs at each RTT in ms."""
 
 
 def groups(runs: pl.DataFrame) -> list[Group]:
-    """A profile's entries, each with the runs that made it, in the order of `profile.json`.
+    """Computes the entries of a profile, each with its runs, in the order of `profile.json`.
 
-    Those of buffers that sized themselves (`sobas`), which are in no profile, are among them.
+    They include transfers whose buffers SOBAS sized, which `profile.json` leaves out.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
+        runs: The runs, from :func:`fullpipe.read_runs`.
     """
-    # Null is autotuning's already; no socket has a buffer of nothing.
+    # Null means autotuning already; zero is free, because no socket has an empty buffer.
     sized = pl.when(pl.col("buffer") == SOBAS).then(pl.lit(0, pl.UInt64)).otherwise(pl.col("buffer_bytes"))
     runs = runs.with_columns(sized.alias("buffer_bytes"))
     found: list[tuple[tuple[Any, ...], Group]] = []
@@ -146,18 +152,18 @@ def groups(runs: pl.DataFrame) -> list[Group]:
 
 
 def profile(runs: pl.DataFrame) -> dict[str, Any]:
-    """The profile of a set of runs, as `profile.json` keeps it.
+    """Computes the profile of a set of runs.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
+        runs: The runs, from :func:`fullpipe.read_runs`.
 
     Returns:
         `kind`, `version`, `program`, `confidence`, `runs` (independent observations), and `entries`: one
         per path's conditions, transport and workload, each with its `points` by RTT. The path's queue is
-        named as a multiple of the BDP where that is constant over RTTs, else in bytes where those are,
-        else not at all. Rare conditions (jitter, reordering and so on) are there only where they are set.
+        given as a multiple of the BDP if that is constant over RTTs, in bytes if those are constant, and
+        otherwise not at all. Rare conditions such as jitter and reordering are present only if they are set.
     """
-    # What sized itself is no transport that could be chosen from a profile.
+    # A selection cannot choose buffers that SOBAS sizes.
     entries = [group.entry for group in groups(runs.filter(pl.col("buffer").ne_missing(SOBAS)))]
     return {
         "kind": "profile",
@@ -170,13 +176,13 @@ def profile(runs: pl.DataFrame) -> dict[str, Any]:
 
 
 def pack(content: dict[str, Any]) -> dict[str, Any]:
-    """A profile as `profile.json` keeps it: paths and workloads once, points by column, whole bit/s.
+    """Packs a profile for `profile.json`: each path and workload once, points by column, whole bit/s.
 
-    What a selection needs, no more: it should be read in milliseconds. Quartiles and the rest come from
-    the runs, which are kept as Parquet.
+    The file has only what a selection needs, so that it is read in milliseconds. Quartiles and the rest can
+    be computed from the runs, which are kept as Parquet.
 
     Args:
-        content: As :func:`profile` gives it.
+        content: The profile, from :func:`profile`.
     """
     paths: dict[str, int] = {}
     workloads: dict[str, int] = {}
@@ -205,10 +211,10 @@ def pack(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_profile(path: Path, content: dict[str, Any]) -> None:
-    """Writes `profile.json` atomically, a line for each path, workload and entry.
+    """Writes `profile.json` atomically, with one line for each path, workload and entry.
 
     Raises:
-        RecordError: The file system says no.
+        RecordError: The file cannot be written.
     """
     packed = pack(content)
     lists = ("paths", "workloads", "entries")
@@ -218,3 +224,22 @@ def write_profile(path: Path, content: dict[str, Any]) -> None:
         lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in packed[name])
         parts.append(f'"{name}": [\n{lines}\n]')
     write_whole(path, head + ", " + ",\n".join(parts) + "}\n")
+
+
+def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
+    """Writes `runs.parquet`, `samples.parquet` and `profile.json` for a folder of records.
+
+    Args:
+        folder: The folder with the records (`*.ndjson`).
+        out: The folder for the three files.
+
+    Returns:
+        The profile, and the runs without their samples.
+
+    Raises:
+        RecordError: The folder has no readable record, or the output cannot be written.
+    """
+    runs = write_parquet(folder, out)
+    content = profile(runs.runs)
+    write_profile(out / "profile.json", content)
+    return content, runs

@@ -1,7 +1,7 @@
-"""Which queue a profile was measured with.
+"""Finds out how the queue of a profile was given: in bytes, or as a multiple of the BDP.
 
-A record knows its queue in bytes. Over several RTTs a queue may follow the bandwidth-delay product, or
-stay the same; only the RTTs together tell which.
+A record has its queue in bytes. Over several RTTs a queue may grow with the bandwidth-delay product or
+stay constant; only the records of all RTTs together show which.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from fullpipe.tcp import ETHERNET_HEADER
 
 TOLERANCE = 0.01
+"""Two queues count as equal if they differ by at most this fraction."""
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue as a multiple of the BDP, in bytes, or neither."""
+    """A queue as a multiple of the BDP (`bdp`), in bytes (`size`), or unknown (both None)."""
 
     bdp: float | None = None
     size: int | None = None
@@ -27,10 +28,18 @@ def _near(value: float, wanted: float) -> bool:
 def label_queues(
     rate_bps: int | None, mtu: int | None, seen: Iterable[tuple[float, int | None]]
 ) -> dict[tuple[float, int | None], Queue]:
-    """Names the queue of each pair of RTT (ms) and queue (bytes) that was seen with one rate and MTU.
+    """Finds the label of each pair of RTT and queue that was measured with one rate and MTU.
 
-    The name that covers most RTTs wins, a multiple of the BDP before bytes. Queues that share nothing
-    are one unnamed kind where no RTT has two of them.
+    The label that fits the most RTTs wins; if two fit equally many, a multiple of the BDP wins over bytes.
+    Queues that no label joins get the unknown label together if each RTT has only one of them.
+
+    Args:
+        rate_bps: The rate of the path in bit/s; None for a real path.
+        mtu: The MTU of the path in bytes; None for a real path.
+        seen: Pairs of RTT in ms and queue in bytes.
+
+    Returns:
+        The label of each pair.
     """
     left = sorted(set(seen), key=lambda pair: (pair[0], pair[1] or 0))
     if rate_bps is None or mtu is None:
@@ -45,14 +54,14 @@ def label_queues(
 
     labels: dict[tuple[float, int | None], Queue] = {}
     while left:
-        choices: list[tuple[Queue, list[tuple[float, int | None]]]] = []
-        # The longest RTT gives the multiple least spoilt by rounding to whole packets.
+        candidates: list[tuple[Queue, list[tuple[float, int | None]]]] = []
+        # Rounding to whole packets disturbs the multiple least at the longest RTT.
         for rtt, size in reversed(left):
             if bdp(rtt) > 0:
                 multiple = float(f"{(size or 0) / bdp(rtt):.3g}")
-                choices.append((Queue(bdp=multiple), list(filter(follows(multiple), left))))
-        choices += [(Queue(size=size), [p for p in left if p[1] == size]) for _, size in left]
-        queue, covered = max(choices, key=lambda choice: len({rtt for rtt, _ in choice[1]}))
+                candidates.append((Queue(bdp=multiple), list(filter(follows(multiple), left))))
+        candidates += [(Queue(size=size), [p for p in left if p[1] == size]) for _, size in left]
+        queue, covered = max(candidates, key=lambda choice: len({rtt for rtt, _ in choice[1]}))
         rtts = [rtt for rtt, _ in left]
         if len(covered) == 1 and len(left) > 1 and len(set(rtts)) == len(rtts):
             queue, covered = Queue(), left

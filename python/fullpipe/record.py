@@ -1,6 +1,6 @@
-"""A run's record as a file: NDJSON, version 1; first the run, then samples, last its result.
+"""Reads the record of a run: NDJSON, version 1, with the run first, then samples, and the result last.
 
-The writer is `crates/fullpipe-path/src/record.rs`.
+`crates/fullpipe-path/src/record.rs` defines the format; docs/reference/record.md describes it.
 """
 
 import json
@@ -12,19 +12,20 @@ from typing import Any
 from fullpipe.errors import RecordError
 
 VERSION = 1
+"""The version of records that this module reads."""
 FAILED = "failed.ndjson"
-"""Beside the records: the runs that failed, and why."""
+"""The file beside the records that lists the runs that failed, with reasons."""
 
-_TAIL = 64 * 1024
+_TAIL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
 class Record:
-    """A whole record, its samples not parsed yet."""
+    """A complete record whose samples are not parsed yet."""
 
     header: dict[str, Any]
     body: bytes
-    """The lines between the first and the last."""
+    """The lines between the first and the last, as bytes."""
     result: dict[str, Any]
 
 
@@ -40,7 +41,7 @@ def read_record(path: Path) -> Record:
     """Reads a record and checks its first and last line.
 
     Raises:
-        RecordError: Unreadable, no record, another version, or without its result line.
+        RecordError: The file is unreadable, not a record, of another version, or without its result line.
     """
     try:
         first, _, rest = path.read_bytes().strip().partition(b"\n")
@@ -50,7 +51,7 @@ def read_record(path: Path) -> Record:
         ) from error
     header = _object(first)
     if header is None or header.get("kind") != "run":
-        raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or no record")
+        raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or not a record")
     if header.get("version") != VERSION:
         raise RecordError(
             f"{path}: record version {header.get('version')}; this program reads version {VERSION}"
@@ -65,7 +66,7 @@ def read_record(path: Path) -> Record:
 
 
 def first_damaged_line(body: bytes) -> int | None:
-    """Number in the file, from 1, of the first line of a record's body that is no JSON object."""
+    """Finds the first line of a record's body that is not a JSON object; its number in the file, from 1."""
     for number, line in enumerate(body.splitlines(), start=2):
         if line.strip() and _object(line) is None:
             return number
@@ -73,11 +74,11 @@ def first_damaged_line(body: bytes) -> int | None:
 
 
 def read_outcome(path: Path) -> dict[str, Any] | None:
-    """A record's result line, or none where the record is missing or unfinished. Reads only its end."""
+    """Reads a record's result line from the end of the file; None if the record is missing or unfinished."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            reach = _TAIL
+            reach = _TAIL_BYTES
             while True:
                 file.seek(max(size - reach, 0))
                 tail = file.read().rstrip()
@@ -91,10 +92,10 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
 
 
 def list_records(path: Path) -> list[Path]:
-    """The records of a folder by name, or the one file that is given.
+    """Lists the records of a folder by name; a path to a file gives only that file.
 
     Raises:
-        RecordError: Nothing there.
+        RecordError: There is no such folder or file.
     """
     if path.is_file():
         return [path]
@@ -104,7 +105,7 @@ def list_records(path: Path) -> list[Path]:
 
 
 def read_failures(folder: Path) -> list[dict[str, Any]]:
-    """The failed runs of a folder, in the order of their names; lines that are damaged are left out."""
+    """Reads the failed runs of a folder, sorted by name; damaged lines are left out."""
     try:
         lines = (folder / FAILED).read_bytes().splitlines()
     except OSError:

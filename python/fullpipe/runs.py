@@ -1,4 +1,4 @@
-"""Records as data frames, and as Parquet."""
+"""Reads records into data frames, and writes them as Parquet."""
 
 import io
 import os
@@ -27,7 +27,7 @@ QUEUE_SCHEMA: dict[str, pl.DataType] = {
     "backlog_bytes": pl.UInt64(),
     "drops": pl.UInt64(),
 }
-"""Columns of `queue`: the bottleneck's queue over time, testbed only."""
+"""The columns of `queue`: the bottleneck's queue over time, in the testbed only."""
 
 SAMPLES_SCHEMA: dict[str, pl.DataType] = {
     "id": pl.String(),
@@ -36,16 +36,16 @@ SAMPLES_SCHEMA: dict[str, pl.DataType] = {
     "stream": pl.UInt32(),
     "bytes": pl.UInt64(),
 }
-"""First columns of `samples`; after them tcp_info's fields under the kernel's names, all unsigned."""
+"""The first columns of `samples`. The fields of `tcp_info` follow under the kernel's names, all unsigned."""
 
-_DECIDED = b'{"kind":"sobas",'
+_SOBAS_LINE = b'{"kind":"sobas",'
 _NAME = re.compile(rb'"(\w+)":')
 _GROUP_ROWS = 250_000
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A file that was left out."""
+    """A file that was skipped, and the reason."""
 
     file: Path
     reason: str
@@ -53,14 +53,14 @@ class Skipped:
 
 @dataclass(repr=False)
 class Runs:
-    """What a folder of records holds.
+    """The records of a folder as data frames.
 
     Attributes:
-        runs: One row per run: its description, and its result. Columns as in `RUNS_SCHEMA`.
-        samples: One row per instant, end and stream; joins `runs` on `id`. `t` in seconds on the run's
-            clock, `bytes` cumulative.
+        runs: One row per run with its description and its result. Columns as in `RUNS_SCHEMA`.
+        samples: One row per instant, end and stream; joins `runs` on `id`. `t` is in seconds on the run's
+            clock, `bytes` is cumulative.
         queue: One row per instant of the bottleneck's queue; empty for real paths.
-        skipped: Files that were left out, and why.
+        skipped: The files that were skipped, with reasons.
     """
 
     runs: pl.DataFrame
@@ -69,7 +69,7 @@ class Runs:
     skipped: list[Skipped] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        """One line: how much there is, and of what."""
+        """One line with the number of runs, samples and skipped files."""
         ccs = ", ".join(sorted(self.runs["cc"].unique()))
         rtts: list[float] = sorted(self.runs["rtt_ms"].drop_nulls().unique())
         span = f" at {rtts[0]:g} to {rtts[-1]:g} ms" if len(rtts) > 1 else ""
@@ -87,9 +87,9 @@ class _Parsed:
 
 def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     whole = body
-    if _DECIDED in body:
-        # What a controller decided is for a reader, and has words among its numbers.
-        body = b"\n".join(line for line in body.splitlines() if not line.startswith(_DECIDED))
+    if _SOBAS_LINE in body:
+        # The decisions of SOBAS contain text, and no data frame needs them.
+        body = b"\n".join(line for line in body.splitlines() if not line.startswith(_SOBAS_LINE))
     names = sorted({name.decode() for name in set(_NAME.findall(body))} - {"kind", "id"})
     schema: dict[str, Any] = dict.fromkeys(names, pl.UInt64())
     schema |= {**QUEUE_SCHEMA, **SAMPLES_SCHEMA, "kind": pl.String()}
@@ -116,13 +116,13 @@ def _parse(path: Path) -> _Parsed:
         pl.DataFrame([row], schema=RUNS_SCHEMA)
     except (KeyError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
         raise RecordError(
-            f"{path}: its first or last line is not of a record's shape ({error!r}); the file is damaged"
+            f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
         ) from error
     return _Parsed(row, *_lines(path, record.body, row["id"]))
 
 
 def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
-    """Parses records on all cores, in order, a few at a time."""
+    """Parses records on all cores and yields them in order; only a few are in memory at a time."""
     seen: dict[str, Path] = {}
 
     def take(path: Path, future: "Future[_Parsed]") -> Iterator[_Parsed]:
@@ -130,7 +130,7 @@ def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
             parsed = future.result()
             first = seen.setdefault(parsed.row["id"], path)
             if first != path:
-                raise RecordError(f"{path}: is the same run as {first.name}; it counts once")
+                raise RecordError(f"{path}: is the same run as {first.name}; only the first counts")
             yield parsed
         except RecordError as error:
             skipped.append(Skipped(path, str(error)))
@@ -147,16 +147,16 @@ def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
             yield from take(*waiting.popleft())
 
 
-def _some(path: Path, count: int, skipped: list[Skipped]) -> None:
+def _check_any(path: Path, count: int, skipped: list[Skipped]) -> None:
     if count == 0:
         why = f"; the first of {len(skipped)} was skipped because: {skipped[0].reason}" if skipped else ""
-        raise RecordError(f"{path}: no readable record in it{why or '; run a campaign first'}")
+        raise RecordError(f"{path}: contains no readable record{why or '; run a campaign first'}")
 
 
 def _from_parquet(path: Path, samples: bool) -> Runs:
     runs = collect(scan(path, RUNS_SCHEMA).select(list(RUNS_SCHEMA)), path)
     if runs.is_empty():
-        raise RecordError(f"{path}: has no runs; run a campaign first")
+        raise RecordError(f"{path}: contains no runs; run a campaign first")
     held = pl.DataFrame(schema=SAMPLES_SCHEMA)
     if samples:
         beside = path.with_name("samples.parquet")
@@ -165,19 +165,23 @@ def _from_parquet(path: Path, samples: bool) -> Runs:
 
 
 def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
-    """Reads all records of a folder, or one record, or the Parquet files that were made of them.
+    """Reads all records of a folder, one record, or the Parquet files that were made of them.
 
-    Truncated or damaged records, those of another version and repeated ones are left out with a
-    warning, and listed in `skipped`. Everything is held in memory: for more than that,
-    :func:`write_parquet` and `polars.scan_parquet`.
+    Damaged or truncated records, records of another version and repeated runs are skipped with a warning and
+    listed in `skipped`. Everything is held in memory; if it does not fit, use :func:`write_parquet` and
+    `polars.scan_parquet`.
 
     Args:
-        path: A folder with `*.ndjson`, or one such file; or `runs.parquet`, which is faster, has its samples
-            beside it in `samples.parquet`, and no `queue`. Of a folder without records its Parquet is read.
-        samples: Whether to keep the samples, which are checked in any case.
+        path: A folder with `*.ndjson`, one such file, or `runs.parquet`. Parquet is faster, needs
+            `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet files
+            are read.
+        samples: Whether to keep the samples. They are checked in any case.
+
+    Returns:
+        The runs, with one row per readable record.
 
     Raises:
-        RecordError: Nothing readable there, or Parquet that is damaged or of another version.
+        RecordError: The path has nothing readable, or its Parquet is damaged or of another version.
     """
     path = Path(path)
     if path.suffix == ".parquet":
@@ -190,7 +194,7 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     for part in _parsed(files, skipped):
         none = part.samples.clear()
         parts.append(part if samples else _Parsed(part.row, none, part.queue.clear()))
-    _some(path, len(parts), skipped)
+    _check_any(path, len(parts), skipped)
     fields = sorted({name for part in parts for name in part.samples.columns} - set(SAMPLES_SCHEMA))
     return Runs(
         runs=pl.DataFrame([part.row for part in parts], schema=RUNS_SCHEMA),
@@ -203,13 +207,17 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
 
 
 def write_parquet(path: Path, out: Path) -> Runs:
-    """Writes `runs.parquet` and `samples.parquet` for a folder of records, a few records at a time.
+    """Writes `runs.parquet` and `samples.parquet` for a folder of records; only a few records are in memory.
+
+    Args:
+        path: The folder with the records, or one record.
+        out: The folder for the two files.
 
     Returns:
         The runs, without their samples.
 
     Raises:
-        RecordError: Nothing readable there, or the output cannot be written.
+        RecordError: The path has nothing readable, or the output cannot be written.
     """
     skipped: list[Skipped] = []
     rows: list[dict[str, Any]] = []
@@ -217,7 +225,7 @@ def write_parquet(path: Path, out: Path) -> Runs:
     groups: list[pl.LazyFrame] = []
     batch: list[pl.DataFrame] = []
     held = 0
-    # Only the last record tells which fields there are: groups are kept aside until then.
+    # The columns are known only after the last record; until then groups of samples wait in files.
     with whole(out / "samples.parquet") as partial, TemporaryDirectory(prefix=".samples-", dir=out) as aside:
 
         def put_aside() -> None:
@@ -234,7 +242,7 @@ def write_parquet(path: Path, out: Path) -> Runs:
             if held >= _GROUP_ROWS:
                 put_aside()
                 held = 0
-        _some(path, len(rows), skipped)
+        _check_any(path, len(rows), skipped)
         groups += [frame.lazy() for frame in batch]
         fields = sorted({name for group in groups for name in group.collect_schema()} - set(SAMPLES_SCHEMA))
         samples = pl.concat(groups, how="diagonal").select([*SAMPLES_SCHEMA, *fields])

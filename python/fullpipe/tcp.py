@@ -1,8 +1,8 @@
-"""TCP over Ethernet on Linux, whatever the congestion control: headers and the first window."""
+"""Constants of TCP over Ethernet on Linux that hold for every congestion control."""
 
 ETHERNET_HEADER = 14
-"""Bytes that Linux's queues count as part of a packet beyond its IP bytes."""
+"""Bytes of the Ethernet header, which Linux's queues count in addition to the IP packet."""
 TCP_HEADERS = 52
-"""Bytes of IPv4 and TCP headers with timestamps: what an MTU holds beside payload."""
+"""Bytes of the IPv4 and TCP headers with timestamps. An MTU holds these headers and the payload."""
 INITIAL_WINDOW = 10.0
-"""Packets (RFC 6928)."""
+"""The initial congestion window in packets (RFC 6928)."""

@@ -1,8 +1,8 @@
-"""Quantities with the field's units, as people type them and as records keep them.
+"""Parses and formats quantities with units, as people type them and as records store them.
 
 `10gbit` is 10^10 bit/s, and so are `10Gb/s`, `10Gbps` and `10Gbit/s`; `256MB` is 256·10^6 bytes,
-`256MiB` is 2^28 bytes, `45.6ms` is a time. Each is an int of its smallest unit (bit/s, bytes,
-nanoseconds), and prints in the largest unit that it reaches, with all its digits. The same rules as
+`256MiB` is 2^28 bytes, `45.6ms` is a time. A parsed value is an int in the smallest unit (bit/s, bytes,
+nanoseconds). It is printed in the largest unit that it reaches, with all its digits. The rules are those of
 `crates/fullpipe-path/src/units.rs`.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fullpipe.errors import UsageError
 
 _QUANTITY = re.compile(r"([0-9.]+(?:[eE][+-]?[0-9]+)?)(.*)", re.DOTALL)
-# A capital B means bytes to some, so it means nothing here.
+# A capital B in a rate (`GB/s`) is refused: some people mean bytes by it.
 _BITS = re.compile(r"(bit/s|b/s|bps)$")
 
 
@@ -104,37 +104,50 @@ def _print(kind: _Kind, value: int) -> str:
 
 
 def parse_rate(text: object) -> int:
-    """Reads a rate such as `10gbit` or `10Gb/s`; bit/s.
+    """Parses a rate such as `10gbit` or `10Gb/s`.
+
+    Returns:
+        The rate in bit/s.
 
     Raises:
-        UsageError: No number, no unit or an unknown one (bytes are none), or out of range.
+        UsageError: The text has no number, no unit or an unknown unit (bytes per second are not accepted), or
+            the rate is out of range.
     """
     return _parse(_RATE, text)
 
 
 def parse_size(text: object) -> int:
-    """Reads a size such as `256MB` or `2GiB`; bytes.
+    """Parses a size such as `256MB` or `2GiB`.
+
+    Returns:
+        The size in bytes.
 
     Raises:
-        UsageError: No number, no unit or an unknown one, or out of range.
+        UsageError: The text has no number, no unit or an unknown unit, or the size is out of range.
     """
     return _parse(_SIZE, text)
 
 
 def parse_time(text: object) -> int:
-    """Reads a time such as `45.6ms`; nanoseconds.
+    """Parses a time such as `45.6ms`.
+
+    Returns:
+        The time in nanoseconds.
 
     Raises:
-        UsageError: No number, no unit or an unknown one, or out of range.
+        UsageError: The text has no number, no unit or an unknown unit, or the time is out of range.
     """
     return _parse(_TIME, text)
 
 
 def parse_probability(value: object) -> float:
-    """Reads a probability such as `1e-3`, `0.1%` or a number; in [0, 1].
+    """Parses a probability such as `1e-3` or `0.1%`; a number is taken as it is.
+
+    Returns:
+        The probability, in [0, 1].
 
     Raises:
-        UsageError: Not a number, or outside [0, 1].
+        UsageError: The text is not a number, or the number is outside [0, 1].
     """
     text = str(value).strip()
     try:
@@ -147,20 +160,20 @@ def parse_probability(value: object) -> float:
 
 
 def format_rate(value: int) -> str:
-    """Bit/s as text, such as `9.92gbit`."""
+    """Formats a rate in bit/s, such as `9.92gbit`."""
     return _print(_RATE, value)
 
 
 def format_size(value: int) -> str:
-    """Bytes as text, such as `64MB`."""
+    """Formats a size in bytes, such as `64MB`."""
     return _print(_SIZE, value)
 
 
 def format_time(value: int) -> str:
-    """Nanoseconds as text, such as `45.6ms`."""
+    """Formats a time in nanoseconds, such as `45.6ms`."""
     return _print(_TIME, value)
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things in words: `1 run`, `168 runs`."""
+    """Formats a count with its noun: `1 run`, `168 runs`."""
     return f"{number} {what}{'s' * (number != 1)}"

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 FIELDS = (

@@ -12,7 +12,7 @@ from fullpipe.campaign import LabPath, RunSpec, expand
 from fullpipe.campaign.adaptive import Search, parse_budget
 from fullpipe.campaign.ceiling import ceiling_bps, is_lossless, is_short
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.surrogate import Seen, features, posterior, share
+from fullpipe.campaign.surrogate import Observed, features, posterior, share
 from fullpipe.errors import UsageError
 
 
@@ -50,7 +50,7 @@ def test_a_bad_run_does_not_make_all_like_it_hopeless(demo: Measured) -> None:
     near = next(
         i for i, run in enumerate(cells) if i and (run.cc, run.streams) == (cells[0].cc, cells[0].streams)
     )
-    bad, worse = (posterior(about, Seen.of({0: [share(bps, math.log(1e9))]})).mean for bps in (1e8, 1e7))
+    bad, worse = (posterior(about, Observed.of({0: [share(bps, math.log(1e9))]})).mean for bps in (1e8, 1e7))
     assert bad[near] - worse[near] < 0.1
 
 
@@ -189,8 +189,8 @@ def test_real_paths_have_no_ceiling_and_still_a_best() -> None:
 def test_what_is_known_narrows_with_what_was_seen(demo: Measured) -> None:
     cells = [run for run in demo.runs if run.seed == 1]
     about = features(cells)
-    before = posterior(about, Seen.of({})).sd
-    after = posterior(about, Seen.of({0: [-0.01, -0.02], 5: [-0.1]}))
+    before = posterior(about, Observed.of({})).sd
+    after = posterior(about, Observed.of({0: [-0.01, -0.02], 5: [-0.1]}))
     assert after.sd[0] < 0.5 * before[0]
     assert (after.sd <= before + 0.05).all()
     assert after.mean[0] == pytest.approx(-0.015, abs=0.01)

@@ -13,10 +13,10 @@ import synthetic
 from conftest import Command, campaign_of
 
 import fullpipe
-from fullpipe.answers import PARTS, answer, read_analysis, stored, tables, words
-from fullpipe.answers.build import tidy
-from fullpipe.answers.motion import dynamics, sustained
-from fullpipe.answers.phases import phases
+from fullpipe.analysis import PARTS, analyze, read_analysis, stored, tables, words
+from fullpipe.analysis.build import tidy
+from fullpipe.analysis.dynamics import dynamics, sustained
+from fullpipe.analysis.model import phases
 from fullpipe.campaign import RunSpec, expand
 from fullpipe.dynamics import Traces
 from fullpipe.errors import RecordError, UsageError
@@ -48,7 +48,7 @@ def of(folder: Path, runs: list[RunSpec], gbps: Any = None, **how: Any) -> dict[
     """The analysis of made-up runs; `gbps` gives each one's goodput."""
     for run in runs:
         synthetic.write(folder / "r", run, None if gbps is None else gbps(run) * 1e9, samples=8)
-    return answer(fullpipe.read_runs(folder / "r"), **how)
+    return analyze(fullpipe.read_runs(folder / "r"), **how)
 
 
 def transport(found: dict[str, Any], number: int = 0) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def test_ties_and_how_many_runs_would_tell(tmp_path: Path) -> None:
     (section,) = found["sections"]
     for entry in section["decision"]:
         assert (entry["best"], entry["tied"]) == ("cubic × 1, 1GB", ["htcp × 1, 1GB"])
-        assert words.tied(entry) == "cannot be told from htcp × 1, 1GB"
+        assert words.tied(entry) == "cannot be distinguished from htcp × 1, 1GB"
         assert entry["more_runs"]["more_of_each"] > 100
         assert "of each, to tell it from htcp × 1, 1GB" in words.more_runs(entry)
         assert 0.5 < entry["probability"]["cubic × 1, 1GB"] < 0.7
@@ -183,7 +183,7 @@ def test_chaos_is_found_in_the_sum_and_noise_in_the_streams() -> None:
     said = words.dynamics_at({"bottleneck": "path"} | found)
     assert said.startswith("chaotic: exponent +0.")
     assert "streams alone: 1 " in said
-    assert "held back by its window" in words.dynamics_at({"bottleneck": "rwnd"} | found)
+    assert "limited by its window" in words.dynamics_at({"bottleneck": "rwnd"} | found)
 
 
 def test_maps_have_intervals_of_an_rtt_and_every_stream() -> None:
@@ -250,7 +250,7 @@ def test_only_some_parts(tmp_path: Path, command: Command) -> None:
     assert content["parts"] == ["profile", "decision"]
     wrong = command("analyze", "r", "--only", "chaos")
     assert wrong.returncode == 2
-    assert "'chaos' is no part of an analysis; there are profile, decision" in wrong.stderr
+    assert "'chaos' is not a part of an analysis; choose from profile, decision" in wrong.stderr
     assert command("analyze", "r", "--only", ",").returncode == 2
 
 
@@ -304,7 +304,7 @@ def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "analysis.json"
     for text, why in (
         ('{"kind": "analysis", "version": 99}', "version 99; this program reads version 1"),
-        ('{"kind": "profile"}', "is no analysis"),
+        ('{"kind": "profile"}', "is not an analysis"),
         ("[", "is damaged"),
     ):
         file.write_text(text)
@@ -316,5 +316,5 @@ def test_an_analysis_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_parts_are_checked(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "r", grid(tmp_path)[0], samples=2)
-    with pytest.raises(UsageError, match="no part of an analysis"):
-        answer(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])
+    with pytest.raises(UsageError, match="not a part of an analysis"):
+        analyze(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,7 @@ from conftest import ROOT, SMALL, campaign_of
 
 from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.errors import UsageError
+from fullpipe.run import LINUX_CONGESTION_CONTROLS
 
 GRID = """
 [[grid]]
@@ -21,6 +23,13 @@ size = "1GB"
 def one(folder: Path, text: str) -> RunSpec:
     (run,) = expand(campaign_of(folder, text))
     return run
+
+
+def test_the_program_knows_the_same_congestion_controls() -> None:
+    source = (ROOT / "crates/fullpipe-path/src/transport.rs").read_text()
+    listed = re.search(r"pub const \w+_CONGESTION_CONTROLS: \[&str; \d+\] = \[(.*?)\];", source, re.DOTALL)
+    assert listed is not None
+    assert tuple(re.findall(r'"(\w+)"', listed[1])) == LINUX_CONGESTION_CONTROLS
 
 
 def test_a_grid_is_a_full_product_in_the_order_of_the_file(small: list[RunSpec]) -> None:
@@ -113,7 +122,7 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('cc = "cubic"', "", ["'cc' is missing"]),
         ('size = "1GB"', "", ["a size or a duration"]),
         ('size = "1GB"', 'size = "0B"', ["less than a byte"]),
-        ('size = "1GB"', 'duration = "0s"', ["more than zero"]),
+        ('size = "1GB"', 'duration = "0s"', ["give a positive time"]),
         ("[[grid]]", "[[grid]]\nseeds = 0", ["seeds"]),
         ("[[grid]]", '[[grid]]\nsample = "1ms"', ["sample", "10ms"]),
         ("[[grid]]", "[[grid]", ["is not TOML"]),

@@ -78,7 +78,7 @@ def test_a_missing_binary_is_said_at_once(tmp_path: Path, command: Command) -> N
     (tmp_path / "small.toml").write_text(SMALL)
     found = command("campaign", "run", "small.toml", FULLPIPE="", PATH=str(tmp_path))
     assert found.returncode == 3
-    assert found.stderr.startswith("error: the fullpipe binary is not on PATH")
+    assert found.stderr.startswith("error: fullpipe is not on PATH")
     found = command("campaign", "run", "small.toml", FULLPIPE="/no/such/fullpipe")
     assert found.returncode == 3
     assert "/no/such/fullpipe" in found.stderr
@@ -86,7 +86,7 @@ def test_a_missing_binary_is_said_at_once(tmp_path: Path, command: Command) -> N
 
 @pytest.mark.parametrize(
     ("program", "reason"),
-    [("/bin/false", "exit code 1 without a word"), ("/bin/true", "left no whole record")],
+    [("/bin/false", "exit code 1 without an error message"), ("/bin/true", "left no complete record")],
 )
 def test_failed_runs_are_noted_and_do_not_stop_the_rest(
     tmp_path: Path, small: list[RunSpec], command: Command, program: str, reason: str
@@ -115,7 +115,7 @@ def test_a_cluster_that_exists(
         found = command("campaign", "run", "small.toml", "--scheduler", cluster.scheduler_address)
     assert found.returncode == 1, found.stderr
     assert "32 of 32 runs failed" in found.stderr
-    assert "32 × exit code 1 without a word" in found.stderr
+    assert "32 × exit code 1 without an error message" in found.stderr
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nowhere"])

@@ -293,7 +293,7 @@ def test_single_runs_alone_cannot_be_told_apart() -> None:
     found = tied({"bbr": [9.0], "reno": [1.0]})
     assert (found.best, found.tied) == ("bbr", ("reno",))
     assert found.p_values == {"bbr": None, "reno": None}
-    assert repr(found).startswith("cannot say: nothing tells the spread of bbr, reno; bbr")
+    assert repr(found).startswith("cannot say: the spread of bbr, reno is unknown; bbr")
 
 
 def test_runs_without_randomness_tell_at_once() -> None:
@@ -359,10 +359,10 @@ def test_no_more_runs_or_no_number_of_them() -> None:
         (lambda: tied({"a": [1, math.nan]}), r"the samples of a\[1\] is nan"),
         (lambda: tied({"a": [1, 2]}, level=0), "level of 0"),
         (lambda: probability_best({}), "no candidates"),
-        (lambda: probability_best({"a": [1], "b": [2]}), "no repeated runs tell"),
+        (lambda: probability_best({"a": [1], "b": [2]}), "no repeated runs show"),
         (lambda: runs_needed([1], [2]), "one run of each has no spread"),
         (lambda: runs_needed([1, 2], [2, 3], power=1.5), "power of 1.5"),
-        (lambda: runs_needed([1, 2], [2, 3], power=0.3), "settles nothing"),
+        (lambda: runs_needed([1, 2], [2, 3], power=0.3), "decides nothing"),
     ],
 )
 def test_bad_choices(call: Callable[[], Any], words: str) -> None:

@@ -370,7 +370,7 @@ def test_what_has_no_traces() -> None:
         (Runs(good.runs, good.samples.clear(), good.queue), "x", "no samples"),
         (Runs(good.runs, good.samples.filter(pl.col("bytes") != 3), good.queue), "x", "different instants"),
         (runs_of([1.0, 2.0], [[5, 2]], 2.0), "x", "fewer bytes"),
-        (runs_of([1.0, 2.0], [[0, 0]], 2.0), "x", "nothing arrived"),
+        (runs_of([1.0, 2.0], [[0, 0]], 2.0), "x", "received nothing"),
     ]
     for runs, id_, words in cases:
         with pytest.raises(UsageError, match=words):

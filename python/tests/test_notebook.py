@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from fullpipe.campaign import expand
 
-NOTEBOOK = ROOT / "docs" / "walkthrough.ipynb"
+NOTEBOOK = ROOT / "docs" / "tutorial" / "walkthrough.ipynb"
 BINARY = ROOT / "target" / "release" / "fullpipe"
 MISSING = 3
 CAMPAIGN = """
@@ -66,7 +66,7 @@ def test_the_walkthrough_runs(runs: Path, tmp_path: Path, monkeypatch: pytest.Mo
     notebook = nbformat.read(NOTEBOOK, as_version=4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
-    for piece in ("20 runs", "Decomposition(", "95% sure", "1 Gb/s, ", "dual sigmoid", "held back by"):
+    for piece in ("20 runs", "Decomposition(", "95% sure", "1 Gb/s, ", "dual sigmoid", "limited by"):
         assert piece in printed, piece
 
 

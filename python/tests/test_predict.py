@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from fullpipe.buffers import granted_window
-from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
 from fullpipe.flatten import RUNS_SCHEMA
 from fullpipe.model.check import cells, error_table, main, markdown
@@ -24,6 +23,7 @@ from fullpipe.model.predict import (
     predict_spec,
 )
 from fullpipe.model.ramp import seeded_starts
+from fullpipe.run import LabPath, RunSpec
 
 RTTS = np.array([0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0]) / 1e3
 LOSS_BASED = [cc for cc in CONGESTION_CONTROLS if cc != "bbr"]

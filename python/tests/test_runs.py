@@ -211,7 +211,7 @@ def test_parquet_of_another_version_is_named(tmp_path: Path, small: list[RunSpec
     synthetic.write(folder, small[0], samples=1)
     file = written(folder) / "runs.parquet"
     pl.read_parquet(file).drop("cc").write_parquet(file)
-    with pytest.raises(RecordError, match=r"runs\.parquet: is of another version .* no column 'cc'"):
+    with pytest.raises(RecordError, match=r"runs\.parquet: was written by another version .* no column 'cc'"):
         read_runs(file)
     file.write_bytes(b"PAR1 no")
     with pytest.raises(RecordError, match="cannot be read"):

@@ -17,7 +17,7 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use crate::cpu;
+use crate::affinity;
 use crate::error::{LabError, host};
 use crate::guest::MARK;
 use crate::job::{Job, Report, file};
@@ -94,13 +94,13 @@ fn spawn(
     boot: &Boot<'_>,
     folder: &Path,
     written: Vec<PathBuf>,
-) -> Result<(Guest, Option<cpu::Seat>), LabError> {
+) -> Result<(Guest, Option<affinity::Seat>), LabError> {
     let failed = host(format!("starting the guest kernel {}", boot.kernel.display()));
     let (seats, folder) = (boot.seats.to_owned(), folder.to_owned());
     let (report, started) = mpsc::channel();
     let (starter, until) = mpsc::channel::<()>();
     let start = move || {
-        let seat = cpu::take(&seats);
+        let seat = affinity::take(&seats);
         if let Ok(before) = personality::get() {
             let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);
         }

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
-use fullpipe_path::{Buffer, Direction, ExitClass, LabPath, Run, Size, Time, Workload};
+use fullpipe_path::{Buffer, ExitClass, LabPath, Run, Size, Time, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
 use crate::job::{End, Ended, Folder, Job, Program, file};
-use crate::{kernel, merge};
+use crate::{kernel, record};
 
 /// With less the guest's kernel does not come up, and spins.
 const LEAST_MEMORY: Size = Size(64_000_000);
@@ -67,8 +67,8 @@ impl Lab {
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
     }
 
-    /// Measures one run, with this program at both ends. `progress` is told the fraction done, and the
-    /// rate in words.
+    /// Measures one run with these programs at the ends; the client prints the record. `progress` is told the fraction done,
+    /// and the rate in words.
     ///
     /// # Errors
     /// The guest's, or that of either program in it.
@@ -76,11 +76,11 @@ impl Lab {
         &self,
         run: &Run,
         path: &LabPath,
+        commands: &Commands,
         limit: Duration,
-        stall: Time,
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
-        let job = measuring_job(run, path, stall);
+        let job = commands.job(path, run.seed, run.sample);
         let memory = memory(&job) + samples(run, path) * SAMPLE + u64::from(run.transport.streams) * STREAM;
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
@@ -92,7 +92,7 @@ impl Lab {
         check_programs(&job, &done)?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let (text, outcome) = merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
+        let (text, outcome) = record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
         Ok(LabMeasured { text, outcome })
     }
 }
@@ -116,8 +116,8 @@ pub struct LabCopy<'a> {
     pub path: &'a LabPath,
     /// Seeds everything random.
     pub seed: u64,
-    /// What `fullpipe cp` is called with at the near end, but for the far one's name.
-    pub words: Vec<String>,
+    /// The server that writes the files, and the copy that sends them.
+    pub commands: Commands,
     /// Folders of the host that the near end reads.
     pub sources: Vec<PathBuf>,
     /// The folder of the host that the far end writes to.
@@ -144,49 +144,39 @@ pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
 /// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are here.
 pub const TOP: &str = "/.fullpipe/top";
 
-fn measuring_job(run: &Run, path: &LabPath, stall: Time) -> Job {
-    let words = |text: &[&str]| text.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-    let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
-    // A virtual second costs nothing while nothing happens, so patience is free; but a path whose round
-    // trip is long needs it.
-    let stall = stall.to_string();
-    let serve = words(&["fullpipe", "serve", "--once", "--guest", "--quiet", "--bind", "10.0.2.1", "--stall", &stall]);
-    let mut measure = words(&["fullpipe", "measure", "10.0.2.1", "--json", "--stall", &stall]);
-    let t = &run.transport;
-    let (kind, amount) = match run.workload {
-        Workload::Size(size) => ("--size", size.to_string()),
-        Workload::Duration(time) => ("--duration", time.to_string()),
-    };
-    for (flag, value) in [
-        ("--guest", path.to_string()),
-        ("--cc", t.cc.clone()),
-        ("--streams", t.streams.to_string()),
-        ("--buffer", t.buffer.to_string()),
-        (kind, amount),
-        ("--seed", run.seed.to_string()),
-        ("--sample", run.sample.to_string()),
-    ] {
-        measure.extend([flag.to_owned(), value]);
-    }
-    if let Some(pacing) = t.pacing {
-        measure.extend(["--pacing".to_owned(), pacing.to_string()]);
-    }
-    if run.direction == Direction::Receive {
-        measure.push("--reverse".into());
-    }
-    let mut a = program(End::A, measure);
-    // The server listens before anyone calls.
-    a.start = Time(10_000_000);
-    Job {
-        path: path.clone(),
-        seed: run.seed,
-        programs: vec![program(End::B, serve), a],
-        space: None,
-        folders: Vec::new(),
-        sysctl: BTreeMap::new(),
-        sample: run.sample,
-        until: None,
-        linger: Time(0),
+/// Address of the end at which the server runs.
+pub const SERVER_ADDRESS: &str = "10.0.2.1";
+
+/// Command lines of a server and of its client, each at its end of the path.
+pub struct Commands {
+    /// The server's, which listens at [`SERVER_ADDRESS`].
+    pub server: Vec<String>,
+    /// The client's.
+    pub client: Vec<String>,
+}
+
+impl Commands {
+    /// The job that runs both. The client starts when the server listens.
+    fn job(&self, path: &LabPath, seed: u64, sample: Time) -> Job {
+        let program = |end, run: &[String], start| Program {
+            end,
+            run: run.to_vec(),
+            start,
+            stop: None,
+            env: BTreeMap::new(),
+            wait: None,
+        };
+        Job {
+            path: path.clone(),
+            seed,
+            programs: vec![program(End::B, &self.server, Time(0)), program(End::A, &self.client, Time(10_000_000))],
+            space: None,
+            folders: Vec::new(),
+            sysctl: BTreeMap::new(),
+            sample,
+            until: None,
+            linger: Time(0),
+        }
     }
 }
 
@@ -202,27 +192,12 @@ impl Lab {
         limit: Duration,
         progress: &dyn Fn(f64, u64),
     ) -> Result<LabCopied, LabError> {
-        let program = |end, run| Program { end, run, start: Time(0), stop: None, env: BTreeMap::new(), wait: None };
-        let root = if copy.target == Path::new("/") { TOP } else { "/" };
-        let serve = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", root];
-        let serve = [&serve[..], &["--insecure", "--allow-special"]].concat();
-        let mut near = program(End::A, copy.words.clone());
-        // The server listens before anyone calls.
-        near.start = Time(10_000_000);
         let folder = |end, path: &PathBuf, write| Folder { end, path: path.clone(), write };
         let mut folders: Vec<Folder> = copy.sources.iter().map(|path| folder(End::A, path, false)).collect();
         folders.push(folder(End::B, &copy.target, true));
-        let job = Job {
-            path: copy.path.clone(),
-            seed: copy.seed,
-            programs: vec![program(End::B, serve.into_iter().map(str::to_owned).collect()), near],
-            space: None,
-            folders,
-            sysctl: BTreeMap::new(),
-            sample: Time(100_000_000),
-            until: None,
-            linger: Time(2 * copy.path.rtt.0),
-        };
+        let mut job = copy.commands.job(copy.path, copy.seed, Time(100_000_000));
+        job.folders = folders;
+        job.linger = Time(2 * copy.path.rtt.0);
         // Pages of the source that are in flight stay in memory, and slow start may send several times what
         // the path holds. Memory that is not touched costs nothing.
         let held = (job.path.bdp() + job.path.queue.0) * 8;
@@ -234,7 +209,7 @@ impl Lab {
         };
         let record = match read("record.ndjson".into()) {
             text if text.is_empty() => None,
-            text => Some(merge::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
+            text => Some(record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
         };
         Ok(LabCopied {
             record,

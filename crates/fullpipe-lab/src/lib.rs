@@ -6,15 +6,15 @@
 //! as a [`job`], boots ([`boot`]) and collects. The guest side ([`guest`]) is this same program,
 //! running as the guest's first process.
 
+mod affinity;
 pub mod boot;
-mod cpu;
 mod error;
 pub mod guest;
 pub mod job;
 pub mod kernel;
 mod lab;
-mod merge;
+mod record;
 pub mod scenario;
 
 pub use error::LabError;
-pub use lab::{Lab, LabCopied, LabCopy, LabMeasured, RECORD, TOP};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, RECORD, SERVER_ADDRESS, TOP};

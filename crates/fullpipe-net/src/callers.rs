@@ -82,9 +82,9 @@ impl Crowd {
     }
 }
 
-/// Limits on the callers of one port that have not shown the token.
+/// CallerLimits on the callers of one port that have not shown the token.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct CallerLimits {
     /// Callers kept at once.
     pub callers: usize,
     /// Time in which a caller must have sent its whole preamble, nanoseconds.
@@ -113,7 +113,7 @@ struct Caller<const N: usize> {
 /// Callers of a data port that have not shown the session's token yet. The preamble has `N` bytes.
 #[derive(Debug)]
 pub struct Callers<const N: usize> {
-    limits: Limits,
+    limits: CallerLimits,
     /// Network of the session's control connection: its callers are dropped last.
     peer: Option<Network>,
     waiting: BTreeMap<u64, Caller<N>>,
@@ -124,7 +124,7 @@ pub struct Callers<const N: usize> {
 impl<const N: usize> Callers<N> {
     /// No callers yet. `peer` is the address of the session's control connection, where it is known.
     #[must_use]
-    pub fn new(limits: Limits, peer: Option<IpAddr>) -> Callers<N> {
+    pub fn new(limits: CallerLimits, peer: Option<IpAddr>) -> Callers<N> {
         let peer = peer.map(Network::from);
         Callers { limits, peer, waiting: BTreeMap::new(), crowd: Crowd::default(), last: 0 }
     }
@@ -192,7 +192,7 @@ impl<const N: usize> Callers<N> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { callers: 4, deadline_ns: 100 };
+    const LIMITS: CallerLimits = CallerLimits { callers: 4, deadline_ns: 100 };
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
@@ -257,7 +257,7 @@ mod tests {
     /// A stranger that calls from the client's own address 1,000 times a second, and a preamble that was lost once.
     #[test]
     fn a_flood_drops_nobody_whose_preamble_comes_soon() {
-        let limits = Limits { callers: 2048, deadline_ns: 5_000_000_000 };
+        let limits = CallerLimits { callers: 2048, deadline_ns: 5_000_000_000 };
         let peer = address("192.0.2.1");
         let mut callers = Callers::<2>::new(limits, Some(peer));
         for i in 0..10_000 {

@@ -6,27 +6,28 @@
 //! with `MSG_WAITALL`). So the engine costs few system calls and no copies, never spins, and the
 //! kernel wakes it exactly when there is something to do. One more thread samples TCP_INFO.
 
+mod admission;
 mod bottleneck;
 pub mod callers;
-pub mod doorway;
-pub mod ends;
 mod error;
+pub mod host_info;
 mod limits;
-mod lobby;
 pub mod measure;
-mod plan;
+pub mod preamble_listener;
 pub mod preface;
 pub mod sample;
 pub mod serve;
 mod session;
+pub mod side;
 pub mod socket;
-mod stream;
+mod start_times;
 pub mod sys;
 pub mod tcp_info;
+mod traffic;
 pub mod wire;
 
-pub use error::NetError;
-pub use limits::{Admitted, Limits};
+pub use error::{Denial, NetError};
+pub use limits::{Admitted, AnonymousLimits};
 pub use measure::{Measured, measure};
 pub use serve::{ServeOptions, Server};
-pub use session::Seen;
+pub use session::Observed;

@@ -1,4 +1,4 @@
-//! Limits for clients that have not proven to hold a token: how long a run may take, and how many clients of one network
+//! AnonymousLimits for clients that have not proven to hold a token: how long a run may take, and how many clients of one network
 //! may run at once.
 
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use crate::callers::Network;
-use crate::error::{NetError, system};
+use crate::error::{Denial, NetError, system};
 
 /// Time that a client may spend beside its run: greeting, connecting its streams, fetching the report.
 const BESIDE_RUN: Duration = Duration::from_secs(120);
 
 /// What a client without a token may use of a server.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct AnonymousLimits {
     /// Longest run.
     pub run: Duration,
     /// Longest time that a client may spend beside its run.
@@ -22,10 +22,10 @@ pub struct Limits {
     places: NetworkPlaces,
 }
 
-impl Limits {
-    /// Limits a run's time, and the clients that run at once from one network.
-    pub fn new(run: Duration, places_per_network: usize) -> Limits {
-        Limits {
+impl AnonymousLimits {
+    /// AnonymousLimits a run's time, and the clients that run at once from one network.
+    pub fn new(run: Duration, places_per_network: usize) -> AnonymousLimits {
+        AnonymousLimits {
             run,
             beside_run: BESIDE_RUN,
             places: NetworkPlaces { most: places_per_network, taken: Arc::default() },
@@ -39,9 +39,9 @@ impl Limits {
     pub fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
         let Some(place) = self.places.take(from) else {
             let most = self.places.most;
-            return Err(NetError::Other(format!(
-                "it is busy with {most} clients from this address, its most for those without a token; try again later, \
-                 or raise its --max-clients-per-address"
+            return Err(NetError::Denied(Denial::new(
+                format!("it is busy with clients from this address (its --max-clients-per-address is {most})"),
+                "try again later, or ask its operator to raise that",
             )));
         };
         let control = control.try_clone().map_err(system("doubling a descriptor"))?;
@@ -115,7 +115,10 @@ mod tests {
         let mut caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         caller.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         let (control, from) = listener.accept().unwrap();
-        let limits = Limits { beside_run: Duration::from_millis(100), ..Limits::new(Duration::from_millis(100), 1) };
+        let limits = AnonymousLimits {
+            beside_run: Duration::from_millis(100),
+            ..AnonymousLimits::new(Duration::from_millis(100), 1)
+        };
         let admitted = limits.admit(from.ip(), &control).unwrap();
         assert!(limits.admit(from.ip(), &control).is_err(), "one place");
         assert_eq!(std::io::Read::read(&mut caller, &mut [0]).unwrap(), 0, "shut down, not timed out");

@@ -11,11 +11,12 @@ use std::io::Write;
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
-use crate::sample::{End, Sample};
-use crate::serve::{WANTS_TOKEN, hello, version_error};
-use crate::session::{self, Control, Role, Seen};
-use crate::stream::Streams;
+use crate::sample::Sample;
+use crate::serve::{hello, version_error};
+use crate::session::{self, Control, Observed, Role};
+use crate::side::Side;
 use crate::tcp_info::TcpInfo;
+use crate::traffic::Streams;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 
@@ -67,10 +68,9 @@ pub fn measure(
     socket::check_cc(&request.transport)?;
     let started = sys::now_ns();
     let mut control = connect(host, options.connect)?;
-    if let Some(nonce) = greet(&mut control)? {
-        let key = options.proof_key;
-        let wants_token = || NetError::Refused { peer: control.peer.clone(), why: WANTS_TOKEN.to_owned() };
-        let mac = *wire::proof(&key.ok_or_else(wants_token)?, &nonce).as_bytes();
+    // Without a token the server refuses the request, and its log says so.
+    if let (Some(nonce), Some(key)) = (greet(&mut control)?, options.proof_key) {
+        let mac = *wire::proof(&key, &nonce).as_bytes();
         control.send(&Message::Proof { mac }, "proving to hold the token")?;
     }
     control.send(&Message::Request(request.clone()), "asking")?;
@@ -93,15 +93,15 @@ pub fn measure(
 
     let (end, skip) = match request.direction {
         // The kernel counts the SYN of the end that connects as an acknowledged byte.
-        Direction::Send => (End::Sender, wire::PREAMBLE as u64 + 1),
-        Direction::Receive => (End::Receiver, 0),
+        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + 1),
+        Direction::Receive => (Side::Receiver, 0),
     };
     let streams = Streams::new(sockets, request.workload, skip).map_err(system("opening an eventfd"))?;
     let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
     let ours = session::run(&role, &streams, &mut control, progress)?;
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
-    let (sender, receiver) = if end == End::Sender { (ours, theirs) } else { (theirs, ours) };
+    let (sender, receiver) = if end == Side::Sender { (ours, theirs) } else { (theirs, ours) };
     Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
@@ -202,7 +202,7 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     Ok(best)
 }
 
-fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
+fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
     let mut report: Option<Report> = None;
     let mut samples = Vec::new();
     loop {
@@ -216,7 +216,7 @@ fn receive_report(control: &mut Control) -> Result<Seen, NetError> {
                 Message::Failed { why } => return Err(control.failed(&why)),
                 Message::End => {
                     let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
-                    return Ok(Seen { report, samples });
+                    return Ok(Observed { report, samples });
                 }
                 other => return Err(control.unexpected(&other)),
             },
@@ -244,8 +244,8 @@ pub fn combine(
     capacity: Option<f64>,
     (zero_ns, rtt_ns): (u64, u64),
     wall_s: f64,
-    sender: Seen,
-    receiver: Seen,
+    sender: Observed,
+    receiver: Observed,
 ) -> Measured {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
@@ -283,7 +283,7 @@ pub fn combine(
         let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
         Some(room && field("notsent_bytes")? < 65_536)
     });
-    let cpu = |seen: &Seen| seen.report.cpu_s / seen.report.seconds.max(1e-9);
+    let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = Evidence {
         goodput: goodput_bps,
         capacity,
@@ -316,7 +316,7 @@ pub fn combine(
     };
     let mut samples = sender.samples;
     samples.extend(receiver.samples);
-    samples.sort_by_key(|s| (s.t_ns, s.end == End::Receiver, s.stream));
+    samples.sort_by_key(|s| (s.t_ns, s.end == Side::Receiver, s.stream));
     Measured {
         zero_ns,
         rtt_s: seconds(rtt_ns),

@@ -5,18 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::stream::Streams;
+use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
-
-/// Which end of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Sends.
-    Sender,
-    /// Receives.
-    Receiver,
-}
+use crate::traffic::Streams;
 
 /// One stream at one instant.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,7 +16,7 @@ pub struct Sample {
     /// Nanoseconds on the run's clock.
     pub t_ns: u64,
     /// At which end.
-    pub end: End,
+    pub end: Side,
     /// Which stream, from 0.
     pub stream: u16,
     /// Bytes that the application has read, or at the sending end that were acknowledged.
@@ -39,7 +31,7 @@ impl Sample {
         to.extend_from_slice(&self.t_ns.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
         to.extend_from_slice(&self.stream.to_le_bytes());
-        to.push(u8::from(self.end == End::Receiver));
+        to.push(u8::from(self.end == Side::Receiver));
         to.extend_from_slice(&(self.info.bytes().len() as u16).to_le_bytes());
         to.extend_from_slice(self.info.bytes());
     }
@@ -54,7 +46,7 @@ impl Sample {
         let t_ns = u64::from_le_bytes(take(from)?);
         let bytes = u64::from_le_bytes(take(from)?);
         let stream = u16::from_le_bytes(take(from)?);
-        let end = if take::<1>(from)? == [0] { End::Sender } else { End::Receiver };
+        let end = if take::<1>(from)? == [0] { Side::Sender } else { Side::Receiver };
         let len = usize::from(u16::from_le_bytes(take(from)?));
         let (info, rest) = from.split_at_checked(len)?;
         *from = rest;
@@ -68,7 +60,7 @@ impl Serialize for Sample {
         let mut map = s.serialize_map(None)?;
         map.serialize_entry("kind", "sample")?;
         map.serialize_entry("t", &(self.t_ns as f64 / 1e9))?;
-        map.serialize_entry("end", if self.end == End::Sender { "sender" } else { "receiver" })?;
+        map.serialize_entry("end", if self.end == Side::Sender { "sender" } else { "receiver" })?;
         map.serialize_entry("stream", &self.stream)?;
         map.serialize_entry("bytes", &self.bytes)?;
         self.info.serialize_fields(&mut map)?;
@@ -78,7 +70,7 @@ impl Serialize for Sample {
 
 /// Collects samples of one end while a run goes on.
 pub(crate) struct Sampler {
-    end: End,
+    end: Side,
     zero_ns: u64,
     interval_ns: u64,
     samples: Mutex<Vec<Sample>>,
@@ -87,7 +79,7 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn new(end: End, zero_ns: u64, interval_ns: u64) -> Self {
+    pub(crate) fn new(end: Side, zero_ns: u64, interval_ns: u64) -> Self {
         Sampler { end, zero_ns, interval_ns, samples: Mutex::default(), total: AtomicU64::new(0) }
     }
 

@@ -12,17 +12,17 @@ use rand::RngExt;
 use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::doorway::{BACKLOG, Doorway};
-use crate::ends::PROGRAM;
-use crate::error::{NetError, system};
-pub use crate::lobby::{Guest, Kind};
-use crate::lobby::{Lobby, LogLimit, Places};
+use crate::admission::{Admission, LogLimit, Places};
+pub use crate::admission::{PendingClient, Purpose};
+use crate::error::{Denial, NetError, system};
+use crate::host_info::PROGRAM;
+use crate::preamble_listener::{BACKLOG, PreambleListener};
 use crate::preface::{self, Preface};
-use crate::sample::End;
 use crate::session::{self, ANSWER, Control, Role};
+use crate::side::Side;
 use crate::socket;
-use crate::stream::Streams;
 use crate::sys;
+use crate::traffic::Streams;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 
 /// Between looks at callers whose time is over.
@@ -33,7 +33,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub struct ServeOptions {
     /// Address and port of control connections.
     pub bind: SocketAddr,
-    /// Most clients of each [`Kind`] that are served at once; more are refused.
+    /// Most clients of each [`Purpose`] that are served at once; more are refused.
     pub max_clients: usize,
     /// Whether to end after one client.
     pub once: bool,
@@ -41,7 +41,7 @@ pub struct ServeOptions {
 
 /// How a client is measured.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct MeasureOptions {
+pub struct MeasurementPolicy {
     /// First and last port for the streams; 0 and 0 let the kernel choose.
     pub data_ports: (u16, u16),
     /// A run in which nothing moves for so long has failed.
@@ -55,18 +55,18 @@ pub struct MeasureOptions {
 }
 
 /// What the serving of one client asks of the server that it belongs to, which may be another process.
-pub trait Desk {
+pub trait Gatekeeper {
     /// Decides whether a proof of a token ([`wire::proof`]) for a nonce is one.
     ///
     /// # Errors
-    /// The reason for refusing the client, for a person.
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), String>;
+    /// The reason for refusing the client.
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), Denial>;
 
     /// Takes a place for a client that is to be measured.
     ///
     /// # Errors
-    /// The reason for refusing the client, for a person.
-    fn let_in(&self) -> Result<(), String>;
+    /// The reason for refusing the client.
+    fn let_in(&self) -> Result<(), Denial>;
 
     /// Hears that a run begins.
     fn begins(&self, request: &Request);
@@ -74,7 +74,7 @@ pub trait Desk {
 
 /// Serves one connection of a client; the flag says whether the client begins as one that wants to be measured. The preface
 /// has been taken from the connection.
-pub type Serve = Arc<dyn Fn(TcpStream, &str, &Guest, bool) -> Result<(), NetError> + Send + Sync>;
+pub type Serve = Arc<dyn Fn(TcpStream, &str, &PendingClient, bool) -> Result<(), NetError> + Send + Sync>;
 
 /// What happens at a server, for a log.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
     places: Places,
-    lobby: Lobby,
+    lobby: Admission,
     check: Option<preface::Check>,
 }
 
@@ -124,7 +124,7 @@ impl Server {
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
-        let (places, lobby) = (Places::new(options.max_clients), Lobby::default());
+        let (places, lobby) = (Places::new(options.max_clients), Admission::default());
         Ok(Server { listener, options, places, lobby, check: None })
     }
 
@@ -150,9 +150,9 @@ impl Server {
     /// With `once`, that session's.
     pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
-        let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&Guest>, event: &Event<'_>| {
+        let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, event: &Event<'_>| {
             // A client's end is told in any case.
-            let is_in = guest.is_some_and(Guest::is_in);
+            let is_in = guest.is_some_and(PendingClient::is_in);
             if is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now()) {
                 log(event);
             }
@@ -207,7 +207,7 @@ fn hand_over(
     mut stream: TcpStream,
     peer: &str,
     check: Option<&preface::Check>,
-    guest: &Guest,
+    guest: &PendingClient,
     serve: &Serve,
 ) -> (bool, Result<(), NetError>) {
     let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, check, guest));
@@ -219,7 +219,7 @@ fn hand_over(
 }
 
 /// The first byte behind the preface, if there is one; none if the connection has ended. The byte is not taken.
-fn first_byte(stream: &mut TcpStream, check: Option<&preface::Check>, guest: &Guest) -> io::Result<Option<u8>> {
+fn first_byte(stream: &mut TcpStream, check: Option<&preface::Check>, guest: &PendingClient) -> io::Result<Option<u8>> {
     let mut first = [0];
     let mut peek = |stream: &TcpStream| stream.peek(&mut first).map(|n| (n > 0).then_some(first[0]));
     match peek(stream)? {
@@ -239,29 +239,42 @@ pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
 }
 
 /// What a client is told that has to prove to hold a token, and does not.
-pub(crate) const WANTS_TOKEN: &str =
-    "it measures for holders of its token only: give it with --token-file FILE, or in FULLPIPE_TOKEN";
+fn wants_token() -> Denial {
+    Denial::new(
+        "it measures for holders of its token only, and none was shown",
+        "give the token with --token-file FILE, or in FULLPIPE_TOKEN",
+    )
+}
+
+/// Tells a client why it is turned away.
+fn deny(control: &mut Control, denial: Denial) -> NetError {
+    // If the client is gone, there is nobody to tell.
+    let _ = control.send(&Message::Refused { why: denial.to_string() }, "refusing");
+    NetError::Denied(denial)
+}
 
 /// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.
-fn passes(control: &mut Control, desk: &dyn Desk, nonce: &[u8; 32]) -> Result<bool, NetError> {
+fn passes(control: &mut Control, desk: &dyn Gatekeeper, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
         Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
-        Ok(_) => Err(WANTS_TOKEN.to_owned()),
+        Ok(_) => Err(wants_token()),
         // Whoever has no token may have come for the round-trip time, which the greeting tells.
         Err(NetError::Lost { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };
-    judged.map(|()| true).map_err(|why| {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        NetError::Refused { peer: "this server".into(), why }
-    })
+    judged.map(|()| true).map_err(|denial| deny(control, denial))
 }
 
 /// Serves one client that wants to be measured.
 ///
 /// # Errors
 /// The session's; the client has been told, if it could be.
-pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &dyn Desk) -> Result<(), NetError> {
+pub fn measure(
+    stream: TcpStream,
+    peer: &str,
+    options: &MeasurementPolicy,
+    desk: &dyn Gatekeeper,
+) -> Result<(), NetError> {
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
     let nonce: Option<[u8; 32]> = options.wants_proof.then(|| rand::rng().random());
@@ -280,9 +293,8 @@ pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &d
     {
         return Ok(());
     }
-    if let Err(why) = desk.let_in() {
-        let _ = control.send(&Message::Refused { why: why.clone() }, "refusing");
-        return Err(NetError::Refused { peer: "this server".into(), why });
+    if let Err(denial) = desk.let_in() {
+        return Err(deny(&mut control, denial));
     }
     let mut asked_the_time = false;
     let request = loop {
@@ -298,14 +310,12 @@ pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &d
             Err(error) => return Err(error),
         }
     };
-    let joined = validate(&request, options)
-        .map_err(|why| NetError::Refused { peer: "this server".into(), why })
-        .and_then(|()| join(&mut control, local, &request, options));
+    let joined = validate(&request, options).and_then(|()| join(&mut control, local, &request, options));
     let streams = match joined {
         Ok(streams) => streams,
         Err(error) => {
             // If the client is gone, there is nobody to tell.
-            let _ = control.send(&Message::Refused { why: error.to_string() }, "refusing");
+            let _ = control.send(&Message::Refused { why: error.for_client() }, "refusing");
             return Err(error);
         }
     };
@@ -326,8 +336,8 @@ pub fn measure(stream: TcpStream, peer: &str, options: &MeasureOptions, desk: &d
     }
     desk.begins(&request);
     let end = match request.direction {
-        Direction::Send => End::Receiver,
-        Direction::Receive => End::Sender,
+        Direction::Send => Side::Receiver,
+        Direction::Receive => Side::Sender,
     };
     let stall_ns = options.stall.as_nanos() as u64;
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
@@ -353,22 +363,26 @@ fn limit_ns(most: Duration, request: &Request) -> u64 {
     u64::try_from(most.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn validate(request: &Request, options: &MeasureOptions) -> Result<(), String> {
+fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetError> {
     let transport = &request.transport;
-    transport.validate().map_err(|e| e.to_string())?;
-    request.workload.validate(transport.streams).map_err(|e| e.to_string())?;
+    let denied = |why: String| NetError::Denied(why.into());
+    transport.validate().map_err(|e| denied(e.to_string()))?;
+    request.workload.validate(transport.streams).map_err(|e| denied(e.to_string()))?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
-        return Err("the sampling interval is outside 10 ms to 1 h".into());
+        return Err(denied("the sampling interval is outside 10 ms to 1 h".into()));
     }
-    socket::check_known(&transport.cc).map_err(|e| e.to_string())?;
+    socket::check_known(&transport.cc)?;
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
         && time.duration() > most
     {
         let most = most.as_secs_f64();
-        return Err(format!("{time} are asked for, and a run may take {most} s here; raise its --max-duration"));
+        return Err(NetError::Denied(Denial::new(
+            format!("a run may take {most} s here, and {time} were asked for"),
+            "ask for less, or ask its operator to raise --max-duration",
+        )));
     }
     if options.check_memory {
-        socket::check_memory(transport).map_err(|e| e.to_string())?;
+        socket::check_memory(transport)?;
     }
     Ok(())
 }
@@ -378,7 +392,7 @@ fn join(
     control: &mut Control,
     local: SocketAddr,
     request: &Request,
-    options: &MeasureOptions,
+    options: &MeasurementPolicy,
 ) -> Result<Streams, NetError> {
     let n = usize::from(request.transport.streams);
     let listener = socket::listen(local, options.data_ports, &request.transport, true)?;
@@ -388,7 +402,8 @@ fn join(
     let mut sockets: Vec<Option<TcpStream>> = (0..n).map(|_| None).collect();
     let deadline = Instant::now() + ANSWER;
     let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
-    let mut door = Doorway::<{ wire::PREAMBLE }>::new(&listener, peer).map_err(system("watching the data port"))?;
+    let mut door =
+        PreambleListener::<{ wire::PREAMBLE }>::new(&listener, peer).map_err(system("watching the data port"))?;
     // Whoever does not show the token is not of this session, and costs it nothing.
     let check =
         |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);

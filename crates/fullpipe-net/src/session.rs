@@ -10,10 +10,11 @@ use std::time::Duration;
 use fullpipe_path::{Workload, text};
 
 use crate::error::{NetError, system};
-use crate::sample::{End, Sample, Sampler};
-use crate::stream::{self, Streams};
+use crate::sample::{Sample, Sampler};
+use crate::side::Side;
+use crate::traffic::{self, Streams};
 use crate::wire::{self, Message, Received, Report, Request};
-use crate::{ends, plan, sys};
+use crate::{host_info, start_times, sys};
 
 /// How long a single message may take to arrive once it has begun, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
@@ -79,7 +80,7 @@ impl Control {
 
 /// What one end of a run needs to know.
 pub(crate) struct Role<'a> {
-    pub(crate) end: End,
+    pub(crate) end: Side,
     pub(crate) request: &'a Request,
     /// This end's instant of the run's zero.
     pub(crate) zero_ns: u64,
@@ -92,7 +93,7 @@ pub(crate) struct Role<'a> {
 
 /// What one end has seen.
 #[derive(Debug, Clone)]
-pub struct Seen {
+pub struct Observed {
     /// What it is, and what it received.
     pub report: Report,
     /// Over time.
@@ -105,14 +106,14 @@ pub(crate) fn run(
     streams: &Streams,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
-) -> Result<Seen, NetError> {
+) -> Result<Observed, NetError> {
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
     let source = match role.end {
-        End::Sender => Some(stream::source().map_err(system("making a memory file to send"))?),
-        End::Receiver => None,
+        Side::Sender => Some(traffic::source().map_err(system("making a memory file to send"))?),
+        Side::Receiver => None,
     };
-    let starts = plan::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
-    let mut end = ends::describe(streams.socket(0));
+    let starts = start_times::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
+    let mut end = host_info::describe(streams.socket(0));
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {
@@ -136,7 +137,7 @@ pub(crate) fn run(
         if watched.is_ok() {
             sampler.tick(streams, sys::now_ns());
         }
-        if role.end == End::Receiver {
+        if role.end == Side::Receiver {
             // Said before the streams close: the sender then knows why they do.
             let last = match &watched {
                 Ok(()) => Message::Finished,
@@ -153,12 +154,12 @@ pub(crate) fn run(
         watched
     });
     watched?;
-    let after = ends::buffers(streams.socket(0));
+    let after = host_info::buffers(streams.socket(0));
     (end.sndbuf, end.rcvbuf) = after;
     let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {
-        End::Sender => Vec::new(),
-        End::Receiver => (0..streams.len())
+        Side::Sender => Vec::new(),
+        Side::Receiver => (0..streams.len())
             .map(|i| {
                 let (bytes, first, last) = streams.received(i);
                 let on_clock = |ns: u64| ns.saturating_sub(role.zero_ns);
@@ -167,7 +168,7 @@ pub(crate) fn run(
             .collect(),
     };
     let report = Report { end, received, cpu_s: sys::cpu_seconds() - cpu, seconds };
-    Ok(Seen { report, samples: sampler.into_samples() })
+    Ok(Observed { report, samples: sampler.into_samples() })
 }
 
 /// Waits for the end of the run: at the receiver all bytes or the time, at the sender the receiver's
@@ -182,11 +183,11 @@ fn watch(
     const TICK: u64 = 500_000_000;
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
     // The sender leaves it to the receiver to see a stall first.
-    let patience = role.stall_ns + if role.end == End::Sender { ANSWER.as_nanos() as u64 } else { 0 };
+    let patience = role.stall_ns + if role.end == Side::Sender { ANSWER.as_nanos() as u64 } else { 0 };
     loop {
         let now = sys::now_ns();
         let mut wait = if progress.is_some() { TICK } else { patience / 4 };
-        if role.end == End::Receiver {
+        if role.end == Side::Receiver {
             if streams.complete() {
                 return Ok(());
             }
@@ -222,7 +223,7 @@ fn watch(
         }
         if ready[0] {
             return match (control.receive("moving data")?, role.end) {
-                (Message::Finished, End::Sender) => Ok(()),
+                (Message::Finished, Side::Sender) => Ok(()),
                 (other, _) => Err(control.unexpected(&other)),
             };
         }

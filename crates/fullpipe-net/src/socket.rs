@@ -5,12 +5,12 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use fullpipe_path::transport::LAB_CONGESTION_CONTROLS;
+use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Buffer, Size, Transport};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::doorway::BACKLOG;
 use crate::error::{NetError, system};
+use crate::preamble_listener::BACKLOG;
 use crate::sys;
 
 /// Most bytes that wait in a socket's buffer to be sent: a writer is woken when half are gone, so even at
@@ -96,7 +96,7 @@ pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
 /// # Errors
 /// It is unknown.
 pub fn check_known(name: &str) -> Result<(), NetError> {
-    if LAB_CONGESTION_CONTROLS.contains(&name) {
+    if LINUX_CONGESTION_CONTROLS.contains(&name) {
         return Ok(());
     }
     let available = available();
@@ -218,7 +218,7 @@ fn loadable() -> Vec<String> {
     let name = |file: std::fs::DirEntry| {
         let name = file.file_name().into_string().ok()?;
         let cc = name.strip_prefix("tcp_")?.split('.').next()?.to_owned();
-        LAB_CONGESTION_CONTROLS.contains(&cc.as_str()).then_some(cc)
+        LINUX_CONGESTION_CONTROLS.contains(&cc.as_str()).then_some(cc)
     };
     files.filter_map(name).collect()
 }

@@ -2,7 +2,7 @@
 //!
 //! First a [`Header`], then samples, last an [`Outcome`]. A record without its outcome is an
 //! unfinished run. Whatever names real time or the host sits under `real`, so that two records of
-//! one description are otherwise equal, byte for byte. Schema: `docs/record.md`.
+//! one description are otherwise equal, byte for byte. Schema: `docs/reference/record.md`.
 
 use std::collections::BTreeMap;
 use std::fs;

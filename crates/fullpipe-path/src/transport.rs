@@ -16,7 +16,7 @@ pub const LEAST_PACING: Rate = Rate(64_000);
 
 /// Congestion controls of the testbed's kernels: the thirteen of the wide-area pool, and those for
 /// data centres and background traffic. Real hosts may know others.
-pub const LAB_CONGESTION_CONTROLS: [&str; 17] = [
+pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "bbr",
     "bic",
     "cdg",
@@ -160,10 +160,10 @@ impl Transport {
     /// It has not.
     pub fn validate_for_lab(&self) -> Result<(), TransportError> {
         self.validate()?;
-        if LAB_CONGESTION_CONTROLS.contains(&self.cc.as_str()) {
+        if LINUX_CONGESTION_CONTROLS.contains(&self.cc.as_str()) {
             return Ok(());
         }
-        Err(TransportError::NotInLab { name: self.cc.clone(), known: LAB_CONGESTION_CONTROLS.join(", ") })
+        Err(TransportError::NotInLab { name: self.cc.clone(), known: LINUX_CONGESTION_CONTROLS.join(", ") })
     }
 }
 

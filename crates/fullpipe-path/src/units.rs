@@ -60,7 +60,7 @@ pub enum UnitError {
     },
 }
 
-struct Kind {
+struct Quantity {
     what: &'static str,
     example: &'static str,
     /// Unit names and their factors, smallest first; names compare without case unless they
@@ -69,13 +69,13 @@ struct Kind {
     high: &'static str,
 }
 
-const RATE: Kind = Kind {
+const RATE: Quantity = Quantity {
     what: "rate",
     example: "10gbit",
     units: &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)],
     high: "10tbit",
 };
-const SIZE: Kind = Kind {
+const SIZE: Quantity = Quantity {
     what: "size",
     example: "256MB",
     units: &[
@@ -91,14 +91,14 @@ const SIZE: Kind = Kind {
     ],
     high: "1000TB",
 };
-const TIME: Kind = Kind {
+const TIME: Quantity = Quantity {
     what: "time",
     example: "45.6ms",
     units: &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)],
     high: "1000h",
 };
 
-fn parse(kind: &Kind, text: &str) -> Result<f64, UnitError> {
+fn parse(kind: &Quantity, text: &str) -> Result<f64, UnitError> {
     let trimmed = text.trim();
     // 'e' belongs to the number only when digits follow it, as in 1e9bit.
     let bytes = trimmed.as_bytes();
@@ -149,7 +149,7 @@ fn bits(unit: &str) -> String {
     prefix.map_or_else(|| unit.to_owned(), |prefix| format!("{prefix}bit"))
 }
 
-fn whole(kind: &Kind, text: &str, high: f64) -> Result<u64, UnitError> {
+fn whole(kind: &Quantity, text: &str, high: f64) -> Result<u64, UnitError> {
     let value = parse(kind, text)?.round();
     if (0.0..=high).contains(&value) {
         Ok(value as u64)

@@ -2,10 +2,12 @@
 //! choice out.
 
 mod estimate;
-mod kind;
+mod matching;
 mod profile;
+mod query;
 mod select;
 
 pub use estimate::Estimate;
 pub use profile::{Conditions, Entry, Listed, Point, Profile, ProfileError, read_text};
-pub use select::{Choice, Needed, Query, Selection, select};
+pub use query::Query;
+pub use select::{Choice, Needed, Selection, select};

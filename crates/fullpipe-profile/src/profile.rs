@@ -1,4 +1,4 @@
-//! `profile.json`, version 2 (schema: `docs/profile.md`).
+//! `profile.json`, version 2 (schema: `docs/reference/profile.md`).
 
 use std::path::{Path, PathBuf};
 

@@ -3,52 +3,13 @@
 
 use std::cmp::Ordering;
 
-use fullpipe_path::{Buffer, Rate, Time, Transport, Workload};
+use fullpipe_path::{Buffer, Transport, Workload};
 use serde::Serialize;
 
 use crate::estimate::{Comparison, Estimate, Estimator, Mean};
-use crate::kind;
+use crate::matching;
 use crate::profile::{Profile, ProfileError};
-
-/// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Query {
-    /// Round-trip time, milliseconds.
-    pub rtt_ms: f64,
-    /// The real host.
-    pub host: Option<String>,
-    /// Capacity of the path.
-    pub rate: Option<Rate>,
-    /// Random loss of the path.
-    pub loss: Option<f64>,
-    /// Packet size of the path.
-    pub mtu: Option<u32>,
-    /// Queue of the path's bottleneck, bytes, and in bandwidth-delay products.
-    pub queue: Option<(u64, f64)>,
-    /// What will be sent.
-    pub workload: Option<Workload>,
-    /// How sure differences must be to count; the profile's own level where none is given.
-    pub level: Option<f64>,
-    /// Rates within this fraction of the best are as good as the best.
-    pub within: f64,
-}
-
-/// A path of this round-trip time, of which nothing else is known.
-impl From<Time> for Query {
-    fn from(rtt: Time) -> Query {
-        Query {
-            rtt_ms: rtt.0 as f64 * 1e-6,
-            host: None,
-            rate: None,
-            loss: None,
-            mtu: None,
-            queue: None,
-            workload: None,
-            level: None,
-            within: 0.01,
-        }
-    }
-}
+use crate::query::Query;
 
 /// A transport and what to expect of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -115,7 +76,7 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
 /// # Errors
 /// Nothing in the profile is near enough to what was asked.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
-    let kind = kind::choose(profile, query)?;
+    let kind = matching::choose(profile, query)?;
     let fit = profile.entries(|e| (e.path as usize, e.workload as usize) == (kind.path, kind.workload))?;
     let level = query.level.unwrap_or(profile.confidence);
     let mut estimator = Estimator::new(level, &fit, || profile.entries(|_| true))?;
@@ -227,6 +188,8 @@ fn more_runs(a: Mean, b: Mean, room: f64, comparison: &mut Comparison) -> (u32, 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use fullpipe_path::{Rate, Time};
 
     use super::*;
 

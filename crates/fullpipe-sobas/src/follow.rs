@@ -19,7 +19,7 @@
 //! C' is the rate received then (a maximum filter on the delivery rate, as BBR's BtlBw).
 //!
 //! Constants here and in the parts that name neither the paper nor a kernel file are fullpipe's own, found by experiment in
-//! the testbed: on the paths of `docs/sobas.md`, and where cross traffic changes (`lab/sobas/changes.py`).
+//! the testbed: on the paths of `docs/explanation/sobas-results.md`, and where cross traffic changes (`lab/sobas/changes.py`).
 
 mod ceiling;
 mod drains;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
+use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
@@ -94,9 +94,9 @@ pub struct TraceOfBoth {
     /// This end's `CLOCK_MONOTONIC` when sampling began, nanoseconds.
     pub zero_ns: u64,
     /// The samples of the sending end.
-    pub sender: Seen,
+    pub sender: Observed,
     /// The samples of the receiving end.
-    pub receiver: Seen,
+    pub receiver: Observed,
 }
 
 /// Number of round trips before the first byte of data arrives: one to connect, one to agree on the transfer, and half of

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fullpipe_net::NetError;
+use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
 
 /// Why a transfer failed.
@@ -69,11 +69,11 @@ pub enum TransferError {
         class: ExitClass,
     },
     /// A server refuses a client because it serves as many as it may.
-    #[error("it is busy with {0} clients, its limit; try again later, or raise its --max-clients")]
+    #[error("it is busy (its --max-clients is {0}); try again later, or ask its operator to raise that")]
     Busied(usize),
     /// A server refuses a client for good.
     #[error("{0}")]
-    Denied(String),
+    Denied(Denial),
     /// The other end failed.
     #[error("the transfer failed at {peer}: {why}")]
     Remote {
@@ -140,6 +140,48 @@ pub enum TransferError {
 }
 
 impl TransferError {
+    /// The error for a server's log, where the client's address stands before it: without that address, and without advice
+    /// that only the client can follow.
+    pub fn in_log(&self) -> String {
+        match self {
+            TransferError::Denied(Denial { why, .. }) => format!("refused: {why}"),
+            TransferError::Busied(most) => format!("refused: busy (--max-clients {most})"),
+            TransferError::Full { lack, what } => format!("{lack} ({what})"),
+            TransferError::Busy(place) => format!("refused: another fullpipe is writing to {place}"),
+            TransferError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
+            TransferError::Version { theirs, ours, .. } => format!("has fullpipe {theirs}, this is {ours}"),
+            TransferError::Remote { why, .. } => format!("the transfer failed at the client: {why}"),
+            TransferError::Lost { doing, source, .. } => format!("lost while {doing}: {source}"),
+            TransferError::Damaged { what, .. } => format!("data were damaged on the way ({what})"),
+            TransferError::Trust { why, .. } => why.clone(),
+            TransferError::Net(error) => error.in_log(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The error for the client of the server at which it happened.
+    pub(crate) fn for_client(&self) -> String {
+        match self {
+            TransferError::Net(error) => error.for_client(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The error of writing a file that belongs to no destination, such as a token file, with what to do about it.
+    pub fn of_file(what: impl Into<String>, source: &io::Error) -> TransferError {
+        let remedy = match source.kind() {
+            io::ErrorKind::NotFound => "; make its folder first",
+            io::ErrorKind::NotADirectory => "; a file stands where its folder should be",
+            io::ErrorKind::AlreadyExists => "; remove it first, or choose a new name",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there and run the command again",
+            io::ErrorKind::PermissionDenied => "; run it as a user who may write there",
+            io::ErrorKind::ReadOnlyFilesystem => "; choose a place that can be written to",
+            _ => "",
+        };
+        let source = io::Error::new(source.kind(), format!("{}{remedy}", why(source)));
+        TransferError::Local { what: what.into(), source }
+    }
+
     /// Whether another attempt may succeed without a change by the user.
     pub fn again(&self) -> bool {
         match self {

@@ -74,6 +74,19 @@ impl Base {
         Some(Base { folder, ..self.clone() })
     }
 
+    /// Whether the server's folder was removed. A folder that has its path now is another one.
+    pub fn is_removed(&self) -> bool {
+        nix::sys::stat::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Checks that the client's folder can be opened.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn check(&self) -> std::io::Result<()> {
+        self.root().map(drop)
+    }
+
     /// Opens the client's folder. No symbolic link is followed on the way from the server's folder: another user may have
     /// put one there that leads to somebody else's folder.
     fn root(&self) -> std::io::Result<Root> {

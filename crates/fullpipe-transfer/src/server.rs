@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fullpipe_net::Denial;
 use fullpipe_path::Classified;
 use rand::RngExt;
 
@@ -14,7 +15,7 @@ use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
-use crate::error::{TransferError, system};
+use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Message, Options, Setup, Task};
@@ -58,6 +59,10 @@ pub trait AccessControl {
     /// # Errors
     /// The client is refused.
     fn admit(&self, task: &Task) -> Result<(), TransferError>;
+
+    /// Takes note of a file at the destination that is ignored because another user may have written it, with the reason, as
+    /// `NAME: WHY`.
+    fn distrusts(&self, file: &str);
 }
 
 /// Admits every client: ssh has checked who it is.
@@ -71,6 +76,8 @@ impl AccessControl for AllowAll {
     fn admit(&self, _: &Task) -> Result<(), TransferError> {
         Ok(())
     }
+
+    fn distrusts(&self, _: &str) {}
 }
 
 /// Serves one client over a control connection. `line` is the descriptor that shows when the client is gone, if there is
@@ -105,7 +112,7 @@ fn serve_session(
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
             let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
-            let _ = session.send(&Message::Refused { why: error.to_string(), again, class });
+            let _ = session.send(&Message::Refused { why: error.for_client(), again, class });
             Err(error)
         }
     }
@@ -134,7 +141,7 @@ pub fn serve_socket(
             let mut first = [0];
             socket.read_exact(&mut first).map_err(lost)?;
             if first != [PLAIN] {
-                let why = "it speaks TLS, this server does not; call it with --insecure".to_owned();
+                let why = "it speaks TLS, and this server was started with --insecure".to_owned();
                 return Err(TransferError::Stranger { peer: peer.to_owned(), why });
             }
             Protection::None
@@ -154,7 +161,7 @@ fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::AlertReceived(_) => {
             let why = "it does not take this server's certificate: its token is another server's";
-            return Some(TransferError::Denied(why.to_owned()));
+            return Some(TransferError::Denied(why.to_owned().into()));
         }
         rustls::Error::InvalidMessage(_) => "it does not speak TLS: --insecure perhaps, or no client of fullpipe",
         _ => return None,
@@ -198,6 +205,12 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     };
     check(&setup, options)?;
+    if let Realm::Below(base) = &options.realm
+        && base.is_removed()
+    {
+        let why = "the folder that this server serves has been removed, so the server has to be restarted";
+        return Err(TransferError::Denied(Denial::new(why, "ask its operator to do that")));
+    }
     let realm = match &grant {
         Some(grant) => {
             check_rights(grant, &setup.task)?;
@@ -209,7 +222,11 @@ fn prepare(
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
-        Task::Push(target) => Role::Receive(Box::new(resolve::destination(&realm, target, &|| session.is_gone())?)),
+        Task::Push(target) => {
+            let to = resolve::destination(&realm, target, &|| session.is_gone())?;
+            to.distrusted().iter().for_each(|file| desk.distrusts(file));
+            Role::Receive(Box::new(to))
+        }
         Task::Look(paths) => {
             let sources = resolve::places(&realm, paths)?;
             return looked_at(session, input, &sources, setup.options).map(|()| None);
@@ -287,29 +304,30 @@ fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
     if granted {
         return Ok(());
     }
-    Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights)))
+    Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights).into()))
 }
 
 /// The part of the realm that a token's holder may use.
 fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     let (Realm::Below(root), Some(folder)) = (realm, &grant.folder) else { return Ok(realm.clone()) };
-    let within = root.within(folder).ok_or_else(|| {
-        let why = "is for a folder that this server does not serve; whoever runs it knows which";
-        TransferError::Denied(format!("the token '{}' {why}", grant.name))
-    })?;
+    let denied = |why: String| {
+        let why = format!("the token '{}' is for a folder that {why}", grant.name);
+        TransferError::Denied(Denial::new(why, "ask its operator for another token"))
+    };
+    let within = root.within(folder).ok_or_else(|| denied("this server does not serve".to_owned()))?;
+    within.check().map_err(|e| denied(format!("cannot be opened ({})", error::why(&e))))?;
     Ok(Realm::Below(within))
 }
 
 /// Refuses options that this server does not allow.
 fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
-        let why = "it takes encrypted streams only; leave --no-encrypt away, or start it with --allow-plain";
-        return Err(TransferError::Denied(why.into()));
+        let advice = "leave out --no-encrypt, or ask its operator to start it with --allow-plain";
+        return Err(TransferError::Denied(Denial::new("it takes encrypted streams only", advice)));
     }
     if setup.options.special && !options.special_bits && matches!(setup.task, Task::Push(_)) {
-        let why = "this server takes no setuid, setgid and sticky bits: leave out -p; its operator can allow it with \
-                   'serve --allow-special'";
-        return Err(TransferError::Denied(why.into()));
+        let advice = "leave out -p, or ask its operator to start it with --allow-special";
+        return Err(TransferError::Denied(Denial::new("it takes no setuid, setgid and sticky bits", advice)));
     }
     let block = setup.options.block;
     if !(64 << 10..=64 << 20).contains(&block) {

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_net::Seen;
+use fullpipe_net::Observed;
 
 use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
@@ -67,9 +67,9 @@ pub struct Outcome {
     /// The losses that the sender measured.
     pub losses: Option<Losses>,
     /// When this end began to sample, nanoseconds of `CLOCK_MONOTONIC`, and its samples, if samples were asked for.
-    pub(crate) samples: Option<(u64, Seen)>,
+    pub(crate) samples: Option<(u64, Observed)>,
     /// The other end's samples, if samples were asked for.
-    pub(crate) peer_samples: Option<Seen>,
+    pub(crate) peer_samples: Option<Observed>,
 }
 
 /// Sends or receives until the transfer ends. `tick` is called several times a second.

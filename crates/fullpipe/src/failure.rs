@@ -1,4 +1,4 @@
-//! Errors as a person sees them: one line, and an exit code.
+//! How a verb fails: one line on standard error, and an exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -7,25 +7,36 @@ use fullpipe_path::{Classified, ExitClass};
 
 use crate::output::errln;
 
+/// The result of a verb and of its steps.
+pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
+
 /// Why a command failed.
 pub struct Failure {
+    /// Kind of failure, which gives the exit code.
     class: ExitClass,
+    /// What failed, on what, why, and what to do, in one line.
     text: String,
+    /// Whether the output for programs (`--json`) has told of it.
     said: bool,
 }
 
 impl Failure {
-    /// With a class of its own.
+    /// A failure of this class.
     pub fn new(class: ExitClass, text: impl Display) -> Failure {
         Failure { class, text: text.to_string(), said: false }
     }
 
-    /// Of which a program has been told already, as part of a result.
+    /// A failure of what the user typed or gave as input.
+    pub fn usage(text: impl Display) -> Failure {
+        Failure::new(ExitClass::Usage, text)
+    }
+
+    /// This failure, marked as told to programs in a result.
     pub fn said(self) -> Failure {
         Failure { said: true, ..self }
     }
 
-    /// Whether it has.
+    /// Whether programs have been told in a result.
     pub fn is_said(&self) -> bool {
         self.said
     }
@@ -35,7 +46,7 @@ impl Failure {
         self.class as u8
     }
 
-    /// Says it on stderr.
+    /// Prints the failure on standard error, and returns its exit code.
     pub fn report(self) -> ExitCode {
         errln!("error: {}", self.text);
         ExitCode::from(self.code())

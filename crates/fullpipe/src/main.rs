@@ -1,38 +1,34 @@
-//! The `fullpipe` command: one file per verb, thin. What it does not know it looks for on PATH as
-//! `fullpipe-VERB`, as git and cargo do.
+//! The `fullpipe` command: reads the command line and runs one verb (`commands/`). Any other verb is the program
+//! `fullpipe-VERB` on PATH, as with git and cargo.
 
-// They panic when nobody reads; crate::output does not.
+// The standard macros panic when nobody reads; those of `output` do not.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod cp;
-mod doctor;
-mod external;
+mod commands;
 mod failure;
-mod far;
-mod lab;
-mod measure;
+mod format;
 mod output;
-mod pages;
+mod ports;
 mod progress;
-mod select;
-mod serve;
-mod token;
-mod words;
+mod rlimit;
+mod run_record;
+mod shipped_profile;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use commands::{cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
 use fullpipe_path::ExitClass;
 
 const AFTER: &str = "\
-With its Python part installed:
-  campaign  Run a grid of measurements, and only what is missing of it
-  analyze   From records to Parquet files, a profile, and what the papers compute of them
-  report    Records as one self-contained HTML page, or one figure
+With fullpipe's Python part installed:
+  campaign  Run a grid of measurements, or what is missing of it
+  analyze   Turn records into Parquet files, a profile and the papers' statistics
+  report    Turn records into one self-contained HTML page, or into one figure
 
 Any other VERB runs the program fullpipe-VERB from PATH.
 
@@ -40,14 +36,14 @@ Exit codes:
   0    done
   1    the work failed
   2    wrong usage or input
-  3    something is missing here: kernel, tool, permission, port
-  4    the far end refused, vanished or has another version
+  3    this host lacks something: kernel, tool, permission, port
+  4    the other end refused, vanished or has another version
   5    output or record cannot be written or read
   6    the testbed's guest failed
   130  interrupted";
 
 #[derive(Parser)]
-#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: copies files, measures transports, decides, emulates paths", after_help = AFTER)]
+#[command(name = "fullpipe", version, propagate_version = true, about = "Fills long fat pipes: copies files at full rate, measures transports, chooses among them, emulates paths", after_help = AFTER)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -55,31 +51,31 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Measure one transport over one path: a real host, or one emulated in the testbed
+    /// Measure one transport over one path, to a real host or emulated in the testbed
     Measure(measure::Args),
-    /// Copy files to or from another host, at the path's full rate
+    /// Copy files to or from another host at the path's full rate
     Cp(Box<cp::Args>),
-    /// The far end of a transfer, started by ssh
+    /// Serve the far end of a copy (started by ssh)
     #[command(hide = true)]
     Far(far::Args),
-    /// Be the far end of measurements, and with --root of copies, on a real host
+    /// Serve measurements to other hosts, and with --root also copies
     Serve(serve::Args),
-    /// Serve one client of a server, started by 'fullpipe serve'
+    /// Serve one client (started by 'fullpipe serve')
     #[command(hide = true)]
     ServeClient,
-    /// Tokens of a server: make, list and revoke them
+    /// Make, list and revoke the tokens of a server
     Token(token::Args),
-    /// The testbed: build its kernel, run any programs over an emulated path
+    /// Build the testbed's kernel, or run any programs over an emulated path
     Lab(lab::Args),
     /// Choose a transport for a path from a profile
     Select(select::Args),
-    /// What this host's limits cost on long fast paths, and the lines that mend it
+    /// Show what this host's settings cost on long fast paths, and the commands that fix it
     Doctor(doctor::Args),
-    /// A shell's completions of fullpipe's command line, on standard output
+    /// Print shell completions on standard output
     Completions(pages::Completions),
-    /// Write fullpipe's manual pages into a folder
+    /// Write manual pages into a folder
     Man(pages::Man),
-    /// A verb of another program
+    /// Run the program fullpipe-VERB
     #[command(external_subcommand)]
     External(Vec<OsString>),
 }
@@ -88,7 +84,7 @@ fn main() -> ExitCode {
     if fullpipe_lab::guest::is_guest() {
         return fullpipe_lab::guest::init();
     }
-    // A file that is longer than its user may make is an error of that file, not the end of the program.
+    // A file over its user's limit of size is an error of that file, not the end of the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
         Verb::Measure(args) => measure::run(args),
@@ -101,10 +97,10 @@ fn main() -> ExitCode {
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),
         Verb::Completions(args) => {
-            pages::completions(&args);
+            pages::completions(&args, Cli::command());
             Ok(())
         }
-        Verb::Man(args) => pages::man(&args),
+        Verb::Man(args) => pages::man(&args, Cli::command()),
         Verb::External(words) => return external::run(&words),
     };
     let incomplete = output::failed()
@@ -115,17 +111,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the command line, to a program too.
+/// Reports a wrong command line, and ends. `cp --json` tells a program too.
 fn wrong(error: &clap::Error) -> ! {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let of_cp = words.first().is_some_and(|verb| verb == "cp") && words.iter().any(|word| word == "--json");
     if of_cp && error.use_stderr() {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
-        cp::failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
+        cp::print_failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
     }
     error.exit()
 }
-
-/// Every verb's result.
-type Result<T = (), E = Failure> = std::result::Result<T, E>;

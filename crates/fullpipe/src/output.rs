@@ -1,5 +1,5 @@
-//! Standard output and standard error, as something that can go away: `fullpipe select ... | head -1` is
-//! no failure, and a log that nobody reads ends no transfer. The standard macros would panic.
+//! Writes to standard output and standard error, whose readers may go away. `fullpipe select ... | head -1` is no failure, and
+//! a log that nobody reads does not end a copy. The standard macros would panic.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -7,10 +7,11 @@ use std::sync::Mutex;
 
 use fullpipe_path::text;
 
-/// The first write to standard output that failed, if not for want of a reader.
+/// The first error of writing to standard output, other than that nobody reads it. Nothing else is done while it is
+/// locked.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Standard output that takes everything; a failure is kept for [`failed`].
+/// Standard output as a writer that never fails; [`failed`] tells whether it did.
 pub struct Stdout;
 
 impl Write for Stdout {
@@ -36,30 +37,30 @@ pub fn out(what: Arguments<'_>) {
     let _ = Stdout.write_all(text::json(&what.to_string()).as_bytes());
 }
 
-/// Writes to standard error, with an escape for each character that is unsafe to show; newlines and tabs stay. There
-/// is no place left to tell of a failure.
+/// Writes to standard error, with an escape for each character that is unsafe to show; newlines and tabs stay. A failure
+/// is ignored, as there is nowhere left to report it.
 pub fn err(what: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(text::lines(&what.to_string()).as_bytes());
 }
 
-/// Writes to standard output and to standard error as it is: what a program of the user's own has written there.
+/// Passes on what a program of the user wrote to its standard output and error, byte for byte.
 pub fn unchanged(out: &[u8], err: &[u8]) {
     let _ = Stdout.write_all(out);
     let _ = io::stderr().lock().write_all(err);
 }
 
-/// Why standard output is not complete, if a full disk or the like is the reason.
+/// The error that left standard output incomplete, such as a full disk.
 pub fn failed() -> Option<io::Error> {
     FAILED.lock().ok()?.take()
 }
 
-/// `println!` for [`out`].
+/// Prints a line with [`out`], as `println!` does.
 macro_rules! outln {
     () => { $crate::output::out(format_args!("\n")) };
     ($($text:tt)*) => { $crate::output::out(format_args!("{}\n", format_args!($($text)*))) };
 }
 
-/// `eprintln!` for [`err`].
+/// Prints a line with [`err`], as `eprintln!` does.
 macro_rules! errln {
     ($($text:tt)*) => { $crate::output::err(format_args!("{}\n", format_args!($($text)*))) };
 }

@@ -1,17 +1,17 @@
-//! Progress on a terminal: bars and words go to stderr, and only there.
+//! Progress bars. They are drawn on standard error, and only if it is a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Whether anyone is watching.
+/// Whether somebody watches standard error and wants to see progress.
 pub fn watched(quiet: bool) -> bool {
     !quiet && std::io::stderr().is_terminal()
 }
 
-/// A bar of `length` steps with an ETA, or one that shows nothing when nobody is watching. With no steps, words and
-/// a sign of life until their number is [`known`].
+/// A bar of `length` steps with an ETA; hidden if nobody watches. With a length of 0 it is a spinner with a message, until
+/// [`known`] gives it a length.
 pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     if !watched(quiet) {
         return ProgressBar::hidden();
@@ -28,7 +28,8 @@ pub fn bar(length: u64, what: &str, quiet: bool) -> ProgressBar {
     bar
 }
 
-/// The number of steps, as far as it is known. Steps that differ in what they cost have no ETA but in their words.
+/// Gives a bar the number of steps that is known so far. It shows no ETA of its own, as steps may take unequal time; the
+/// message may have one.
 pub fn known(bar: &ProgressBar, length: u64) {
     if bar.length().is_none() {
         style(bar, "{prefix} {wide_bar} {percent:>3}% {msg}");
@@ -36,6 +37,7 @@ pub fn known(bar: &ProgressBar, length: u64) {
     bar.set_length(length);
 }
 
+/// Sets the layout of a bar.
 fn style(bar: &ProgressBar, template: &str) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);

@@ -112,7 +112,7 @@ fn only_with_its_token() {
     let other_server = format!("{}{last}", &token[..token.len() - 1]);
     let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
     for (token, code, part) in [
-        (None, 2, "wants its token"),
+        (None, 2, "the server needs a token"),
         (Some("nonsense"), 2, "this is no token"),
         (Some(other_server.as_str()), 4, "certificate is not the token's"),
         (Some(other_secret.as_str()), 4, "the token is not this server's"),
@@ -225,7 +225,8 @@ fn its_log_says_whom_its_end_cuts_off() {
     assert_eq!(error(&cut).0, 4, "{cut:?}");
     let log = stage.server.log(1);
     assert_eq!(log.last().unwrap()["error"], "cut off: SIGTERM has ended this server", "{log:?}");
-    assert_eq!(log.last().unwrap()["peer"], log[0]["peer"]);
+    let begun = log.iter().find(|line| line["kind"] == "begin").unwrap();
+    assert_eq!(log.last().unwrap()["peer"], begun["peer"]);
     assert!(!stage.server.alive());
 }
 
@@ -319,7 +320,7 @@ fn a_client_waits_for_a_place() {
         let first = scope.spawn(|| stage.cp(&["--pacing", "16mbit", "large", &url], Some(&token)));
         std::thread::sleep(Duration::from_secs(1));
         let (code, text) = error(&stage.cp(&["file", &url], Some(&token)));
-        assert!(code == 0 && text.contains("busy with 1 clients, its limit"), "{code} {text}");
+        assert!(code == 0 && text.contains("busy (its --max-clients is 1); try again later, or ask"), "{code} {text}");
         assert!(text.contains("connecting again"), "{text}");
         assert!(first.join().unwrap().status.success());
     });
@@ -377,6 +378,65 @@ fn a_token_below_the_root_is_warned_of() {
         server.wait().unwrap();
         assert_eq!(said.iter().any(|line| line.contains("keep them outside --root")), warned, "{said:?}");
     }
+}
+
+/// How a server's clients have ended, by its log.
+fn ends(server: &Server, clients: usize) -> Vec<String> {
+    let log = server.log(clients);
+    let ends = log.iter().filter(|line| line["kind"] == "end");
+    ends.map(|line| line["error"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_client_is_told_what_it_can_do_and_the_log_says_nothing_twice() {
+    let stage = Stage::new("");
+    write(&stage.at("file"), 10);
+    let (code, text) = error(&stage.cp(&["--no-encrypt", "file", &stage.url("/")], Some(&stage.token())));
+    assert!(code == 4 && text.contains("leave out --no-encrypt, or ask its operator to start it with --allow-plain"));
+    assert_eq!(ends(&stage.server, 1), ["refused: it takes encrypted streams only"]);
+    let mut stranger = TcpStream::connect(&stage.server.address).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let _ = stranger.read(&mut [0; 100]);
+    drop(stranger);
+    let said = ends(&stage.server, 2).remove(1);
+    assert!(
+        said.contains("does not speak") && !said.contains("127.0.0.1") && !said.contains("another program"),
+        "{said}"
+    );
+    let server = Server::start("--max-duration 1s");
+    let (code, text) = error(&common::fullpipe(&format!("measure {} --duration 2s", server.address)));
+    assert!(code == 4 && text.contains("ask its operator to raise --max-duration"), "{text}");
+    assert_eq!(text.matches("refused").count(), 1, "{text}");
+    assert_eq!(ends(&server, 1), ["refused: a run may take 1 s here, and 2s were asked for"]);
+}
+
+#[test]
+fn a_server_without_files_is_told_apart() {
+    let stage = Stage::new("");
+    write(&stage.at("file"), 10);
+    let server = Server::start("");
+    let url = format!("fullpipe://{}/", server.address);
+    for (words, token) in [(vec![], Some(stage.token())), (vec!["--insecure"], None)] {
+        let (code, text) = error(&stage.cp(&[&words[..], &["file", &url]].concat(), token.as_deref()));
+        assert!(code == 4 && text.contains("'fullpipe serve' has no --root"), "{code}: {text}");
+        assert!(!text.contains("stranger") && text.len() < 400, "{text}");
+    }
+}
+
+#[test]
+fn a_root_that_was_removed_is_named() {
+    let stage = Stage::new("");
+    write(&stage.at("file"), 10);
+    for made_anew in [false, true] {
+        let _ = fs::remove_dir_all(stage.at("root"));
+        if made_anew {
+            fs::create_dir(stage.at("root")).unwrap();
+        }
+        let (code, text) = error(&stage.cp(&["file", &stage.url("/")], Some(&stage.token())));
+        assert!(code == 4 && text.contains("has been removed, so the server has to be restarted"), "{code}: {text}");
+        assert!(text.contains("ask its operator"), "{text}");
+    }
+    assert!(ends(&stage.server, 2).iter().all(|why| why.contains("folder that this server serves has been removed")));
 }
 
 /// A tree below the server's root, with something in it that cannot be copied.
@@ -487,6 +547,6 @@ fn each_transfer_has_a_record_of_its_own() {
     assert_eq!(header["copy"], serde_json::json!({"over": "server", "encrypted": true}));
     // Of nothing there is none.
     let (code, text) = error(&stage.cp(&["--insecure", "--record", "records", "-u", "file", &stage.url("/")], None));
-    assert!(code == 0 && text.contains("nothing had to be moved"), "{code} {text}");
+    assert!(code == 0 && text.contains("everything was there already"), "{code} {text}");
     assert_eq!(fs::read_dir(stage.at("records")).unwrap().count(), 2);
 }

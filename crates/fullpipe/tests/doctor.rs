@@ -24,7 +24,7 @@ fn this_host() {
     let output = fullpipe("doctor --all --rtt 366ms --rate 400gbit");
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(text.starts_with("judged by 400.0 Gb/s (as given) over 366 ms (as given)"), "{text}");
+    assert!(text.starts_with("checked for 400.0 Gb/s (as given) over 366 ms (as given)"), "{text}");
     for finding in findings {
         assert!(text.contains(finding["subject"].as_str().unwrap()), "{finding}");
     }

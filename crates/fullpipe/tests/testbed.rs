@@ -269,7 +269,7 @@ fn a_transfer_finds_out_what_its_path_loses() {
         } else {
             assert!((3e-4..3e-3).contains(&done["loss"].as_f64().unwrap()), "{done}");
             assert!(
-                matches!(advice[..], [text] if text.contains("would have taken bbr")),
+                matches!(advice[..], [text] if text.contains("fullpipe chooses bbr")),
                 "{what}: {advice:?}, {done}"
             );
         }

@@ -109,7 +109,8 @@ fn tokens_come_go_and_are_named_in_the_log_without_a_restart() {
     assert_eq!(names, ["default", "alice"]);
     let text = stage.token(&["list"]);
     assert!(!String::from_utf8_lossy(&text.stdout).contains(&alice[4..20]), "no secrets: {text:?}");
-    fine(error(&stage.token(&["revoke", "alice"])));
+    let revoked = common::json_lines(&stage.token(&["revoke", "alice", "--json"]));
+    assert_eq!(revoked, [json!({"kind": "revoked", "name": "alice"})]);
     refused(stage.push(&alice), "the token is not this server's");
     refused(stage.measure(&alice), "the token is not this server's");
     let first = fs::read_to_string(stage.at("token")).unwrap();
@@ -212,6 +213,39 @@ fn a_token_is_kept_in_its_folder() {
 }
 
 #[test]
+fn a_token_that_opens_nothing_here_is_told_of_once() {
+    let stage = Stage::new("");
+    fs::create_dir(stage.at("away")).unwrap();
+    let (code, text) = error(&stage.token(&["new", "--name", "away", "--root", "away"]));
+    let served = format!("serves {} or a folder above it", stage.at("away").canonicalize().unwrap().display());
+    assert!(code == 0 && text.contains(&served), "{code}: {text}");
+    let (code, text) = error(&stage.token(&["new", "--root", "nowhere"]));
+    assert!(code == 2 && text.contains("--root nowhere: there is no such folder"), "{code}: {text}");
+    fs::create_dir(stage.at("root/c")).unwrap();
+    stage.new_token(&["--name", "gone", "--root", "root/c"]);
+    fs::remove_dir(stage.at("root/c")).unwrap();
+    let reload = |n: usize| {
+        stage.signal(nix::sys::signal::Signal::SIGHUP);
+        let began = Instant::now();
+        while stage.server.log(0).iter().filter(|line| line["kind"] == "tokens").count() < n {
+            assert!(began.elapsed() < Duration::from_secs(10), "{:?}", stage.server.log(0));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    (1..4).for_each(reload);
+    std::thread::sleep(Duration::from_millis(100));
+    let warnings = |log: &[serde_json::Value], part: &str| {
+        let is_it =
+            |line: &&serde_json::Value| line["kind"] == "warning" && line["text"].as_str().unwrap().contains(part);
+        log.iter().filter(is_it).count()
+    };
+    let log = stage.server.log(0);
+    assert_eq!(warnings(&log, "token away is for"), 1, "{log:?}");
+    assert_eq!(warnings(&log, "token gone is for"), 1, "{log:?}");
+    assert!(log.iter().all(|line| line["time"].is_string()), "{log:?}");
+}
+
+#[test]
 fn a_token_can_be_written_to_a_new_file() {
     let stage = Stage::new("");
     let (code, text) = error(&stage.token(&["new", "--out", "mine"]));
@@ -219,8 +253,42 @@ fn a_token_can_be_written_to_a_new_file() {
     assert_eq!(fs::metadata(stage.at("mine")).unwrap().permissions().mode() & 0o777, 0o600);
     fine(stage.push(fs::read_to_string(stage.at("mine")).unwrap().trim()));
     let (code, text) = error(&stage.token(&["new", "--out", "mine", "--name", "other"]));
-    assert!(code == 5 && text.contains("must not exist"), "{code}: {text}");
+    assert!(code == 5 && text.contains("--out mine: file exists; remove it first, or choose"), "{code}: {text}");
     assert_eq!(common::json_lines(&stage.token(&["list", "--json"])).len(), 2, "none for which there was no file");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = |words: &[&str], part: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        let (code, text) = error(&command.args(["token", "new"]).args(words).current_dir(dir.path()).output().unwrap());
+        assert!(code == 5 && text.contains(part) && !text.contains("at the destination"), "{words:?}: {code}: {text}");
+        assert_eq!(text.trim().lines().count(), 1, "{text}");
+    };
+    let folder = "cannot make nodir/tok.lock: no such file or directory; make its folder first";
+    fails(&["--token-file", "nodir/tok"], folder);
+    fails(&["--token-file", "tok", "--out", "nodir/mine"], "--out nodir/mine: no such file or directory; make its");
+    let small = dir.path().join("small");
+    fs::create_dir(&small).unwrap();
+    let mount = |size: &str| {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", size, "fullpipe-test"]).arg(&small).status().is_ok_and(|done| done.success())
+    };
+    if !nix::unistd::geteuid().is_root() || !mount("size=4k") {
+        eprintln!("not tested: no small file system can be mounted here");
+        return;
+    }
+    let full = || {
+        fails(&["--token-file", "tok", "--out", "small/mine"], "--out small/mine: no space left on device; make room");
+        assert!(!small.join("mine").exists());
+        fails(&["--token-file", "small/tok"], "cannot write small/tok.key: no space left on device; make room");
+        assert!(!small.join("tok.key.new").exists());
+    };
+    fs::write(small.join("all"), [0; 4096]).unwrap();
+    let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(full));
+    assert!(Command::new("umount").arg("-l").arg(&small).status().unwrap().success());
+    tested.unwrap();
 }
 
 #[test]
@@ -275,6 +343,59 @@ fn a_server_says_who_may_do_what() {
     let (_, text) = said_at_start(&["--root", root, "--token-file", token.to_str().unwrap()]);
     assert!(text.contains("nobody else may") && text.contains("token, made just now (1 token"), "{text}");
     assert!(!text.contains("ANYONE"), "{text}");
+    // A program reads the same in the log, behind the line that says where the server listens.
+    let server = Server::start("--max-duration 5s");
+    let began = Instant::now();
+    while server.log(0).is_empty() && began.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let log = server.log(0);
+    assert!(log[0]["kind"] == "note" && log[0]["text"].as_str().unwrap().contains("ANYONE may measure"), "{log:?}");
+    assert!(log[0]["time"].is_string() && server.listening["time"].is_string(), "{log:?} {}", server.listening);
+}
+
+#[test]
+fn limits_without_an_effect_are_told_of_or_refused() {
+    for (words, part) in [
+        ("--max-clients 0", "give a number from 1 on"),
+        ("--max-clients-per-address 0", "give a number from 1 on"),
+        ("--stall 0s", "give a time above 0s"),
+        ("--max-duration 0s", "give a time above 0s"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("serve --bind 127.0.0.1 --port 0 {words}")));
+        assert!(code == 2 && text.contains(part), "{words}: {code}: {text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (token, root) = (dir.path().join("token"), dir.path().to_str().unwrap());
+    let words = ["--root", root, "--token-file", token.to_str().unwrap()];
+    let told = "warning: --max-duration and --max-clients-per-address limit clients without a token";
+    let (_, text) = said_at_start(&[&words[..], &["--max-duration", "5s"]].concat());
+    assert!(text.contains(told), "{text}");
+    let (_, text) = said_at_start(&words);
+    assert!(!text.contains(told), "{text}");
+}
+
+#[test]
+fn the_log_counts_what_was_copied_apart_from_what_was_there() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("root")).unwrap();
+    fs::write(dir.path().join("file"), "content").unwrap();
+    let mut server = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    server.args(["serve", "--bind", "127.0.0.1", "--port", "0", "--insecure", "--root", "root"]);
+    let mut server = server.current_dir(dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let listening = lines.find(|line| line.starts_with("listening on ")).unwrap();
+    let url = format!("fullpipe://{}/", listening.trim_start_matches("listening on "));
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.args(["cp", "-q", "-u", "--insecure", "file", &url]).current_dir(dir.path());
+        fine(error(&command.output().unwrap()));
+    }
+    let said: Vec<String> = lines.filter(|line| line.contains(" copied")).take(2).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(said[0].contains(": 1 file copied; 7 B in"), "{said:?}");
+    assert!(said[1].contains(": 0 files copied, 1 already there; 0 B in"), "{said:?}");
 }
 
 #[test]
@@ -313,6 +434,51 @@ fn state_that_others_may_have_written_is_refused_and_what_they_may_read_is_told_
         let (code, text) = said_at_start(&words);
         assert!(code.is_none() && !text.contains("can be"), "{name}: {code:?}: {text}");
     }
+}
+
+#[test]
+fn a_folder_in_which_others_can_replace_tokens_is_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, keys) = (dir.path().join("root"), dir.path().join("keys"));
+    fs::create_dir(&root).unwrap();
+    fs::create_dir(&keys).unwrap();
+    let file = keys.join("token");
+    let words = ["--root", root.to_str().unwrap(), "--token-file", file.to_str().unwrap()];
+    for (mode, who) in [(0o700, None), (0o1777, None), (0o770, Some("its group")), (0o777, Some("ANYONE on this host"))]
+    {
+        fs::set_permissions(&keys, Permissions::from_mode(mode)).unwrap();
+        let told = |text: &str| match who {
+            None => !text.contains("can be written"),
+            Some(who) => text.contains(&format!("warning: {} can be written by {who} (mode", keys.display())),
+        };
+        let (code, text) = said_at_start(&words);
+        assert!(code.is_none() && told(&text), "{mode:o}: {text}");
+        let (code, text) = error(&fullpipe_args(&["token", "new", words[2], words[3]]));
+        assert!(code == 0 && told(&text), "{mode:o}: {text}");
+        // The client's copy of a token, too: whoever replaces it chooses the server.
+        let (_, text) = error(&fullpipe_args(&["measure", "127.0.0.1:1", "--size", "1MB", words[2], words[3]]));
+        assert!(told(&text), "{mode:o}: {text}");
+    }
+}
+
+#[test]
+fn the_exit_code_tells_a_wrong_store_from_one_that_cannot_be_reached() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    let list = || error(&fullpipe_args(&["token", "list", "--token-file", file.to_str().unwrap()]));
+    assert_eq!(error(&fullpipe_args(&["token", "new", "--token-file", file.to_str().unwrap()])).0, 0);
+    let store = dir.path().join("token.store");
+    fs::set_permissions(&store, Permissions::from_mode(0o666)).unwrap();
+    let (code, text) = list();
+    assert!(code == 2 && text.contains("can be written by"), "{code}: {text}");
+    fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
+    fs::write(&store, "{").unwrap();
+    let (code, text) = list();
+    assert!(code == 2 && text.contains("is no token store"), "{code}: {text}");
+    fs::remove_file(&store).unwrap();
+    fs::create_dir(&store).unwrap();
+    let (code, text) = list();
+    assert!(code == 5 && text.contains("cannot read"), "{code}: {text}");
 }
 
 #[test]
@@ -393,6 +559,43 @@ fn measuring_needs_the_token_where_there_is_one() {
     let (mut socket, _) = greeted(address);
     socket.write_all(&frame(&json!({"kind": "clock", "ns": 0}))).unwrap();
     assert_eq!(next(&mut socket)["kind"], "refused");
+}
+
+#[test]
+fn the_log_names_what_was_refused_and_what_was_not_believed() {
+    let stage = Stage::new("");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["measure", &stage.server.address, "--size", "1MB"]).env_remove("FULLPIPE_TOKEN");
+    refused(error(&command.output().unwrap()), "measures for holders of its token only");
+    let log = stage.server.log(1);
+    let end = log.iter().find(|line| line["kind"] == "end").unwrap();
+    assert!(end["error"].as_str().is_some_and(|why| why.contains("token")), "{log:?}");
+    // An interrupted copy leaves a journal, into which anyone may write then.
+    fs::write(stage.at("large"), vec![7; 30_000_000]).unwrap();
+    let token = fs::read_to_string(stage.at("token")).unwrap();
+    let url = stage.url("/");
+    let words = ["cp", "-q", "--block", "64KiB", "large", &url];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(words).args(["--pacing", "40mbit"]).current_dir(stage.dir.path()).env("FULLPIPE_TOKEN", token.trim());
+    let mut copying = command.spawn().unwrap();
+    let journal = || {
+        let is_journal = |path: &PathBuf| path.extension().is_some_and(|end| end == "journal");
+        fs::read_dir(stage.at("root")).unwrap().map(|entry| entry.unwrap().path()).find(is_journal)
+    };
+    let began = Instant::now();
+    while journal().is_none_or(|journal| fs::metadata(journal).unwrap().len() < 2000) {
+        assert!(began.elapsed() < Duration::from_secs(20), "there is no journal");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    copying.kill().unwrap();
+    copying.wait().unwrap();
+    stage.server.log(2);
+    fs::set_permissions(journal().unwrap(), Permissions::from_mode(0o666)).unwrap();
+    fine(stage.run(&words, token.trim()));
+    let log = stage.server.log(3);
+    let told: Vec<_> = log.iter().filter(|line| line["kind"] == "distrusted").collect();
+    assert!(told.len() == 1 && told[0]["token"] == "default" && told[0]["time"].is_string(), "{log:?}");
+    assert!(told[0]["file"].as_str().unwrap().contains(".journal: "), "{log:?}");
 }
 
 #[test]

@@ -2,6 +2,6 @@
 
 from fullpipe.campaign.expand import expand
 from fullpipe.campaign.file import Campaign, Grid, read_campaign
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 
 __all__ = ["Campaign", "Grid", "LabPath", "RunSpec", "expand", "read_campaign"]

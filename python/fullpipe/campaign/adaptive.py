@@ -1,12 +1,12 @@
-"""Finds the best transport of each path condition with a part of a campaign's runs.
+"""Finds the best transport for each path condition with a part of a campaign's runs.
 
-Best-arm identification with a Gaussian process (:mod:`fullpipe.campaign.surrogate`) that learns across RTTs
-and across transports. Every condition first gets the run that promises most; from then on each run goes
-where a transport may still beat its condition's best by more than :data:`TOLERANCE`, weighed by how much
-(expected improvement; Jones, Schonlau and Welch 1998), and of the two to that which tells them apart
-(as in top-two sampling; Russo 2016, Qin, Klabjan and Russo 2017).
+The method is best-arm identification with a Gaussian process (:mod:`fullpipe.campaign.surrogate`) that learns
+across RTTs and transports. First each condition gets its most promising run. Then each run goes to the
+transport that may still beat its condition's best by more than :data:`TOLERANCE` with the largest expected
+improvement (Jones, Schonlau and Welch 1998), or to that best, whichever separates the two better (top-two
+sampling; Russo 2016, Qin, Klabjan and Russo 2017).
 
-Decides, and does nothing: what was observed comes as arguments, runs to do and choices go back.
+This module does no I/O: observations are arguments, the next runs and the choices are results.
 """
 
 import math
@@ -19,32 +19,37 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from fullpipe.campaign.cost import model_s
-from fullpipe.campaign.spec import RunSpec
-from fullpipe.campaign.surrogate import Array, Posterior, Seen, features, posterior, references, share
+from fullpipe.campaign.surrogate import Array, Observed, Posterior, features, posterior, references, share
 from fullpipe.errors import UsageError
+from fullpipe.run import RunSpec
 
 TOLERANCE = 0.02
-"""Differences in rate below this share do not matter."""
+"""Differences in rate below this share of the rate do not matter."""
 WITHIN = 0.03
 """A transport counts as best if its rate is less than this share below the highest."""
 CERTAIN = 0.99
-"""No more runs once all conditions' choices together are that sure to be within :data:`WITHIN`."""
+"""The search ends when the choices of all conditions are within :data:`WITHIN` with this probability."""
 _CAUTION = 0.35
-"""Of nearly equals the better known is chosen: by the mean less so many standard deviations."""
+"""Transports are ranked by mean minus this many standard deviations, which prefers well-measured ones."""
 _AS_GOOD = 0.9
-"""A run that promises this share of the most may be taken instead, for being cheaper."""
-_LEAST = 0.01
-"""Of the ceiling: what is below that counts as that."""
+"""A cheaper run is preferred if its promise is at least this share of the largest."""
+_MIN_SHARE = 0.01
+"""The smallest goodput, as a share of the ceiling, by which an improvement is divided."""
 _DRAWS = 4000
-_ROUNDS = 8
-"""Batches that a budget is spread over at least, whatever the number of workers: decisions need results."""
+"""How many draws from the posterior a probability is computed from."""
+_MIN_ROUNDS = 8
+"""A budget is spread over at least this many batches, because decisions need results."""
 
 
 def parse_budget(text: str, runs: int) -> int:
-    """Runs that a budget such as `12%` or `40` allows of so many.
+    """Parses a budget such as `12%` or `40` into a number of runs.
+
+    Args:
+        text: The budget.
+        runs: The number of all runs.
 
     Raises:
-        UsageError: Neither, or nothing at all, or more than all.
+        UsageError: The text is neither a share nor a number, or the budget is below 1 or above all runs.
     """
     share = text.strip().removesuffix("%")
     try:
@@ -63,35 +68,36 @@ class Best:
     """The transport chosen for one path condition."""
 
     run: RunSpec
-    """One run of it: path, workload and transport."""
+    """One of its runs, for path, workload and transport."""
     mean_bps: float | None
-    """Of its runs; none where none succeeded."""
+    """The mean goodput of its runs in bit/s; None if none succeeded."""
     n: int
+    """The number of its runs."""
     sure: float
-    """Probability, by the model, that no other transport is better by :data:`WITHIN`."""
+    """The probability, by the model, that no other transport is better by more than :data:`WITHIN`."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """Cells whose paths differ in RTT and queue only: they are learned together."""
+    """Cells whose paths differ in RTT and queue only; one Gaussian process covers them."""
 
     runs: list[list[RunSpec]]
-    """Of each cell, by seed."""
+    """The runs of each cell, by seed."""
     conditions: list[NDArray[np.int64]]
     """The cells of each path condition."""
 
 
 @dataclass
 class _View:
-    """What is known of one kind: shares of each condition's highest ceiling."""
+    """The knowledge about one kind; rates are shares of each condition's highest ceiling."""
 
     kind: _Kind
     known: Posterior
     cap: Array
     count: NDArray[np.int64]
-    """Runs of each cell, those under way too."""
+    """The number of runs of each cell, including those under way."""
     left: list[list[RunSpec]]
-    """Runs of each cell that nobody has begun."""
+    """The runs of each cell that have not begun."""
 
     @property
     def mean(self) -> Array:
@@ -116,7 +122,7 @@ _Key = tuple[RunSpec, tuple[object, ...]]
 
 
 def _ordered(cells: Mapping[_Key, list[RunSpec]], seed: int) -> _Kind:
-    # Equals are taken in the order of the cells: no transport shall be first for its name.
+    # Ties go to the first cell; shuffling keeps a transport from winning by its name.
     keys = list(cells)
     shuffled = [keys[i] for i in np.random.default_rng(seed).permutation(len(keys))]
     conditions = list(dict.fromkeys(condition for condition, _ in keys))
@@ -136,32 +142,32 @@ def _kinds(runs: Sequence[RunSpec], seed: int) -> list[_Kind]:
 
 
 def _improvement(margin: Array, sd: Array) -> Array:
-    """Mean of the positive part of normal variables with those means and standard deviations."""
+    """The mean of the positive part of normal variables with the given means and standard deviations."""
     sd = np.maximum(sd, 1e-9)
     z = margin / sd
     return np.asarray(sd * (z * ndtr(z) + np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)))
 
 
 def _promise(mean: Array, cap: Array, than: float, sd: Array) -> Array:
-    """By which share each cell may exceed a value by more than the tolerance, but its cap never."""
+    """The expected improvement of each cell beyond a value and the tolerance, limited by the cell's cap."""
     beyond = np.where(np.isinf(cap), 0.0, _improvement(np.where(np.isinf(cap), 0.0, mean - cap), sd))
     more = _improvement(mean - (1 + TOLERANCE) * than, sd) - beyond
-    return np.asarray(np.maximum(more, 0.0) / max(than, _LEAST))
+    return np.asarray(np.maximum(more, 0.0) / max(than, _MIN_SHARE))
 
 
 class Search:
-    """Which runs to do next, and which transports are best, from what was observed so far."""
+    """Chooses the next runs and the best transports from the observations so far."""
 
     def __init__(self, runs: Sequence[RunSpec], budget: int, seed: int = 1) -> None:
         """Finds the conditions and transports of a campaign.
 
         Args:
             runs: All runs of the campaign.
-            budget: Runs to do at most, those already observed included.
-            seed: Of the order in which equals are taken.
+            budget: The most runs to do, including those already observed.
+            seed: The seed of the order that breaks ties.
 
         Raises:
-            UsageError: Fewer runs than path conditions.
+            UsageError: The budget is smaller than the number of path conditions.
         """
         self.budget = budget
         self._kinds = _kinds(runs, seed)
@@ -176,19 +182,19 @@ class Search:
             )
 
     def batch(self, workers: int, used: int) -> int:
-        """Runs to do at once: as many as there are workers, fewer where few are left to decide with."""
-        fair = min(workers, math.ceil(self.budget / _ROUNDS))
+        """The number of runs in the next batch: one for each worker, but fewer if the budget is small."""
+        fair = min(workers, math.ceil(self.budget / _MIN_ROUNDS))
         return max(fair, (self.budget - used) // 20)
 
     def next(
         self, observed: Mapping[RunSpec, float], failed: Collection[RunSpec] = (), workers: int = 1
     ) -> list[RunSpec]:
-        """Runs to do at once, or none where the budget is used up or all is certain.
+        """The next batch of runs; empty if the budget is used up or all choices are certain.
 
         Args:
-            observed: Goodput in bit/s of the runs that are done.
-            failed: Runs that are not to be tried again.
-            workers: Runs that can go at the same time.
+            observed: The goodput in bit/s of the runs that are done.
+            failed: Runs that must not be repeated.
+            workers: How many runs can go on at the same time.
         """
         used = len(observed) + len(failed)
         count = min(self.batch(workers, used), self.budget - used)
@@ -206,7 +212,7 @@ class Search:
         return chosen
 
     def best(self, observed: Mapping[RunSpec, float]) -> list[Best]:
-        """The transport to use for each path condition, in the order of the campaign."""
+        """The chosen transport of each path condition, in the order of the campaign."""
         found = []
         for index in range(len(self._kinds)):
             view = self._view(index, observed, ())
@@ -225,7 +231,7 @@ class Search:
         key = tuple(map(tuple, values))
         if self._known.get(index, ((), None))[0] != key:
             shares = {i: [share(bps, base[i]) for bps in found] for i, found in enumerate(values)}
-            self._known[index] = key, posterior(features(first), Seen.of(shares))
+            self._known[index] = key, posterior(features(first), Observed.of(shares))
         scale = np.empty(len(first))
         for cells in kind.conditions:
             scale[cells] = np.exp(base[cells] - base[cells].max())
@@ -241,7 +247,7 @@ class Search:
         return math.prod(self._sure_of(view, cells) for cells in view.kind.conditions)
 
     def _sure_of(self, view: _View, cells: NDArray[np.int64]) -> float:
-        """Probability that a condition's choice is within :data:`WITHIN` of its best; 0 without a run."""
+        """The probability that a condition's choice is within :data:`WITHIN` of its best; 0 without a run."""
         if not view.count[cells].any():
             return 0.0
         chosen = int(np.flatnonzero(cells == _leader(view, cells))[0])
@@ -253,30 +259,30 @@ class Search:
 
 
 def _leader(view: _View, cells: NDArray[np.int64]) -> int:
-    """The cell of one condition to choose: of those with a run, or of all where there is none."""
+    """The best cell of one condition, among those with a run if there are any."""
     seen = cells[view.count[cells] > 0]
     among = seen if len(seen) else cells
     return int(among[np.argmax((view.mean - _CAUTION * view.known.sd)[among])])
 
 
 def _unconfirmed(views: Sequence[_View]) -> list[RunSpec]:
-    """One more run of each choice that rests on a single one: that tells nothing of how runs differ."""
+    """A second run of each choice that rests on a single run, which shows no spread."""
     leaders = [(view, _leader(view, cells)) for view in views for cells in view.kind.conditions]
     return [view.left[cell][0] for view, cell in leaders if view.count[cell] == 1 and view.left[cell]]
 
 
 def _first(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-    """What each cell of a condition without any run promises."""
+    """The promise of each cell of a condition that has no run yet, and the cells."""
     mean, sd = view.mean[cells], view.known.sd[cells]
     return _promise(mean, view.cap[cells], float(mean.max()), math.sqrt(2) * sd), cells
 
 
 def _next(view: _View, cells: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-    """What a run of each cell of a condition or of its leader promises, and of the two that to run."""
+    """The promise of testing each cell against the leader, and for each pair the cell to run."""
     leader = _leader(view, cells)
     covariance, mean = view.known.covariance, view.mean
     spread = np.sqrt(np.diag(covariance) + view.known.noise)
-    # How far a run of the one or of the other moves what is known of the difference between them.
+    # How far a run of the cell or of the leader would move the estimate of their difference.
     moves = np.abs(np.diag(covariance)[cells] - covariance[cells, leader]) / spread[cells]
     leader_moves = np.abs(covariance[cells, leader] - covariance[leader, leader]) / spread[leader]
     can = np.array([bool(view.left[cell]) for cell in cells])
@@ -311,7 +317,7 @@ def _offers(views: Sequence[_View], first: bool) -> list[_Offer]:
 
 
 def _pick(views: Sequence[_View]) -> RunSpec | None:
-    """Takes the run that promises most, or one nearly as good that is cheaper, out of what is left."""
+    """Takes the run with the largest promise, or a cheaper one nearly as good, from the runs left."""
     offers = _offers(views, True) or _offers(views, False)
     if not offers:
         return None

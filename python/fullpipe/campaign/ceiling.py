@@ -1,6 +1,6 @@
-"""What a run can reach at most, known before it runs: line rate, windows, and slow start.
+"""The highest goodput that a run can reach, from line rate, windows and slow start.
 
-Nothing here comes from the campaign's own runs. A window of W bytes moves at most W per round trip, and slow
+It is computed before any run. A window of W bytes moves at most W per round trip, and slow
 start at most doubles the window every round trip (RFC 5681, section 3.1), from the initial ten segments
 (RFC 6928).
 """
@@ -8,30 +8,30 @@ start at most doubles the window every round trip (RFC 5681, section 3.1), from 
 import math
 
 from fullpipe.buffers import granted_window
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
 FASTER_START = frozenset({"hybla"})
-"""Congestion controls that on long paths grow faster than slow start does."""
+"""Congestion controls that on long paths grow faster than slow start."""
 
 
 def window(run: RunSpec) -> float:
-    """Bytes that all streams' buffers let into flight; infinite where the kernel chooses."""
+    """The bytes that the buffers of all streams allow in flight; infinite if the kernel sizes the buffers."""
     return math.inf if run.buffer is None else run.streams * float(granted_window(run.buffer))
 
 
-def most_in_flight(path: LabPath) -> float:
-    """Bytes that the path and its queue hold together: with no more window than that, no queue overflows."""
+def max_in_flight(path: LabPath) -> float:
+    """The bytes that the path and its queue hold together; a smaller window never overflows the queue."""
     return path.rate * path.rtt / 8e9 + path.queue
 
 
 def _start(run: RunSpec, path: LabPath) -> float:
-    """Bytes of all streams' first windows."""
+    """The bytes in the initial windows of all streams."""
     return INITIAL_WINDOW * (path.mtu - TCP_HEADERS) * run.streams
 
 
 def _ramp(run: RunSpec, start: float, most: float) -> tuple[int, float]:
-    """Round trips until slow start has reached `most` bytes of window, and bytes sent in them."""
+    """The round trips until slow start reaches a window of `most` bytes, and the bytes sent in them."""
     if run.cc in FASTER_START or start >= most:
         return 0, 0.0
     rounds = math.ceil(math.log2(most / start))
@@ -49,13 +49,13 @@ def _of_size(size: float, rtt_s: float, start: float, ramp: tuple[int, float], s
     rounds, ramped = ramp
     if ramped < size:
         return size * 8 / (rounds * rtt_s + (size - ramped) * 8 / steady)
-    # Goodput counts from the first byte's arrival, which is that of the first window.
+    # Goodput counts from the arrival of the first byte, when the first window has crossed the path.
     seconds = (math.log2(size / start + 1) - 1) * rtt_s
     return size * 8 / seconds if seconds > 0 else math.inf
 
 
 def ceiling_bps(run: RunSpec) -> float | None:
-    """Goodput in bit/s that a run exceeds by a percent or two at most; none on a real path."""
+    """The goodput in bit/s that a run exceeds by at most one or two percent; None for a real path."""
     path = run.path
     if not isinstance(path, LabPath):
         return None
@@ -73,7 +73,7 @@ def ceiling_bps(run: RunSpec) -> float | None:
 
 
 def is_calm(run: RunSpec) -> bool:
-    """Whether nothing on the path happens at random, so that seeds hardly matter."""
+    """Whether the path has no random events, so that seeds hardly matter."""
     path = run.path
     return isinstance(path, LabPath) and not any(
         (path.loss, path.loss_back, path.reorder, path.duplicate, path.corrupt, path.jitter, path.cross,
@@ -82,16 +82,16 @@ def is_calm(run: RunSpec) -> bool:
 
 
 def is_lossless(run: RunSpec) -> bool:
-    """Whether the windows are too small to fill the queue, so that nothing is ever lost."""
-    return isinstance(run.path, LabPath) and is_calm(run) and window(run) <= most_in_flight(run.path)
+    """Whether the windows are too small to fill the queue, so that no packet is lost."""
+    return isinstance(run.path, LabPath) and is_calm(run) and window(run) <= max_in_flight(run.path)
 
 
 def is_short(run: RunSpec) -> bool:
-    """Whether all is sent before slow start fills path and queue, so that nothing is ever lost."""
+    """Whether the run ends before slow start fills path and queue, so that no packet is lost."""
     if not isinstance(run.path, LabPath) or not is_calm(run) or run.size is None or run.cc in FASTER_START:
         return False
     start = _start(run, run.path)
     rounds = math.floor(math.log2(run.size / start + 1))
     last_full = start * 2.0 ** (rounds - 1)
     rest = run.size - start * (2.0**rounds - 1)
-    return max(last_full, rest) <= most_in_flight(run.path)
+    return max(last_full, rest) <= max_in_flight(run.path)

@@ -1,22 +1,25 @@
-"""What a run costs in real time, before it has run."""
+"""Estimates the real time that runs take."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.run import LabPath, RunSpec
 
-# Seconds of one core, measured in the testbed on a 2-core virtual machine.
+# All times are seconds of one core, measured in the testbed on a 2-core virtual machine.
 START_S = 0.35
+"""The time to boot and halt a guest."""
 PER_GB_S = {9000: 0.55, 1500: 3.3}
+"""The time per 10^9 bytes sent, by MTU in bytes."""
 PER_SAMPLE_S = 0.00008
-HOST_RATE = 10_000_000_000
-"""A guess for real hosts, bit/s, whose rate nobody knows before measuring."""
+"""The time per sample of one stream at one end."""
+HOST_RATE_BPS = 10_000_000_000
+"""The assumed rate of a real path in bit/s, which is unknown before the measurement."""
 
 
 def model_s(run: RunSpec) -> float:
-    """Seconds of one core in the testbed, or of the clock on a real path; a rough model."""
+    """The estimated time of a run in s: of one core in the testbed, of the clock on a real path."""
     lab = run.path if isinstance(run.path, LabPath) else None
-    rate = float(lab.rate if lab else HOST_RATE)
+    rate = float(lab.rate if lab else HOST_RATE_BPS)
     if lab and run.buffer is not None and lab.rtt:
         rate = min(rate, run.streams * run.buffer * 8e9 / lab.rtt)
     seconds = run.duration * 1e-9 if run.duration is not None else (run.size or 0) * 8 / rate
@@ -28,16 +31,20 @@ def model_s(run: RunSpec) -> float:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Time for a set of runs."""
+    """The estimated time of a set of runs."""
 
     core_s: float
-    """Seconds of one core, all runs together."""
+    """Seconds of one core for all runs together."""
     wall_s: float
-    """Seconds until the last has finished."""
+    """Seconds until the last run has finished."""
 
 
 def calibration(done: Iterable[tuple[RunSpec, float]]) -> float:
-    """How much slower than the model this machine was, from finished runs and their wall seconds."""
+    """The measured time of finished runs over their modelled time; 1 without finished runs.
+
+    Args:
+        done: Pairs of a run and its real time in s.
+    """
     modelled = measured = 0.0
     for run, wall_s in done:
         modelled += model_s(run)
@@ -46,9 +53,14 @@ def calibration(done: Iterable[tuple[RunSpec, float]]) -> float:
 
 
 def estimate(runs: Sequence[RunSpec], workers: int, factor: float = 1.0) -> Estimate:
-    """Time for runs on so many workers; `factor` as from :func:`calibration`.
+    """Estimates the time of runs on a number of workers.
 
-    Runs to one real host go one after the other, so that they do not disturb each other.
+    Runs to one real host are counted one after the other, because they must not disturb each other.
+
+    Args:
+        runs: The runs.
+        workers: How many runs go on at the same time.
+        factor: The speed of this machine, from :func:`calibration`.
     """
     core_s = longest = 0.0
     per_host: dict[str, float] = {}

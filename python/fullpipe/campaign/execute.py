@@ -1,4 +1,4 @@
-"""One run: calls the `fullpipe` binary, and knows whether its record is there."""
+"""Executes one run with the `fullpipe` program and checks that it left a record."""
 
 import ctypes
 import os
@@ -9,13 +9,14 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import MissingError
 from fullpipe.record import read_outcome
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_time
 
 _PR_SET_PDEATHSIG = 1
-_GRACE_S = 15.0  # for a guest that knows the same limit to end itself, and say where it was
+_GRACE_S = 15.0
+"""Extra time in s for a guest, which has the same limit, to end itself and report its state."""
 _LIBC = ctypes.CDLL(None)
 
 
@@ -27,37 +28,37 @@ class Outcome:
     ok: bool
     exit_code: int
     reason: str
-    """Empty where it went well."""
+    """Why the run failed; empty if it succeeded."""
     wall_s: float
 
 
 def find_binary() -> str:
-    """The `fullpipe` binary: `$FULLPIPE`, else the one on PATH.
+    """Finds the `fullpipe` program: `$FULLPIPE`, or the one on PATH.
 
     Raises:
-        MissingError: There is none.
+        MissingError: There is no such program.
     """
     named = os.environ.get("FULLPIPE")
     if named:
         found = shutil.which(named)
         if found is None:
-            raise MissingError(f"$FULLPIPE is {named}, which is no program; set it to the fullpipe binary")
+            raise MissingError(
+                f"$FULLPIPE is {named}, which is not a program; set it to the path of fullpipe"
+            )
         return str(Path(found).absolute())
     found = shutil.which("fullpipe")
     if found is None:
-        raise MissingError(
-            "the fullpipe binary is not on PATH; build it with 'make', or set FULLPIPE to where it is"
-        )
+        raise MissingError("fullpipe is not on PATH; build it with 'make', or set FULLPIPE to its path")
     return found
 
 
 def record_path(run: RunSpec, folder: Path) -> Path:
-    """Where a run's record goes."""
+    """The path of a run's record in a folder."""
     return folder / f"{run.name}.ndjson"
 
 
 def _end_with_worker() -> None:
-    # A worker that is killed cannot tidy up; without this its guest would run on.
+    # A worker that is killed cannot end its guest; this signal does.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -79,17 +80,17 @@ def _reason(stderr: bytes, code: int) -> str:
         return (errors or lines)[-1].removeprefix("error:").strip()
     if code < 0:
         return f"ended by {signal.Signals(-code).name}; perhaps the machine ran out of memory"
-    return f"exit code {code} without a word"
+    return f"exit code {code} without an error message"
 
 
 def execute(run: RunSpec, folder: Path, binary: str | None, limit_s: float | None) -> Outcome:
-    """Runs one run and waits for it. Never raises for what the binary does.
+    """Executes one run and waits for its end. A failure of the program is returned, not raised.
 
     Args:
-        run: The description.
-        folder: Where its record goes; a path that this machine sees.
-        binary: The `fullpipe` binary, or none to look for it here.
-        limit_s: Most real seconds that it may take.
+        run: The description of the run.
+        folder: The folder for its record, which this machine can reach.
+        binary: The path of `fullpipe`; None to find it on this machine.
+        limit_s: The most real time that the run may take, in s.
     """
     start = time.monotonic()
 
@@ -122,5 +123,5 @@ def execute(run: RunSpec, folder: Path, binary: str | None, limit_s: float | Non
     if process.returncode != 0:
         return outcome(process.returncode, _reason(stderr, process.returncode))
     if read_outcome(target) is None:
-        return outcome(5, f"{target}: the run ended well but left no whole record")
+        return outcome(5, f"{target}: the run succeeded but left no complete record; run it again")
     return outcome(0)

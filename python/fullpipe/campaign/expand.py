@@ -1,11 +1,11 @@
-"""From grids to runs: plain and pure."""
+"""Expands the grids of a campaign into runs; does no I/O."""
 
 from collections.abc import Iterator
 from itertools import product
 
 from fullpipe.campaign.file import Campaign, Grid, PathAxes
-from fullpipe.campaign.spec import LINE_RATES, LabPath, RunSpec, bdp
 from fullpipe.errors import UsageError
+from fullpipe.run import LINE_RATES, LabPath, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
 
 
@@ -47,11 +47,11 @@ def _grid(grid: Grid) -> Iterator[RunSpec]:
 
 
 def expand(campaign: Campaign) -> list[RunSpec]:
-    """All runs of a campaign, in the order of its file, each once.
+    """Lists all runs of a campaign in the order of its file, each once.
 
     Raises:
-        UsageError: A combination that cannot be, such as a queue smaller than a packet; names the file
-            and the grid.
+        UsageError: A combination is impossible, such as a queue smaller than a packet. The text names the
+            file and the grid.
     """
     runs: dict[RunSpec, None] = {}
     for index, grid in enumerate(campaign.grid):

@@ -1,6 +1,6 @@
-"""A campaign's file: TOML with one or more `[[grid]]` tables.
+"""Reads the file of a campaign: TOML with one or more `[[grid]]` tables.
 
-Every axis takes one value or a list of them; a grid is their full product.
+Every axis is one value or a list of values; a grid is the full product of its axes.
 """
 
 import tomllib
@@ -13,8 +13,10 @@ from fullpipe.errors import UsageError
 from fullpipe.units import format_size, parse_probability, parse_rate, parse_size, parse_time
 
 T = TypeVar("T")
-BUFFER_MIN, BUFFER_MAX = 4_000, 2**30 - 1  # the kernel takes at most INT_MAX / 2
-SAMPLE_MIN = 10_000_000
+BUFFER_MIN_BYTES, BUFFER_MAX_BYTES = 4_000, 2**30 - 1
+"""The range of socket buffers; the kernel accepts at most INT_MAX / 2."""
+SAMPLE_MIN_NS = 10_000_000
+"""The shortest sampling interval."""
 
 
 def _listed(value: object) -> object:
@@ -26,7 +28,7 @@ def _unless_none(value: object) -> object:
 
 
 def _text(value: object) -> object:
-    # `kernel = 6.12` is a natural slip, but 6.10 would silently become 6.1.
+    # Without quotation marks, `kernel = 6.10` would silently become 6.1.
     if not isinstance(value, str):
         raise UsageError(f"{value!r} should be text, in quotation marks")
     return value
@@ -44,7 +46,7 @@ def _buffer(value: object) -> int | None:
     if value == "auto":
         return None
     size = parse_size(value)
-    if not BUFFER_MIN <= size <= BUFFER_MAX:
+    if not BUFFER_MIN_BYTES <= size <= BUFFER_MAX_BYTES:
         raise UsageError(f"a buffer of {format_size(size)} cannot be set: give from 4KB to 1.073GB, or auto")
     return size
 
@@ -52,13 +54,13 @@ def _buffer(value: object) -> int | None:
 def _some_time(value: object) -> int:
     time = parse_time(value)
     if time == 0:
-        raise UsageError(f"'{value}' is no time at all; give more than zero")
+        raise UsageError(f"'{value}' is zero; give a positive time")
     return time
 
 
 def _sample(value: object) -> int:
     time = parse_time(value)
-    if time < SAMPLE_MIN:
+    if time < SAMPLE_MIN_NS:
         raise UsageError(f"'{value}' is too short; the least is 10ms")
     return time
 
@@ -87,7 +89,7 @@ class _Table(BaseModel):
 
 
 class PathAxes(_Table):
-    """What lies between the two hosts: a real `host`, or the keys of an emulated path."""
+    """The axes of the path between the two hosts: a real `host`, or the keys of an emulated path."""
 
     host: Axis[HostName] | None = None
     rtt: Axis[Time] | None = None
@@ -123,7 +125,7 @@ class PathAxes(_Table):
 
 
 class TransportAxes(_Table):
-    """How to send."""
+    """The axes of the transport."""
 
     cc: Axis[Congestion]
     streams: Axis[Annotated[int, Field(ge=1, le=64, strict=True)]] = [1]
@@ -132,7 +134,7 @@ class TransportAxes(_Table):
 
 
 class WorkloadAxes(_Table):
-    """What to send: sizes, durations, or both, one after the other."""
+    """The axes of the workload: sizes, durations, or both in separate runs."""
 
     size: Axis[Size] = Field(default_factory=list)
     duration: Axis[SomeTime] = Field(default_factory=list)
@@ -145,7 +147,7 @@ class WorkloadAxes(_Table):
 
 
 class Grid(_Table):
-    """A full product of path × transport × workload × direction × seeds."""
+    """The full product of path, transport, workload, direction and seeds."""
 
     path: PathAxes
     transport: TransportAxes
@@ -158,14 +160,14 @@ class Grid(_Table):
 
 
 class Campaign(_Table):
-    """A grid of runs, or several."""
+    """One or several grids of runs."""
 
     title: str | None = None
     grid: Annotated[list[Grid], Field(min_length=1)]
     _file: Path | None = None
 
     def place(self, index: int) -> str:
-        """Where a grid stands, for a message: the file and the grid's number, from 1."""
+        """The place of a grid for error texts: the file and the grid's number, from 1."""
         return f"{self._file}: grid {index + 1}" if self._file else f"grid {index + 1}"
 
 
@@ -203,23 +205,23 @@ def _explain(path: Path, error: ValidationError) -> str:
         message = f"'{location[-1]}' is missing; add it"
         words = words[:-1]
     elif first["type"] in ("literal_error", "string_pattern_mismatch"):
-        message = f"{first['input']!r} cannot be: {message[0].lower()}{message[1:]}"
+        message = f"{first['input']!r} is not allowed: {message[0].lower()}{message[1:]}"
     return ": ".join([str(path), *([" ".join(words)] if words else []), message])
 
 
 def read_campaign(path: Path) -> Campaign:
-    """Reads a campaign's file.
+    """Reads the file of a campaign.
 
     Raises:
-        UsageError: Not there, not TOML, an unknown key, or a value that cannot be; names the file,
-            the grid and the key.
+        UsageError: The file is missing or not TOML, or it has an unknown key or a wrong value. The text names
+            the file, the grid and the key.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); check the name") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: is not TOML ({error}); mend that line") from error
+        raise UsageError(f"{path}: is not TOML ({error}); fix that line") from error
     try:
         campaign = Campaign.model_validate(table)
         campaign._file = path

@@ -1,4 +1,4 @@
-"""How far a campaign has come, for a person on stderr or a program on stdout."""
+"""Reports the progress of a campaign, to a person on stderr or to a program on stdout."""
 
 import json
 import math
@@ -15,7 +15,7 @@ _EVERY_S = 10.0
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: `40 s`, `1.5 min`, `12 min`, `3.4 h`, `12 days`."""
+    """Formats a duration given in seconds: `40 s`, `1.5 min`, `12 min`, `3.4 h`, `12 days`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     units = (("min", 60, 5400), ("h", 3600, 172_800), ("days", 86_400, math.inf))
@@ -25,25 +25,25 @@ def duration(seconds: float) -> str:
 
 
 class Eta:
-    """Time left, weighted by what each run should cost."""
+    """Estimates the remaining time; each run counts with its modelled time."""
 
     def __init__(self, total: float, workers: int) -> None:
-        """Total is in modelled core seconds."""
+        """Takes the modelled time of all runs in core seconds, and the number of workers."""
         self.total = total
         self.done = 0.0
         self._workers = max(workers, 1)
 
     def left_s(self, elapsed_s: float) -> float:
-        """Seconds left; by the model alone until the first run has ended."""
+        """The remaining time in s; from the model alone until the first run has ended."""
         left = max(self.total - self.done, 0.0)
         return left / self._workers if self.done == 0 else elapsed_s * left / self.done
 
 
-class Teller:
-    """Tells of every run that ends: a bar on a terminal, else a line now and then; NDJSON if asked."""
+class Reporter:
+    """Reports every run that ends: by a bar on a terminal, by a line every 10 s otherwise; also as NDJSON."""
 
     def __init__(self, runs: int, eta: Eta, events: bool) -> None:
-        """Events go to stdout as NDJSON."""
+        """Takes the number of runs, the estimate, and whether to print NDJSON on stdout."""
         self._runs, self._eta, self._events = runs, eta, events
         self._ended = self._failed = 0
         self._start = self._told = time.monotonic()
@@ -58,7 +58,7 @@ class Teller:
             )
             self._task = self._bar.add_task(self._words(), total=eta.total or 1.0)
 
-    def __enter__(self) -> "Teller":
+    def __enter__(self) -> "Reporter":
         """Shows the bar."""
         if self._bar:
             self._bar.start()
@@ -67,7 +67,7 @@ class Teller:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._bar:
             self._bar.stop()
 
@@ -77,7 +77,7 @@ class Teller:
         return f"{self._ended}/{counted(self._runs, 'run')}{failed}, about {left} left"
 
     def ended(self, name: str, cost: float, ok: bool, reason: str, wall_s: float) -> None:
-        """A run ended; `cost` is its share of the total."""
+        """Reports that a run has ended; `cost` is its modelled time in core seconds."""
         self._ended += 1
         self._failed += not ok
         self._eta.done += cost

@@ -1,4 +1,4 @@
-"""Runs on a Dask cluster: a local one, or one that exists already."""
+"""Executes runs on a Dask cluster: a local one, or one that exists already."""
 
 import logging
 import os
@@ -14,20 +14,21 @@ from distributed.comm.addressing import get_address_host_port
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.execute import Outcome, execute
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.errors import MissingError
+from fullpipe.run import RunSpec
 
-_AHEAD = 1000  # enough for a cluster that scales with what waits, little enough to cancel at once
+_MAX_SUBMITTED = 1000
+"""How many runs wait in the cluster: enough to make it scale up, few enough to cancel quickly."""
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
-    """Processes started meanwhile never see Ctrl-C; it is this one that ends them."""
+    """Shields processes that start inside from Ctrl-C; this process ends them itself."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -37,10 +38,14 @@ def _no_interrupt() -> Iterator[None]:
 
 @contextmanager
 def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
-    """A Dask client: of the scheduler at that address, or of a local cluster with so many workers.
+    """Connects to a Dask scheduler, or starts a local cluster.
+
+    Args:
+        scheduler: The address of a scheduler; None for a local cluster.
+        workers: The number of workers of a local cluster.
 
     Raises:
-        MissingError: No scheduler answers there.
+        MissingError: No scheduler answers at the address.
     """
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if scheduler is not None:
@@ -56,11 +61,11 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
             yield client
         return
     with _no_interrupt():
-        # Guests count their own memory; a worker only waits for them.
+        # A worker only waits for its guest, whose memory Dask does not see.
         cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
-            # Not the usual port: another campaign may have it.
+            # Another campaign may use the usual port.
             dashboard_address="127.0.0.1:0",
             memory_limit=0,
             silence_logs=logging.CRITICAL,
@@ -72,7 +77,7 @@ def connect(scheduler: str | None, workers: int) -> Iterator[Client]:
 
 def _on_worker(run: RunSpec, folder: Path, binary: str | None, limit_s: float | None) -> Outcome:
     if isinstance(run.path, str):
-        # Two measurements of one real path at once would measure each other.
+        # Two simultaneous measurements of one real path would disturb each other.
         with Lock(f"fullpipe {run.path}"):
             return execute(run, folder, binary, limit_s)
     return execute(run, folder, binary, limit_s)
@@ -86,28 +91,28 @@ def run_all(
     limit_s: float | None,
     ended: Callable[[RunSpec, Outcome], None],
 ) -> None:
-    """Runs all of them, longest first, and tells of each as it ends.
+    """Executes runs, the longest first, and reports each when it ends.
 
     Args:
-        client: Of the cluster to use.
-        runs: What to run.
-        folder: Where the records go, as every worker sees it.
-        binary: The `fullpipe` binary, or none for each worker to find its own.
-        limit_s: Most real seconds of one run.
-        ended: Called here, once for each run.
+        client: The client of the cluster.
+        runs: The runs.
+        folder: The folder for the records, which every worker can reach.
+        binary: The path of `fullpipe`; None to let each worker find its own.
+        limit_s: The most real time of one run, in s.
+        ended: Called in this process, once for each run.
     """
     queue = iter(sorted(runs, key=model_s, reverse=True))
     running: dict[Key, RunSpec] = {}
 
     def submit(run: RunSpec) -> Future[Outcome]:
-        # The key names the attempt, not the result: a failed run is tried again by the next campaign.
+        # The key names the attempt, not the result, so that a later campaign repeats a failed run.
         future = client.submit(
             _on_worker, run, folder, binary, limit_s, pure=False, priority=round(model_s(run) * 1000)
         )
         running[future.key] = run
         return future
 
-    pending = as_completed([submit(run) for run in islice(queue, _AHEAD)], loop=client.loop)
+    pending = as_completed([submit(run) for run in islice(queue, _MAX_SUBMITTED)], loop=client.loop)
     for future in pending:
         run = running.pop(future.key)
         error = future.exception()

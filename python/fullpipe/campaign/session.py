@@ -1,4 +1,4 @@
-"""Runs of one campaign on one cluster: what fails is noted, and each that ends is told of."""
+"""Executes the runs of one campaign on one cluster; notes failures and reports each run that ends."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,43 +9,43 @@ from distributed import Client
 
 from fullpipe.campaign.cost import model_s
 from fullpipe.campaign.execute import Outcome, record_path
-from fullpipe.campaign.progress import Teller
+from fullpipe.campaign.progress import Reporter
 from fullpipe.campaign.schedule import run_all
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.campaign.state import note_failure
 from fullpipe.record import read_outcome
+from fullpipe.run import RunSpec
 
 
 @dataclass
 class Session:
-    """A cluster, a folder for records, and what came of the runs so far."""
+    """A cluster, a folder for records, and the outcome of the runs so far."""
 
     client: Client
     folder: Path
     binary: str | None
-    """The `fullpipe` binary, or none for each worker to find its own."""
+    """The path of `fullpipe`; None to let each worker find its own."""
     limit_s: float | None
-    teller: Teller
+    reporter: Reporter
     factor: float
-    """How much slower than the cost model this machine is."""
+    """The real time of runs on this machine over their modelled time."""
     ran: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    """Reasons, and how often."""
+    """How often runs failed, by reason."""
 
     def _ended(self, run: RunSpec, outcome: Outcome) -> None:
         self.ran += 1
         if not outcome.ok:
             self.failures[outcome.reason] += 1
             note_failure(self.folder, run, outcome)
-        self.teller.ended(
+        self.reporter.ended(
             outcome.name, model_s(run) * self.factor, outcome.ok, outcome.reason, outcome.wall_s
         )
 
     def run(self, runs: Sequence[RunSpec]) -> None:
-        """Runs all of them, and returns when the last has ended."""
+        """Executes runs and returns when the last has ended."""
         run_all(self.client, runs, self.folder.absolute(), self.binary, self.limit_s, self._ended)
 
     def goodput_bps(self, run: RunSpec) -> float | None:
-        """What a run that has ended reached, or none where it failed."""
+        """The goodput of a run that has ended, in bit/s; None if it failed."""
         result = read_outcome(record_path(run, self.folder))
         return None if result is None else float(result.get("goodput_bps") or 0.0)

@@ -1,4 +1,4 @@
-"""What a campaign's folder already holds."""
+"""Finds out which runs of a campaign a folder already holds, and notes failures in it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,27 +8,28 @@ from pathlib import Path
 
 from fullpipe.campaign.cost import calibration
 from fullpipe.campaign.execute import Outcome, record_path
-from fullpipe.campaign.spec import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.record import FAILED, read_failures, read_outcome
+from fullpipe.run import RunSpec
 
 DESCRIPTION = "campaign.json"
+"""The file beside the records that names the campaign and its file."""
 
 
 @dataclass(frozen=True)
 class State:
-    """Which runs are done, which are missing, and how this machine compares with the cost model."""
+    """The runs that are done and those that are missing; `factor` is real time over modelled time."""
 
     done: list[RunSpec]
     missing: list[RunSpec]
     factor: float
     goodput_bps: Mapping[RunSpec, float] = field(default_factory=dict)
-    """Of the runs that are done."""
+    """The goodput in bit/s of the runs that are done."""
 
 
 def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
-    """A run is done if its record exists and ends with a result line."""
+    """Sorts runs into done and missing; a run is done if its record ends with a result line."""
     done: list[RunSpec] = []
     missing: list[RunSpec] = []
     timed: list[tuple[RunSpec, float]] = []
@@ -47,7 +48,7 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
 
 
 def prepare(folder: Path, runs: Sequence[RunSpec], file: Path, title: str | None) -> None:
-    """Makes the folder, notes which campaign fills it, and forgets failures that will be tried again.
+    """Makes the folder, writes `campaign.json`, and drops noted failures of runs that will be repeated.
 
     Raises:
         RecordError: The folder cannot be written.
@@ -80,5 +81,5 @@ def note_failure(folder: Path, run: RunSpec, outcome: Outcome) -> None:
             file.write(json.dumps(line) + "\n")
     except OSError as error:
         raise RecordError(
-            f"{folder / FAILED}: cannot be written ({error.strerror}); free some space"
+            f"{folder / FAILED}: cannot be written ({error.strerror}); check permissions and free space"
         ) from error

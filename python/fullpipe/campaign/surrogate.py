@@ -1,14 +1,16 @@
-"""What is known of all transports at all RTTs from the few that were measured: a Gaussian process.
+"""Estimates the goodput of all transports at all RTTs from a few measured ones, by a Gaussian process.
 
-It describes goodput over what is known of it beforehand, which is the mean that :mod:`fullpipe.model`
-predicts, or, where that has no model, the ceiling (:mod:`fullpipe.campaign.ceiling`). Of goodput, and not of
-its logarithm: a run that reaches a hundredth of its ceiling is bad, and says no more of others than one that
-reaches a tenth. For paths that differ in RTT and queue only it is a sum of Gaussian processes: what all
-transports share at an RTT (Matérn 3/2 over log RTT), what a transport has at every RTT, what it has at one
-RTT and near it, and what nobody could foresee. Runs vary with their seed as predictions do. Transports are
-near each other by congestion control, log streams, and log of the window as far as the path can hold it.
-Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006), algorithm 2.1; the amplitudes and
-lengths are those most probable given what was seen and a prior.
+The process models goodput as a share of a reference: the mean that :mod:`fullpipe.model` predicts, or the
+ceiling (:mod:`fullpipe.campaign.ceiling`) where there is no model. It models the share and not its logarithm,
+because a run at a hundredth of its ceiling says no more about other runs than one at a tenth.
+
+Among paths that differ in RTT and queue only, the process is a sum of four: a part shared by all transports
+at an RTT (Matérn 3/2 over log RTT), a part of a transport at every RTT, a part of a transport near one RTT,
+and an independent part of each cell. Runs vary with their seed as the predictions do. The distance of two
+transports counts congestion control, log streams, and the log of the window up to what the path can hold.
+
+Source: Rasmussen and Williams, *Gaussian Processes for Machine Learning* (2006), algorithm 2.1. Amplitudes
+and lengths are the most probable ones given the measurements and a prior.
 """
 
 import math
@@ -21,34 +23,40 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
-from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, most_in_flight, window
-from fullpipe.campaign.spec import LabPath, RunSpec, bdp
-from fullpipe.model.predict import CONGESTION_CONTROLS, MOST_STREAMS, Transport, Workload, predict
+from fullpipe.campaign.ceiling import ceiling_bps, is_calm, is_lossless, is_short, max_in_flight, window
+from fullpipe.model.predict import CONGESTION_CONTROLS, MAX_STREAMS, Transport, Workload, predict
+from fullpipe.run import LabPath, RunSpec, bdp
 
 Array = NDArray[np.float64]
 
 CAP = 1.01
-"""How much of its ceiling a run may reach: the first window's bytes count, the time before them doesn't."""
-SEEDS = 8
-CC_CORRELATION = 0.3
-AUTO_CORRELATION = 0.5
+"""The largest goodput of a run as a share of its ceiling.
 
-# How far from its ceiling a run may end, and how much it varies with its seed, next to others.
+It exceeds 1 because goodput counts the bytes of the first window, but not the time before they arrive.
+"""
+SEEDS = 8
+"""How many seeds a prediction is averaged over."""
+CC_CORRELATION = 0.3
+"""The correlation of two congestion controls that are otherwise equal."""
+AUTO_CORRELATION = 0.5
+"""The correlation of a fixed buffer and autotuning that are otherwise equal."""
+
+# Pairs: how far a run may be from its ceiling, and how much it varies with its seed, relative to ANY.
 LOSSLESS = (0.2, 0.1)
 ALONE = (0.4, 0.1)
 SHORT = (0.4, 0.5)
 ANY = (1.0, 1.0)
 REAL = (4.0, 1.0)
 PREDICTED = 0.6
-"""How far what :mod:`fullpipe.model` predicts may be off, below as often as above, where it is not less."""
+"""The largest doubt about a cell that :mod:`fullpipe.model` predicts; its errors have either sign."""
 _QUIET_SPREAD = (0.1, 2.0)
-"""Least and most that predicted runs vary with their seed, next to others."""
+"""The range of how much predicted runs vary with their seed, relative to ANY."""
 
 _MEAN, _MEAN_SD = -0.1, 0.15
 _WINDOW_LENGTH, _PACING_LENGTH, _QUEUE_LENGTH = 1.0, 0.5, 1.5
 _JITTER = 1e-10
 
-# Amplitudes are of goodput over what it is measured by, lengths of log RTT and log streams.
+# Amplitudes are shares of the reference, lengths are in log RTT and log streams.
 _PRIOR = {
     "shared": (0.10, 0.30),
     "shared_length": (1.5, 0.25),
@@ -59,36 +67,36 @@ _PRIOR = {
     "noise": (0.05, 0.35),
     "streams_length": (1.0, 0.25),
 }
-"""Median, and standard deviation of the logarithm."""
+"""The prior of each hyperparameter: its median, and the standard deviation of its logarithm."""
 _MEDIAN = np.log([median for median, _ in _PRIOR.values()])
 _SD = np.array([sd for _, sd in _PRIOR.values()])
 
 
 @dataclass(frozen=True)
 class Features:
-    """What the process knows of each cell (transport at an RTT), one array element each."""
+    """The features of each cell (a transport at an RTT), one array element for each cell."""
 
     rtt: Array
-    """Log of ms."""
+    """The log of the RTT in ms."""
     queue: Array
-    """Log of BDPs."""
+    """The log of the queue in BDPs."""
     cc: NDArray[np.int64]
     streams: Array
-    """Log."""
+    """The log of the number of streams."""
     window: Array
-    """Log of the share of what the path holds."""
+    """The log of the window over what the path can hold."""
     auto: NDArray[np.bool_]
     pacing: Array
-    """Log of the share of the path's rate."""
+    """The log of the pacing rate over the path's rate."""
     doubt: Array
-    """How far below its ceiling the cell may be, relative to others."""
+    """How far below its ceiling the cell may be, relative to ANY."""
     quiet: Array
-    """How much its runs vary, relative to others."""
+    """How much runs of the cell vary, relative to ANY."""
     expected: Array
-    """Goodput that is expected before any run, as a share of what the cell is measured by."""
+    """The goodput expected before any run, as a share of the reference."""
 
     def at(self, cells: NDArray[np.int64]) -> "Features":
-        """Those of some cells."""
+        """The features of the given cells."""
         return Features(**{name: values[cells] for name, values in vars(self).items()})
 
 
@@ -100,7 +108,7 @@ def _path_features(run: RunSpec) -> tuple[float, float, float, float]:
     path = run.path
     if not isinstance(path, LabPath):
         return 0.0, 0.0, 0.0, 0.0
-    held = most_in_flight(path)
+    held = max_in_flight(path)
     share = min(window(run) / held, 1.0)
     pacing = 1.0 if run.pacing is None else min(run.pacing / path.rate, 1.0)
     bdp = path.rate * path.rtt / 8e9
@@ -113,25 +121,25 @@ def _doubt(run: RunSpec) -> tuple[float, float]:
     if is_lossless(run):
         return LOSSLESS
     if run.streams == 1 and is_calm(run) and run.path.queue >= bdp(run.path.rate, run.path.rtt):
-        # What is in flight may halve, as Reno's does at a loss, and still fills the path.
+        # The data in flight may halve, as Reno halves its window at a loss, and still fill the path.
         return ALONE
     return SHORT if is_short(run) else ANY
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the model predicts of a cell, over :data:`SEEDS` seeds."""
+    """The prediction of the model for a cell, over :data:`SEEDS` seeds."""
 
     mean_bps: float
     spread: float
-    """Standard deviation over the mean."""
+    """The standard deviation as a share of the mean."""
 
 
 @lru_cache(maxsize=10_000)
 def forecast(run: RunSpec) -> Forecast | None:
-    """What :func:`fullpipe.model.predict` says; none where it knows not all that happens on the path."""
+    """The prediction of :func:`fullpipe.model.predict`; None if the model does not cover the path."""
     path = run.path
-    if not isinstance(path, LabPath) or run.cc not in CONGESTION_CONTROLS or run.streams > MOST_STREAMS:
+    if not isinstance(path, LabPath) or run.cc not in CONGESTION_CONTROLS or run.streams > MAX_STREAMS:
         return None
     if path.rtt == 0 or not is_calm(replace(run, path=replace(path, loss=0.0))):
         return None
@@ -142,7 +150,7 @@ def forecast(run: RunSpec) -> Forecast | None:
 
 
 def features(runs: Sequence[RunSpec]) -> Features:
-    """Those of cells, of which one run each is given."""
+    """The features of cells; each cell is given by one of its runs."""
     ccs = sorted({run.cc for run in runs})
     of_path = np.array([_path_features(run) for run in runs])
     doubt, quiet = np.array([_doubt(run) for run in runs]).T
@@ -192,18 +200,18 @@ def _kernel(of: Features, logs: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was measured of some cells: goodput as :func:`share` gives it."""
+class Observed:
+    """The measurements of some cells: goodput as a share of the reference (:func:`share`)."""
 
     cells: NDArray[np.int64]
     count: Array
     mean: Array
     squares: Array
-    """Sum of squared differences from the mean."""
+    """The sum of squared differences from the mean, for each cell."""
 
     @classmethod
-    def of(cls, values: Mapping[int, Sequence[float]]) -> "Seen":
-        """Of the values of each cell's runs."""
+    def of(cls, values: Mapping[int, Sequence[float]]) -> "Observed":
+        """Summarizes the values of each cell's runs."""
         cells = sorted(cells for cells, found in values.items() if found)
         found = [np.asarray(values[cell]) for cell in cells]
         return cls(
@@ -214,14 +222,14 @@ class Seen:
         )
 
 
-def _spread(of: Features, seen: Seen, logs: Array) -> Array:
-    """Variance of each seen cell's mean over its runs."""
+def _spread(of: Features, seen: Observed, logs: Array) -> Array:
+    """The variance of the mean over runs, for each measured cell."""
     noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")]))
     return np.asarray(noise * of.quiet**2 / seen.count)
 
 
-def _improbability(logs: Array, of: Features, seen: Seen) -> float:
-    """Minus the logarithm of the posterior density of the hyperparameters, but for a constant."""
+def _improbability(logs: Array, of: Features, seen: Observed) -> float:
+    """Minus the logarithm of the posterior density of the hyperparameters, without a constant."""
     spread = _spread(of, seen, logs)
     covariance = _kernel(of, logs) + np.diag(spread + _JITTER)
     try:
@@ -235,7 +243,7 @@ def _improbability(logs: Array, of: Features, seen: Seen) -> float:
     return 0.5 * float(white @ white) + float(np.log(np.diag(root)).sum()) + repeats + prior
 
 
-def _fit(of: Features, seen: Seen) -> Array:
+def _fit(of: Features, seen: Observed) -> Array:
     if len(seen.cells) < 3:
         return _MEDIAN
     bounds = list(zip(_MEDIAN - 3 * _SD, _MEDIAN + 3 * _SD, strict=True))
@@ -247,30 +255,30 @@ def _fit(of: Features, seen: Seen) -> Array:
 
 @dataclass
 class Posterior:
-    """Goodput of all cells, as shares of what they are measured by, as known from what was seen."""
+    """The posterior of all cells' goodput, as shares of their references."""
 
     mean: Array
     covariance: Array
     noise: Array
-    """Variance of one more run of each cell."""
+    """The variance of one more run of each cell."""
 
     def expect(self, cell: int) -> None:
-        """Knows as much as after one more run of a cell that gives what is expected."""
+        """Updates the covariance as if one more run of a cell had given the expected value."""
         along = self.covariance[:, cell]
         self.covariance = self.covariance - np.outer(along, along) / (along[cell] + self.noise[cell])
 
     def scaled(self, by: Array) -> "Posterior":
-        """Of each cell's value times a factor."""
+        """The posterior with each cell's value multiplied by its factor."""
         return Posterior(by * self.mean, np.outer(by, by) * self.covariance, by * by * self.noise)
 
     @property
     def sd(self) -> Array:
-        """Standard deviation of each cell."""
+        """The standard deviation of each cell."""
         return np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
 
 
-def posterior(of: Features, seen: Seen) -> Posterior:
-    """What is known of all cells from those seen."""
+def posterior(of: Features, seen: Observed) -> Posterior:
+    """Computes the posterior of all cells from the measured ones."""
     logs = _fit(of, seen)
     prior, mean = _kernel(of, logs), of.expected
     noise = math.exp(2 * float(logs[list(_PRIOR).index("noise")])) * of.quiet**2
@@ -283,17 +291,16 @@ def posterior(of: Features, seen: Seen) -> Posterior:
 
 
 def share(bps: float, log_base: float) -> float:
-    """Goodput over what it is measured by; more than that, on a real path, counts as its logarithm does."""
+    """Goodput as a share of the reference; above 1, on real paths, it grows with the logarithm only."""
     log = math.log(max(bps, 1.0)) - log_base
     return math.exp(log) if log < 0 else 1 + log
 
 
 def references(runs: Sequence[RunSpec], seen_bps: Sequence[float]) -> tuple[Array, Array]:
-    """Log bit/s that cells are measured by, and the share of it that they cannot exceed.
+    """The references of cells, as the log of bit/s, and the largest share of it that each can reach.
 
-    That is what the model predicts of a cell, or else its ceiling.
-
-    On a real path nothing is known beforehand: the median of what was seen serves, and nothing bounds it.
+    The reference is the model's prediction, or the ceiling where there is no prediction. On a real path it is
+    the median of the measurements so far, and the share has no bound.
     """
     ceilings = [ceiling_bps(run) for run in runs]
     if any(ceiling is None for ceiling in ceilings):

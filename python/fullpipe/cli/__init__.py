@@ -1,4 +1,4 @@
-"""The commands: thin, one file each."""
+"""The commands, one file each, and how they report errors."""
 
 import os
 import sys
@@ -16,12 +16,12 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _sentence(error: click.ClickException) -> str:
-    # Ours goes on after the closing bracket.
+    # The message continues after the bracket, so click's full stop goes.
     return error.format_message().removesuffix(".")
 
 
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; errors become one line on stderr and an exit code."""
+    """Runs a command and returns its exit code; prints an error as one line on stderr."""
     warnings.showwarning = _warn
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
@@ -41,6 +41,6 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader has gone; Python would complain once more while closing stdout.
+        # The reader has gone. Without this, Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

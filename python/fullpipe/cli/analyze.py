@@ -1,4 +1,4 @@
-"""`fullpipe analyze`: records to Parquet, a profile, and answers."""
+"""`fullpipe analyze`: writes Parquet files, a profile and an analysis of records."""
 
 import sys
 from pathlib import Path
@@ -10,35 +10,36 @@ from fullpipe.cli.options import Folder
 from fullpipe.units import counted
 
 WIDTH = 170
+"""The columns of the output if stdout is not a terminal."""
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=Folder(), help="Folder for the files; the records' folder by default.")
+@click.option("-o", "--out", type=Folder(), help="Write the files into this folder. [default: DIR]")
 @click.option(
     "--only",
     metavar="PART,...",
-    help="Only some of: profile, decision, transition, model, dynamics.",
+    help="Do only some of: profile, decision, transition, model, dynamics. [default: all]",
 )
 @click.option("--quick", is_flag=True, help="Leave out Lyapunov exponents, which take most of the time.")
 @click.option("--json", "as_json", is_flag=True, help="Print analysis.json instead of tables and words.")
 def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_json: bool) -> int:
-    """Answers what the records in DIR can say: profiles, the best transport at each RTT, and more.
+    """Analyse the records in DIR: profiles, the best transport at each RTT, and more.
 
-    Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints them: cells of the
-    profile are the mean in Gb/s, the half-width of its 95% interval over runs, and n. docs/analysis.md
-    explains the words. Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be
-    written.
+    Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
+    profile has the mean in Gb/s, the half-width of its 95% interval over runs, and n, the number of runs.
+    docs/explanation/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable
+    record, or the output cannot be written.
     """
     from rich.console import Console
 
-    from fullpipe.analyze import analyze_whole
-    from fullpipe.answers import dump
-    from fullpipe.answers.console import show
+    from fullpipe.analysis import dump
+    from fullpipe.analysis.console import show
+    from fullpipe.analysis.pipeline import analyze_folder
 
     parts = None if only is None else only.split(",")
     with Console(stderr=True).status("analysing"):
-        content, runs = analyze_whole(
+        content, runs = analyze_folder(
             folder, out or (folder if folder.is_dir() else folder.parent), parts=parts, quick=quick
         )
     if as_json:

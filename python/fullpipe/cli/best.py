@@ -1,4 +1,4 @@
-"""What `fullpipe campaign run --find-best` prints."""
+"""Prints the result of `fullpipe campaign run --find-best`."""
 
 import json
 import sys
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullpipe.analyze import conditions, gbps, transport_name
 from fullpipe.campaign.adaptive import WITHIN, Best
-from fullpipe.campaign.spec import LabPath, RunSpec
+from fullpipe.labels import conditions, gbps, transport_name
 from fullpipe.queues import Queue, label_queues
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 
@@ -33,7 +33,7 @@ def _place(path: LabPath) -> tuple[int, int, tuple[float, int | None]]:
 
 
 def _queues(found: Sequence[Best]) -> dict[tuple[int, int, tuple[float, int | None]], Queue]:
-    """How the queue of each path is named, as a profile does."""
+    """The label of each path's queue, as in a profile."""
     places = [_place(best.run.path) for best in found if isinstance(best.run.path, LabPath)]
     labels: dict[tuple[int, int, tuple[float, int | None]], Queue] = {}
     for rate, mtu in dict.fromkeys((rate, mtu) for rate, mtu, _ in places):
@@ -43,7 +43,7 @@ def _queues(found: Sequence[Best]) -> dict[tuple[int, int, tuple[float, int | No
 
 
 def _title(run: RunSpec, queue: Queue) -> str:
-    """Path and workload in the words that a profile has for them."""
+    """Describes path and workload with the words of a profile."""
     path = run.path
     if isinstance(path, str):
         about: dict[str, Any] = {"host": path}
@@ -61,7 +61,7 @@ def _title(run: RunSpec, queue: Queue) -> str:
 
 
 def tell_best(found: Sequence[Best]) -> None:
-    """Prints a table: the transport chosen for each path condition, and how sure that is."""
+    """Prints a table of the chosen transport of each path condition and its probability to be best."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     labels = _queues(found)
     by_title: dict[str, list[Best]] = {}
@@ -87,7 +87,7 @@ def tell_best(found: Sequence[Best]) -> None:
 
 
 def best_events(found: Sequence[Best]) -> list[str]:
-    """The same as lines of JSON."""
+    """The chosen transports as lines of JSON."""
     return [
         json.dumps(
             {

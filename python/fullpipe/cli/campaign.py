@@ -1,4 +1,4 @@
-"""`fullpipe campaign`: runs a grid of measurements, and only what is missing of it."""
+"""`fullpipe campaign`: runs the missing runs of a grid of measurements."""
 
 import json
 import sys
@@ -14,13 +14,13 @@ import click
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.execute import find_binary
-from fullpipe.campaign.progress import Eta, Teller, duration
-from fullpipe.campaign.spec import RunSpec
+from fullpipe.campaign.progress import Eta, Reporter, duration
 from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
 from fullpipe.record import FAILED
+from fullpipe.run import RunSpec
 from fullpipe.units import counted
 
 if TYPE_CHECKING:
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from fullpipe.campaign.session import Session
 
 BUDGET = "12%"
+"""The default of `--budget`."""
 
 
 @click.group()
 def campaign() -> None:
-    """Runs grids of measurements."""
+    """Run grids of measurements."""
 
 
 def _say(words: str) -> None:
@@ -72,9 +73,9 @@ def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | Non
 
 
 def _finish(folder: Path, as_json: bool) -> dict[str, Any]:
-    from fullpipe.analyze import analyze
+    from fullpipe.profile import profile_folder
 
-    content, _ = analyze(folder, folder)
+    content, _ = profile_folder(folder, folder)
     if not as_json:
         _say(f"wrote runs.parquet, samples.parquet and profile.json in {folder}")
     return content
@@ -87,7 +88,7 @@ def _search_of(runs: list[RunSpec], budget: str) -> "Search":
 
 
 def _search(session: "Session", search: "Search", state: State, workers: int) -> dict[RunSpec, float]:
-    """Runs what a search asks for until it has what it needs; the goodput of all runs that are done."""
+    """Runs the batches of a search until it ends; returns the goodput of all runs that are done."""
     observed, failed = dict(state.goodput_bps), set[RunSpec]()
     while batch := search.next(observed, failed, workers):
         session.run(batch)
@@ -104,13 +105,13 @@ def _raise_failures(failures: Counter[str], runs: int, folder: Path) -> None:
     reasons = "".join(f"\n  {count} × {reason}" for reason, count in failures.most_common(10))
     raise FailedError(
         f"{sum(failures.values())} of {counted(runs, 'run')} failed, as noted in {folder / FAILED}; "
-        f"mend the cause and run the same command again{reasons}"
+        f"fix the cause and run the same command again{reasons}"
     )
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A campaign, and how to run it."""
+    """A campaign, and the options of its execution."""
 
     runs: list[RunSpec]
     state: State
@@ -122,25 +123,25 @@ class _Job:
 
     @contextmanager
     def session(self, todo: list[RunSpec], count: int) -> Iterator["Session"]:
-        """A session in which `count` runs are expected, of those to do."""
+        """Opens a session that is expected to do `count` of the runs."""
         from fullpipe.campaign.schedule import connect
         from fullpipe.campaign.session import Session
 
-        # Workers of another machine look for their own.
+        # Workers on other machines find their own program.
         binary = find_binary() if self.scheduler is None else None
         factor = self.state.factor
         try:
             with connect(self.scheduler, min(self.workers, max(count, 1))) as client:
                 slots = sum(client.nthreads().values()) or self.workers
                 total = estimate(todo, slots, factor).core_s * count / len(todo)
-                with Teller(count, Eta(total, slots), self.as_json) as teller:
-                    yield Session(client, self.folder, binary, self.limit_s, teller, factor)
+                with Reporter(count, Eta(total, slots), self.as_json) as reporter:
+                    yield Session(client, self.folder, binary, self.limit_s, reporter, factor)
         except KeyboardInterrupt:
-            _say("stopped; the same command goes on with what is missing")
+            _say("stopped; run the same command again to continue with the missing runs")
             raise
 
     def finish(self, ran: int, failures: Counter[str], **facts: int) -> None:
-        """Writes profile and Parquet, and says how it went.
+        """Writes the profile and the Parquet files, and reports the outcome.
 
         Raises:
             FailedError: Some runs failed.
@@ -188,26 +189,33 @@ def _run_best(job: _Job, search: "Search") -> None:
 
 @campaign.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=Folder(), help="Folder of the records; runs/NAME by default.")
+@click.option("-o", "--out", type=Folder(), help="Write the records into this folder. [default: runs/NAME]")
 @click.option(
     "--find-best",
     is_flag=True,
-    help="Do only the runs that decide which transport is best at each RTT, and print it.",
+    help="Do only the runs that decide the best transport at each RTT, and print it.",
 )
 @click.option(
     "--budget",
     metavar="SHARE",
-    help="With --find-best: most runs to do, as a share of all or as a number; 12% by default.",
+    help="With --find-best, do at most this share (12%) or number (40) of the runs. [default: 12%]",
 )
 @click.option(
-    "--scheduler", metavar="ADDRESS", help="A Dask scheduler that exists; its workers see --out too."
+    "--scheduler", metavar="ADDRESS", help="Use the Dask scheduler at ADDRESS; its workers must reach --out."
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Runs at a time; as many as cores by default.")
 @click.option(
-    "--limit", metavar="TIME", callback=seconds, help="Most real time that one run may take, such as 10min."
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Run this many runs at a time. [default: the number of cores]",
 )
-@click.option("--dry-run", is_flag=True, help="Count the runs and estimate the time, and run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="NDJSON on stdout, one line for each run.")
+@click.option(
+    "--limit",
+    metavar="TIME",
+    callback=seconds,
+    help="End a run that takes more real time than TIME, such as 10min.",
+)
+@click.option("--dry-run", is_flag=True, help="Count the runs and estimate the time, but run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print NDJSON on stdout, one line for each run.")
 def run(
     file: Path,
     out: Path | None,
@@ -219,16 +227,16 @@ def run(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Runs what is missing of a campaign FILE, then writes its Parquet files and profile.
+    """Run the missing runs of the campaign FILE, then write Parquet files and a profile.
 
-    Killed and started again, it does only what is missing. A failed run is noted in failed.ndjson with
-    its reason and does not stop the rest. Exit codes: 0 all done, 1 some runs failed, 2 wrong usage or
-    file, 3 something missing, 5 output cannot be written, 130 interrupted.
+    If the command was interrupted, run it again: it does only the missing runs. A failed run is noted in
+    failed.ndjson with its reason and does not stop the others. Exit codes: 0 all done, 1 some runs failed,
+    2 wrong usage or file, 3 a program is missing, 5 the output cannot be written, 130 interrupted.
     """
     from fullpipe.campaign.schedule import cores
 
     if budget is not None and not find_best:
-        raise click.UsageError("--budget goes with --find-best; add it, or leave out --budget")
+        raise click.UsageError("--budget needs --find-best; add --find-best, or leave out --budget")
     described = read_campaign(file)
     runs = expand(described)
     folder = out or Path("runs") / file.stem

@@ -1,4 +1,4 @@
-"""Kinds of options that several commands share; what is wrong with one is said in words."""
+"""Types of options that several commands share."""
 
 from pathlib import Path
 from typing import Any
@@ -10,21 +10,21 @@ from fullpipe.units import parse_time
 
 
 class Folder(click.Path):
-    """A folder that exists or will be made."""
+    """An option that names a folder, which need not exist yet."""
 
     def __init__(self) -> None:
-        """Takes what does not exist yet."""
+        """Accepts a folder that does not exist yet."""
         super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The folder as a path."""
+        """Converts the text into a path; refuses a file."""
         if Path(value).is_file():
             self.fail(f"{value} is a file, not a folder; give another name", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
-    """An option's time with its unit, such as `10min`, in seconds."""
+    """Converts the time of an option, such as `10min`, into seconds."""
     if value is None:
         return None
     try:
@@ -32,5 +32,5 @@ def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float |
     except UsageError as error:
         raise click.BadParameter(str(error)) from None
     if not time:
-        raise click.BadParameter(f"'{value}' is no time at all; give more than zero")
+        raise click.BadParameter(f"'{value}' is zero; give a positive time")
     return time / 1e9

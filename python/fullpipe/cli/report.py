@@ -1,12 +1,33 @@
-"""`fullpipe report`: records to one HTML file."""
+"""`fullpipe report`: writes one HTML file about records."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from fullpipe.cli import run
 from fullpipe.units import counted
+
+
+class FigureName(click.ParamType[str]):
+    """The name of a figure; the report, which takes a second to load, is loaded only when it is needed."""
+
+    name = "figure"
+
+    @staticmethod
+    def _choice() -> "click.Choice[str]":
+        from fullpipe.report.registry import FIGURES
+
+        return click.Choice(list(FIGURES))
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """All names, for the help text."""
+        return "[" + "|".join(self._choice().choices) + "]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name, if there is such a figure."""
+        return self._choice().convert(value, param, ctx)
 
 
 @click.command()
@@ -16,11 +37,11 @@ from fullpipe.units import counted
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The file to write; report.html by default, or the figure's name with .svg.",
+    help="Write to FILE. [default: report.html; with --figure, the figure's name and .svg]",
 )
 @click.option(
     "--figure",
-    type=click.Choice(["profile", "box", "transition", "phases", "traces", "dynamics"]),
+    type=FigureName(),
     help="Write only this figure, as SVG.",
 )
 @click.option(
@@ -28,12 +49,12 @@ from fullpipe.units import counted
     metavar="N",
     type=click.IntRange(min=1),
     default=1,
-    help="Of which section of the page the figure is; 1 by default.",
+    help="Take the figure from section N of the page. [default: 1]",
 )
 def report(folder: Path, out: Path | None, figure: str | None, section: int) -> int:
-    """Writes one self-contained HTML file about the records in DIR.
+    """Write one self-contained HTML file about the records in DIR.
 
-    Exit codes: 0 done, 2 wrong usage, 5 nothing readable, or output that cannot be written.
+    Exit codes: 0 done, 2 wrong usage, 5 no readable record, or the output cannot be written.
     """
     from fullpipe.report import figure as write_figure
     from fullpipe.report import report as write

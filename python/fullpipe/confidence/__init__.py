@@ -1,7 +1,7 @@
-"""How sure a profile is: intervals over runs, bounds between RTTs, and ties between transports.
+"""Estimates the certainty of a profile: intervals over runs, bounds between RTTs, ties between transports.
 
-Everything here counts *runs*. The samples inside one run depend on each other, and no formula here
-holds for them.
+All observations are *runs*. The samples inside one run depend on each other, so no formula here holds for
+them.
 """
 
 from fullpipe.confidence.choice import RunsNeeded, Tied, probability_best, runs_needed, tied

@@ -1,4 +1,4 @@
-"""Choosing between transports: which cannot be told from the best, and how many runs would tell."""
+"""Compares transports: which may be the best, and how many runs would separate them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtr, stdtrit
 
-from fullpipe.confidence.checks import FloatArray, check_share, vector
+from fullpipe.arrays import FloatArray, check_share, vector
 from fullpipe.errors import UsageError
 
 Spread = Literal["own", "pooled", "unknown"]
@@ -21,30 +21,30 @@ class _Mean(NamedTuple):
     n: int
     mean: float
     variance: float
-    """Of one run."""
+    """The variance of one run."""
     df: float
 
 
 @dataclass(frozen=True, repr=False)
 class Tied:
-    """What :func:`tied` found."""
+    """The result of :func:`tied`."""
 
     best: str
-    """The candidate with the highest mean; of equal ones the first."""
+    """The candidate with the highest mean; the first of equal ones."""
     tied: tuple[str, ...]
-    """The others that cannot be told from the best, by falling mean."""
+    """The other candidates that may be the best, by falling mean."""
     p_values: dict[str, float | None]
-    """For each candidate, of the hypothesis that it is the best; None if no spread is known."""
+    """The p-value of the hypothesis that a candidate is the best; None if no spread is known."""
     spread: dict[str, Spread]
-    """Where each candidate's spread is from: its own runs, pooled over the candidates, or nowhere."""
+    """The source of each candidate's spread: its own runs, pooled over the candidates, or unknown."""
     level: float
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         sure = f"({100 * self.level:.6g}% sure)"
         unknown = ", ".join(name for name, kind in self.spread.items() if kind == "unknown")
         if unknown:
-            return f"cannot say: nothing tells the spread of {unknown}; {self.best} has the highest mean"
+            return f"cannot say: the spread of {unknown} is unknown; {self.best} has the highest mean"
         pooled = ", ".join(name for name, kind in self.spread.items() if kind == "pooled")
         note = f"; the spread of {pooled} is taken from the others" if pooled else ""
         rest = f", tied with {', '.join(self.tied)}" if self.tied else ""
@@ -53,19 +53,19 @@ class Tied:
 
 @dataclass(frozen=True, repr=False)
 class RunsNeeded:
-    """What :func:`runs_needed` found."""
+    """The result of :func:`runs_needed`."""
 
     more_of_each: int | None
-    """Further runs of each of the two; None if no number would do."""
+    """The number of further runs of each transport; None if no number suffices."""
     difference: float
-    """Of the means, first minus second."""
+    """The difference of the means, first minus second."""
     p_value: float
-    """One-sided, of the hypothesis that the one with the higher mean is not better."""
+    """The one-sided p-value of the hypothesis that the higher mean is not better."""
     level: float
     power: float
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         if self.more_of_each is None:
             return "cannot say: the means are too close for any number of runs"
         if self.more_of_each == 0:
@@ -96,7 +96,7 @@ def _means(samples: Mapping[str, ArrayLike]) -> dict[str, tuple[_Mean, Spread]]:
 
 
 def _welch(high: _Mean, low: _Mean) -> tuple[float, float, float]:
-    """Difference of means, its standard error, and its degrees of freedom (Welch 1947)."""
+    """The difference of means, its standard error, and its degrees of freedom (Welch 1947)."""
     a, b = high.variance / high.n, low.variance / low.n
     df = (a + b) ** 2 / (a**2 / high.df + b**2 / low.df) if a + b > 0 else np.inf
     return high.mean - low.mean, float(np.sqrt(a + b)), df
@@ -110,29 +110,28 @@ def _p_not_better(high: _Mean, low: _Mean) -> float:
 
 
 def tied(samples_by_candidate: Mapping[str, ArrayLike], level: float = 0.95) -> Tied:
-    """Which candidates cannot be told from the best.
+    """Finds the candidates that cannot be distinguished from the best.
 
-    A multiple comparison with the best: each candidate in turn is supposed to be the best, and is given
-    up if one of the others beats it by a one-sided Welch test at (1 - level)/(k - 1), for k candidates.
-    The true best is among those that stay with at least probability `level`, whichever looked best
-    (Gupta 1965; Hsu 1996, chapter 4; Welch's test with Bonferroni's correction in place of theirs, since
-    transports differ in spread). The p-values are corrected already.
+    This is a multiple comparison with the best. Each candidate in turn is assumed to be the best, and is
+    rejected if another candidate beats it in a one-sided Welch test at (1 - level)/(k - 1), for k candidates.
+    The true best is among the remaining ones with at least probability `level` (Gupta 1965; Hsu 1996, chapter
+    4). Welch's test with Bonferroni's correction replaces their tests, since transports differ in spread. The
+    p-values are already corrected.
 
-    A candidate with a single run has no spread of its own. It gets the *relative* spread (sd / mean)
-    pooled over the candidates that have repeats, with their degrees of freedom: that assumes that it
-    varies as much as they do, and `spread` says "pooled" where it was assumed. If no candidate has
-    repeats, all are tied and nothing has a p-value. A candidate whose runs are all equal counts as having
-    no spread, which is right for a simulation without randomness.
+    A candidate with a single run has no spread of its own. It gets the *relative* spread (sd / mean) pooled
+    over the candidates with repeats, and their degrees of freedom; `spread` is then "pooled". If no candidate
+    has repeats, all are tied and have no p-value. A candidate whose runs are all equal has zero spread, which
+    is right for a simulation without randomness.
 
     Args:
-        samples_by_candidate: Name to throughputs, one per run; higher is better; in any one unit.
+        samples_by_candidate: The throughputs of each candidate, one per run, by name; in one unit.
         level: Confidence, in (0, 1).
 
     Returns:
-        The best, those tied with it, p-values, and where the spread came from.
+        The best, the candidates tied with it, the p-values, and the source of each spread.
 
     Raises:
-        UsageError: No candidates, one without runs, a value that is not finite, or a level outside
+        UsageError: There are no candidates, one has no runs, a value is not finite, or the level is outside
             (0, 1).
     """
     check_share("level", level)
@@ -152,29 +151,28 @@ def tied(samples_by_candidate: Mapping[str, ArrayLike], level: float = 0.95) -> 
 
 
 def probability_best(samples_by_candidate: Mapping[str, ArrayLike], *, seed: int = 0) -> dict[str, float]:
-    """How probable it is that each candidate has the highest mean.
+    """Estimates the probability that each candidate has the highest mean.
 
-    The share of draws in which it does, each mean drawn from mean + se·t: what is known of it from its
-    runs alone, with nothing supposed beforehand (the posterior under the reference prior for normal
-    noise). Single runs get the pooled relative spread, as in :func:`tied`. A probability to read, not a
-    test: for a promise at a level, use :func:`tied`.
+    It is the share of draws in which the candidate has the highest mean, with each mean drawn from mean +
+    se·t, which is the posterior under the reference prior for normal noise. Single runs get the pooled
+    relative spread, as in :func:`tied`. This is no test: for a guarantee at a level use :func:`tied`.
 
     Args:
-        samples_by_candidate: Name to throughputs, one per run; higher is better; in any one unit.
-        seed: Of the 100 000 draws.
+        samples_by_candidate: The throughputs of each candidate, one per run, by name; in one unit.
+        seed: The seed of the 100 000 draws.
 
     Returns:
-        Name to probability; they sum to 1. Candidates that draw level share.
+        The probability of each candidate by name; the sum is 1, and ties share a draw.
 
     Raises:
-        UsageError: No candidates, one without runs, a value that is not finite, or no repeated runs
-            that tell the spread of single ones.
+        UsageError: There are no candidates, one has no runs, a value is not finite, or there are single runs
+            but no repeated ones that show the spread.
     """
     if not samples_by_candidate:
         raise UsageError("there are no candidates: give at least one, by name, with its runs")
     means = _means(samples_by_candidate)
     if any(kind == "unknown" for _, kind in means.values()) and len(means) > 1:
-        raise UsageError("cannot say: no repeated runs tell the spread of the single ones; repeat some")
+        raise UsageError("cannot say: no repeated runs show the spread of the single ones; repeat some")
     rng = np.random.default_rng(seed)
     draws = np.array([
         one.mean + np.sqrt(one.variance / one.n) * rng.standard_t(one.df or 1.0, _DRAWS)
@@ -208,32 +206,33 @@ def _least(first: _Mean, second: _Mean, level: float, power: float) -> int | Non
 def runs_needed(
     samples_best: ArrayLike, samples_other: ArrayLike, level: float = 0.95, *, power: float = 0.8
 ) -> RunsNeeded:
-    """How many more runs of each would settle the choice between two transports.
+    """Estimates how many more runs of each would decide between two transports.
 
-    The runs so far are taken as a pilot: if the means and spreads are what they seem, that many further
-    runs of each make a one-sided Welch test of all runs together significant at `level` with probability
-    `power` (the usual sample-size formula, difference = (t_level + t_power)·se, with Welch's degrees of
-    freedom). None are needed if it is significant already. A plan, not a promise: make that many and
-    test once, for to test again after each run, until it is significant, finds differences that are not
-    there. With one run of one of the two, its relative spread is taken to be the other's.
+    The runs so far serve as a pilot. If their means and spreads are right, that many further runs of each
+    make a one-sided Welch test of all runs significant at `level` with probability `power` (the usual
+    sample-size formula, difference = (t_level + t_power)·se, with Welch's degrees of freedom). The number is
+    zero if the test is significant already. Make all these runs and test once: testing after each run until
+    it is significant finds differences that do not exist. A transport with one run gets the other's relative
+    spread.
 
     Args:
-        samples_best: Throughputs of one transport, one per run.
-        samples_other: Throughputs of the other, in the same unit.
+        samples_best: The throughputs of one transport, one per run.
+        samples_other: The throughputs of the other, in the same unit.
         level: Confidence, in (0, 1).
-        power: Probability of settling it, in (0, 1); from 0.5.
+        power: The probability of a decision, in [0.5, 1).
 
     Returns:
-        The number for each of the two, with the difference and p-value so far. It is None if the means
-        are equal, or so close that a billion runs would not do.
+        The number of further runs of each, with the difference and p-value so far. The number is None if the
+        means are equal, or so close that a billion runs would not suffice.
 
     Raises:
-        UsageError: No samples, one that is not finite, one run of both, or a level or power out of range.
+        UsageError: There are no samples, one is not finite, both have a single run, or the level or power is
+            out of range.
     """
     check_share("level", level)
     check_share("power", power)
     if power < 0.5 or level < 0.5:
-        raise UsageError(f"level {level:g} with power {power:g} settles nothing: give 0.5 or more of each")
+        raise UsageError(f"level {level:g} with power {power:g} decides nothing: give 0.5 or more for each")
     (first, _), (second, _) = _means({"first": samples_best, "second": samples_other}).values()
     if first.df == 0 or second.df == 0:
         raise UsageError("cannot say: one run of each has no spread; repeat at least one of them")

@@ -1,4 +1,4 @@
-"""Intervals of the mean throughput over runs."""
+"""Computes confidence intervals of the mean throughput over runs."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from fullpipe.confidence.checks import FloatArray, check_share, vector
+from fullpipe.arrays import FloatArray, check_share, vector
 from fullpipe.errors import UsageError
 
 Method = Literal["t", "hoeffding", "empirical-bernstein", "bootstrap"]
@@ -18,13 +18,13 @@ _NO_SPREAD = 1e-9
 
 
 class Interval(NamedTuple):
-    """Lower and upper bound of a mean, in the unit of the samples."""
+    """The lower and the upper bound of a mean, in the unit of the samples."""
 
     low: float
     high: float
 
     def __repr__(self) -> str:
-        """One line."""
+        """The interval in one line."""
         return f"from {self.low:.6g} to {self.high:.6g}"
 
 
@@ -40,13 +40,13 @@ def _student(x: FloatArray, level: float) -> Interval:
 
 
 def _bootstrap(x: FloatArray, level: float, seed: int) -> Interval:
-    """Bootstrap-t: quantiles of the resampled t statistic in place of Student's."""
+    """Bootstrap-t: uses quantiles of the resampled t statistic instead of Student's."""
     sd, mean, n = _spread(x), float(x.mean()), len(x)
     if sd == 0:
         return Interval(mean, mean)
     drawn = x[np.random.default_rng(seed).integers(0, n, (RESAMPLES, n))]
     shift, error = drawn.mean(axis=1) - mean, drawn.std(axis=1, ddof=1) / np.sqrt(n)
-    # A resample of one value over and over has no spread, and says that t may be anything.
+    # A resample that repeats one value has no spread and makes t arbitrarily large.
     t = shift / np.maximum(error, _NO_SPREAD**2 * sd)
     low, high = np.quantile(t, [(1 - level) / 2, (1 + level) / 2], method="higher")
     if max(abs(low), abs(high)) > 1 / _NO_SPREAD:
@@ -78,7 +78,7 @@ _BOUNDED: dict[str, Callable[[FloatArray, float, Interval], Interval]] = {
 def _check_bounds(x: FloatArray, method: str, bounds: tuple[float, float] | None) -> Interval | None:
     if bounds is None:
         if method in _BOUNDED:
-            raise UsageError(f"'{method}' needs bounds that no run can pass: give bounds=(0, capacity)")
+            raise UsageError(f"'{method}' needs bounds that no run can exceed: give bounds=(0, capacity)")
         return None
     low, high = (float(bound) for bound in bounds)
     if not np.isfinite([low, high]).all() or low >= high:
@@ -97,34 +97,34 @@ def interval(
     bounds: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> Interval:
-    """Confidence interval of the mean over independent runs.
+    """Computes a confidence interval of the mean over independent runs.
 
-    - "t": Student's t. Exact for normal noise at any n ≥ 2, and what profiles use.
-    - "bootstrap": bootstrap-t (Efron and Tibshirani 1993, section 12.5), seeded, for noise that is not
-      normal, such as throughput pressed against capacity. It takes four runs of different values at the
-      least, and about 20 to hold its level.
-    - "hoeffding" (Hoeffding 1963, theorem 2): holds for any distribution inside `bounds`, at any n ≥ 1.
-      It does not look at the spread, so that it is conservative: it covers more than `level` says.
-    - "empirical-bernstein" (Maurer and Pontil 2009, theorem 4, both sides at once): the same promise for
-      n ≥ 2, and narrower than Hoeffding's once there are hundreds of runs of little spread.
+    - "t": Student's t, which profiles use. It is exact for normal noise at any n ≥ 2.
+    - "bootstrap": bootstrap-t (Efron and Tibshirani 1993, section 12.5) with a fixed seed. It suits noise
+      that is not normal, such as throughput close to capacity. It needs at least four different values, and
+      about 20 runs to hold its level.
+    - "hoeffding" (Hoeffding 1963, theorem 2): holds for any distribution inside `bounds`, at any n ≥ 1. It
+      ignores the spread and is therefore conservative: it covers the mean more often than `level`.
+    - "empirical-bernstein" (Maurer and Pontil 2009, theorem 4, both sides at once): holds likewise for n ≥ 2,
+      and is narrower than Hoeffding's for hundreds of runs with little spread.
 
-    Runs that all agree have no spread: "t" and "bootstrap" then give (mean, mean). Repeats of a
-    simulation without randomness do that, and the interval is right only if there is nothing to vary.
+    If all runs are equal, "t" and "bootstrap" give (mean, mean). That is right only if nothing can vary, as
+    in a simulation without randomness.
 
     Args:
-        samples: One throughput per run, of shape (runs,); in any one unit.
-        method: One of the four.
-        level: Confidence, in (0, 1).
-        bounds: What no run can pass, normally (0, capacity), in the unit of `samples`. The last two need
-            it; with any method the interval is cut to it.
-        seed: Of the bootstrap.
+        samples: The throughput of each run, of shape (runs,), in one unit.
+        method: One of the four methods.
+        level: The confidence level, in (0, 1).
+        bounds: The bounds of throughput, normally (0, capacity), in the unit of `samples`. The last two
+            methods need them; the interval of every method is clipped to them.
+        seed: The seed of the bootstrap.
 
     Returns:
         The lower and the upper bound, in the unit of `samples`.
 
     Raises:
-        UsageError: An unknown method, no samples, one that is not finite or outside `bounds`, one run
-            where spread is needed, or too few different values to resample.
+        UsageError: The method is unknown, there are no samples, one is not finite or outside `bounds`, a
+            single run has no spread, or there are too few different values to resample.
     """
     check_share("level", level)
     x = vector("samples", samples)

@@ -1,16 +1,16 @@
-"""Bounds between the measured RTTs: throughput does not rise with RTT."""
+"""Computes bounds between the measured RTTs, assuming that throughput does not rise with RTT."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullpipe.confidence.checks import FloatArray, vector
+from fullpipe.arrays import FloatArray, vector
 from fullpipe.errors import UsageError
 
 
 class Envelope(NamedTuple):
-    """Bounds of throughput, arrays of one entry per RTT that was asked for."""
+    """Bounds of throughput; arrays with one entry for each requested RTT."""
 
     low: FloatArray
     high: FloatArray
@@ -36,38 +36,37 @@ def _check(rtt: FloatArray, low: FloatArray, high: FloatArray, capacity: float |
         later = int(np.argmax(np.where(rtt >= rtt[at], low, -np.inf)))
         raise UsageError(
             f"throughput rises with RTT: at most {high[at]:g} at {rtt[at]:g} ms but at least {low[later]:g}"
-            f" at {rtt[later]:g} ms; widen the intervals (a higher level), or do without the envelope"
+            f" at {rtt[later]:g} ms; widen the intervals (a higher level), or use no envelope"
         )
 
 
 def envelope(
     rtt_ms: ArrayLike, low: ArrayLike, high: ArrayLike, at_ms: ArrayLike, *, capacity: float | None = None
 ) -> Envelope:
-    """Bounds at any RTT from intervals at the measured ones, if throughput does not rise with RTT.
+    """Computes bounds at any RTT from intervals at the measured ones.
 
-    The upper bound at τ is the least of those measured at RTTs up to τ, the lower bound the greatest of
-    those measured at τ or beyond. So the envelope is a pair of stairs, never wider than the intervals at
-    the measured RTTs themselves. No shape is assumed but the fall with RTT, which the papers argue for
-    (Rao et al., HPDC 2017, section 3.3) and mostly see. Left of the grid nothing but `capacity` bounds
-    from above (infinity without it); right of it nothing but zero bounds from below.
+    The upper bound at τ is the smallest upper bound at RTTs up to τ; the lower bound is the largest lower
+    bound at RTTs from τ on. So the envelope is a pair of stairs, never wider than the intervals at the
+    measured RTTs. It assumes only that throughput does not rise with RTT, which the papers argue (Rao et al.,
+    HPDC 2017, section 3.3) and mostly observe. Left of the grid the upper bound is `capacity`, or infinity
+    without it; right of it the lower bound is zero.
 
-    It holds at all RTTs at once with the confidence with which all intervals hold at once: for that to
-    be 95% with K measured RTTs, give intervals of level 1 - 0.05/K.
+    The envelope holds at all RTTs together with the confidence with which all intervals hold together. For
+    95% with K measured RTTs, give intervals of level 1 - 0.05/K.
 
     Args:
-        rtt_ms: Measured RTTs, ms, of shape (K,), in any order; the bounds of equal ones are intersected.
-        low: Lower bounds of throughput there, of shape (K,); below zero counts as zero.
-        high: Upper bounds there, of shape (K,).
-        at_ms: RTTs to bound, ms, of shape (M,), or one number.
-        capacity: What throughput cannot pass, in the unit of the bounds.
+        rtt_ms: The measured RTTs in ms, of shape (K,), in any order; bounds of equal RTTs are intersected.
+        low: The lower bounds of throughput at these RTTs, of shape (K,); negative ones count as zero.
+        high: The upper bounds at these RTTs, of shape (K,).
+        at_ms: The RTTs to bound in ms, of shape (M,), or one number.
+        capacity: The largest possible throughput, in the unit of the bounds.
 
     Returns:
-        Lower and upper bounds, of shape (M,), or of shape () for one number.
+        The lower and upper bounds, of shape (M,), or of shape () for one number.
 
     Raises:
-        UsageError: Lengths that differ, values that are not finite, RTTs that are not positive, bounds
-            that cross at one RTT or pass `capacity`, or bounds that contradict the fall with RTT: a lower
-            bound above an upper bound at a shorter RTT.
+        UsageError: Lengths differ, a value is not finite, an RTT is not positive, bounds cross at one RTT or
+            exceed `capacity`, or a lower bound is above an upper bound at a shorter RTT.
     """
     rtt, lows, highs = vector("rtt_ms", rtt_ms), vector("low", low), vector("high", high)
     at = vector("at_ms", np.atleast_1d(np.asarray(at_ms)))

@@ -1,11 +1,11 @@
-"""The papers' distribution-free guarantee, a Vapnik–Chervonenkis bound, and what it costs in runs."""
+"""The papers' distribution-free guarantee, a Vapnik–Chervonenkis bound, and the runs that it needs."""
 
 from typing import overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fullpipe.confidence.checks import FloatArray, check_share
+from fullpipe.arrays import FloatArray, check_share
 from fullpipe.errors import UsageError
 
 
@@ -22,7 +22,7 @@ def _positive(name: str, value: ArrayLike) -> FloatArray:
 def _relative(epsilon: ArrayLike, capacity: ArrayLike) -> FloatArray:
     ratio = np.asarray(_positive("epsilon", epsilon) / _positive("capacity", capacity))
     if (ratio > 1).any():
-        raise UsageError("epsilon is above the capacity, where nothing needs proof: give both in one unit")
+        raise UsageError("epsilon is above the capacity, where the bound is trivial: give both in one unit")
     return ratio
 
 
@@ -36,28 +36,28 @@ def vc_bound(n: float, epsilon: float, capacity: float) -> float: ...
 @overload
 def vc_bound(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -> float | FloatArray: ...
 def vc_bound(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -> float | FloatArray:
-    """How likely the profile mean is worse than the best estimator by more than ε, at most.
+    """Bounds the probability that the profile mean is worse than the best estimator by more than ε.
 
     The bound on P{I(profile mean) - I(best unimodal estimator) > ε} of Rao et al., HPDC 2017, section
-    5.2, mended. Printed is
+    5.2, corrected. The paper prints
 
         32 (n/ε²)^((1 + C/ε) log₂(4ε/C)) n exp(-ε² n / (2C)²),
 
-    whose first exponent is negative for ε < C/4, as if a class of functions were covered by less than
-    one of them: see :func:`vc_bound_as_printed`. Here the ratio in the logarithm is the right way up,
+    whose first exponent is negative for ε < C/4, as if less than one function covered a class of functions:
+    see :func:`vc_bound_as_printed`. Here the ratio in the logarithm is inverted,
 
         32 (n C²/ε²)^((1 + C/ε) log₂(4C/ε)) n exp(-ε² n / (4C)²),
 
-    with the (4C)² of the paper's first inequality, from which nothing leads to (2C)², and n/ε² made free
-    of units. The other constants are the paper's and are not derived again here.
+    with the (4C)² of the paper's first inequality, which does not lead to (2C)², and with n/ε² made free of
+    units. The other constants are the paper's and are not derived again here.
 
     It is loose: 95% confidence takes 1.7·10⁵ observations at ε/C = 0.2, 2·10⁶ at 0.1 and 2·10⁷ at 0.05,
-    and for many fewer the answer is 1. For numbers to work with, see :func:`fullpipe.confidence.interval` and
+    and for far fewer the bound is 1. For practical numbers, see :func:`fullpipe.confidence.interval` and
     :func:`fullpipe.confidence.envelope`.
 
     Args:
-        n: Observations, at least 1.
-        epsilon: ε, from just above 0 to `capacity`. Only ε/C counts. It bounds squared errors of
+        n: The number of observations, at least 1.
+        epsilon: ε, above 0 and up to `capacity`. Only ε/C matters. It bounds squared errors of
             throughput scaled by the capacity: ε/C = 0.04 is a root-mean-square error of 0.2 C.
         capacity: C, in the unit of `epsilon`. All three broadcast.
 
@@ -65,7 +65,7 @@ def vc_bound(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -> float | F
         A bound on the probability of failure, in [0, 1]; an array if an argument is one.
 
     Raises:
-        UsageError: Not a number, not positive, n below 1, or ε above C.
+        UsageError: A value is not a positive number, n is below 1, or ε is above C.
     """
     runs, ratio = _positive("n", n), _relative(epsilon, capacity)
     if (runs < 1).any():
@@ -79,14 +79,14 @@ def vc_bound_as_printed(n: float, epsilon: float, capacity: float) -> float: ...
 @overload
 def vc_bound_as_printed(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -> float | FloatArray: ...
 def vc_bound_as_printed(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -> float | FloatArray:
-    """The bound as the paper prints it, kept for comparison and not a valid bound.
+    """Computes the bound as the paper prints it; it is not valid and serves for comparison.
 
     32 (n/ε²)^((1 + C/ε) log₂(4ε/C)) n exp(-ε² n / (2C)²), Rao et al., HPDC 2017, section 5.2. With C = 1
-    and ε = 0.1 it is below 10⁻³⁰ for two observations. Not cut to [0, 1], and not free of units: scale
-    by the capacity first, so that C = 1.
+    and ε = 0.1 it is below 10⁻³⁰ for two observations. It is not clipped to [0, 1] and
+    depends on units: divide by the capacity first, so that C = 1.
 
     Args:
-        n: Observations.
+        n: The number of observations.
         epsilon: ε.
         capacity: C. All three broadcast.
 
@@ -94,7 +94,7 @@ def vc_bound_as_printed(n: ArrayLike, epsilon: ArrayLike, capacity: ArrayLike) -
         The printed value; infinite where it overflows.
 
     Raises:
-        UsageError: Not a number, or not positive.
+        UsageError: A value is not a positive number.
     """
     runs, eps, top = _positive("n", n), _positive("epsilon", epsilon), _positive("capacity", capacity)
     cover = (1 + top / eps) * np.log2(4 * eps / top) * np.log(runs / eps**2)
@@ -110,25 +110,25 @@ def vc_runs_needed(
     epsilon: ArrayLike, capacity: ArrayLike, level: float = ...
 ) -> int | NDArray[np.int64]: ...
 def vc_runs_needed(epsilon: ArrayLike, capacity: ArrayLike, level: float = 0.95) -> int | NDArray[np.int64]:
-    """How many observations :func:`vc_bound` needs to promise ε with a confidence.
+    """Computes how many observations :func:`vc_bound` needs for ε at a confidence level.
 
     Args:
         epsilon: ε, from 0.001 of `capacity` to `capacity`.
         capacity: C, in the unit of `epsilon`; both broadcast.
-        level: Confidence, in (0, 1).
+        level: The confidence level, in (0, 1).
 
     Returns:
         The least n with a bound of 1 - `level` or less; an array if an argument is one.
 
     Raises:
-        UsageError: Not a number, not positive, a level outside (0, 1), or ε outside its range.
+        UsageError: A value is not a positive number, the level is outside (0, 1), or ε is out of range.
     """
     check_share("level", level)
     ratio = _relative(epsilon, capacity)
     if (ratio < 1e-3).any():
         raise UsageError("epsilon is below 0.001 of the capacity: no possible number of runs suffices")
     goal = np.log(1 - level)
-    # The bound rises with n up to this and falls after it, and it starts above 1.
+    # The bound starts above 1, rises with n up to this value, and falls beyond it.
     low = np.ceil(16 / ratio**2 * (1 + (1 + 1 / ratio) * np.log2(4 / ratio)))
     high = 2 * low
     while (_log_bound(high, ratio) > goal).any():

@@ -1,7 +1,7 @@
-"""Lyapunov exponents of throughput traces.
+"""Estimates Lyapunov exponents of throughput traces.
 
-HPDC'17, section 4.1, has L = ln |dM/dX| for the Poincaré map X_{i+1} = M(X_i) and names no estimator. With
-few and noisy values the usual ones find chaos in anything; the one here says how sure it is.
+HPDC'17, section 4.1, defines L = ln |dM/dX| for the Poincaré map X_{i+1} = M(X_i) and names no estimator.
+With few and noisy values the usual estimators find chaos in anything; this one gives its uncertainty.
 """
 
 from collections.abc import Callable
@@ -20,9 +20,9 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 METHODS = ("local-linear", "nearest", "rosenstein")
-LEAST_POINTS = 50
-LEAST_DISTINCT = 10
-MOST_POINTS = 10_000
+MIN_POINTS = 50
+MIN_DISTINCT = 10
+MAX_POINTS = 10_000
 BEYOND_PERCENTILE = 97.5
 """A surrogate percentile above which the trace differs from a linear process."""
 
@@ -42,22 +42,23 @@ _COMPATIBILITY = (
 
 @dataclass(frozen=True, repr=False)
 class Lyapunov:
-    """A Lyapunov exponent and how sure it is.
+    """A Lyapunov exponent and its uncertainty.
 
     Attributes:
-        exponent: Mean of ln |dM/dX| over the visited points, in `unit`.
-        ci: Its 95% interval over block-bootstrap replicates; None in the compatibility modes.
+        exponent: The mean of ln |dM/dX| over the visited points, in `unit`.
+        ci: The 95% interval of the exponent over block-bootstrap replicates; None in the compatibility modes.
         surrogate_percentile: Percentage of linear surrogates whose exponent is smaller.
         verdict: `chaotic`, `stable`, `undecided`, or `none` in the compatibility modes.
-        unit: `per step`, or `per second` where the length of a step was given.
-        method: As asked for.
-        n: Values in the trace.
-        bandwidth: Of the kernel, in the trace's unit; infinite for one straight line; None in the
-            compatibility modes.
-        block_length: Values per block of the bootstrap; None likewise.
-        note: What to beware of; may be empty.
-        at: Visited points X_i, shape (m,), m ≤ 1000; none in the compatibility modes.
-        local: ln |dM/dX| there, in `unit`, NaN where it is not defined: the points of HPDC'17, Fig. 13.
+        unit: `per step`, or `per second` if the length of a step was given.
+        method: The method.
+        n: The number of values in the trace.
+        bandwidth: The bandwidth of the kernel, in the trace's unit; infinite for one straight line; None in
+            the compatibility modes.
+        block_length: The number of values per block of the bootstrap; None in the compatibility modes.
+        note: A caution about the result; may be empty.
+        at: The visited points X_i, shape (m,), m ≤ 1000; empty in the compatibility modes.
+        local: ln |dM/dX| at these points, in `unit`, NaN where it is undefined: the points of HPDC'17, Fig.
+            13.
     """
 
     exponent: float
@@ -79,7 +80,7 @@ class Lyapunov:
         return self.verdict == "chaotic"
 
     def __repr__(self) -> str:
-        """Exponent, certainty and verdict in one line."""
+        """The exponent, its uncertainty and the verdict in one line."""
         ci = "" if self.ci is None else f" (95%: {self.ci[0]:.3g} to {self.ci[1]:.3g})"
         among = f"above {self.surrogate_percentile:.0f}% of surrogates"
         note = f"; {self.note}" if self.note else ""
@@ -91,7 +92,7 @@ class Lyapunov:
 
 @dataclass(frozen=True)
 class _Series:
-    """A trace and others made of its values: which value follows which, and which has no successor."""
+    """A trace and other series of the same values: the successor of each value, if it has one."""
 
     counts: Floats
     next_values: Floats
@@ -112,7 +113,7 @@ def _evenly(n: int, most: int) -> Indices:
 
 
 def _log_slopes(line: Line) -> Floats:
-    # A slope of exactly zero would outweigh everything.
+    # A slope of exactly zero would dominate the mean of logarithms.
     slopes = np.where(line.defined, np.abs(line.slope), 1.0)
     return np.log(np.maximum(slopes, _LEAST_SLOPE))
 
@@ -122,7 +123,7 @@ def _mean(of: Floats | Bools, counts: Floats) -> Floats:
 
 
 def _choose(errors: Floats, spreads: Floats) -> Indices:
-    """For each series, the widest bandwidth whose error is within a standard error of the least."""
+    """The widest bandwidth of each series whose error is within one standard error of the smallest."""
     series = np.arange(errors.shape[1])
     best = np.argmin(errors, axis=0)
     good = errors <= errors[best, series] + spreads[best, series]
@@ -140,7 +141,7 @@ def _exponents(values: Floats, series: _Series, bandwidths: Floats) -> tuple[Flo
         defined = line.defined & (line.leverage < 1 - 1e-9)
         with np.errstate(divide="ignore", invalid="ignore"):
             left_out = (series.next_values[at] - line.level) / (1 - line.leverage)
-        # Isolated values have no line of their own, and must not be what makes a bandwidth look good.
+        # Isolated values have no line of their own and must not make a bandwidth look good.
         squares = np.where(defined, left_out, series.next_values[at]) ** 2
         error = _mean(squares, counts)
         usable = _mean(defined, counts) >= 1 - _UNDEFINED
@@ -209,7 +210,7 @@ def _nearest(x: Floats) -> float:
 
 
 def _theiler_window(x: Floats) -> int:
-    """The mean period, which neighbours must be apart in time, up to a tenth of the trace."""
+    """The least distance of neighbours in time: the mean period, at most a tenth of the trace."""
     power = np.abs(np.fft.rfft(x - x.mean())) ** 2
     mean_frequency = float(np.sum(power * np.fft.rfftfreq(len(x))) / power.sum())
     return int(np.clip(np.ceil(1 / mean_frequency), 1, len(x) // 10))
@@ -262,58 +263,58 @@ def lyapunov(
     replicates: int = 200,
     seed: int = 0,
 ) -> Lyapunov:
-    """The Lyapunov exponent of a trace, L = mean of ln |dM/dX| (HPDC'17, section 4.1).
+    """Estimates the Lyapunov exponent of a trace, L = mean of ln |dM/dX| (HPDC'17, section 4.1).
 
     `local-linear`: dM/dX is the slope of E[X_{i+1} | X_i] at each visited point, by local-linear regression
-    with a Gaussian kernel (Fan and Gijbels 1996). Its bandwidth is the widest of 0.1 to 3 times
-    1.06 σ n^(−1/5), or infinite for a straight line, whose leave-one-out error is within one standard error
-    of the least: noise is thus fitted by a line, whose exponent is ln |correlation|, and a deterministic map
-    closely. The mean is over the visited points, or a thousand of them evenly spaced in time; slopes count
-    as at least 1e-6. Beside it stand
+    with a Gaussian kernel (Fan and Gijbels 1996). Its bandwidth is the widest whose
+    leave-one-out error is within one standard error of the smallest, among 0.1 to 3 times 1.06 σ n^(−1/5) and
+    infinity, a straight line. So noise is fitted by a line, whose exponent is ln |correlation|, and a
+    deterministic map is fitted closely. The mean is over the visited points, or over a thousand of them
+    evenly spaced in time; slopes count as at least 1e-6. The result also has
 
     - `ci`, over circular block-bootstrap replicates of the pairs (X_i, X_{i+1}), with the blocks of
       :func:`fullpipe.dynamics.resampling.block_length` and the bandwidth kept;
     - `surrogate_percentile`, among series of the same values in the order of an AR(1) process with the
       trace's correlation, each with a bandwidth of its own.
 
-    `chaotic` needs a percentile of at least 97.5 and an interval above zero, which must still be so without
-    the steepest tenth of the points, and where slopes within two standard errors of zero are not counted as
-    expansion; `stable` needs an interval below zero. Otherwise a sawtooth would be chaotic for the jump at
-    its end, and rare events for the noise before them. A periodic trace whose shape hides where in the period
-    it is (CUBIC's sawtooth with its flat top, sampled ten times per epoch) may still be called chaotic: look
-    at the trace and its map.
+    The verdict is `chaotic` if the percentile is at least 97.5 and the interval is above zero, also without
+    the steepest tenth of the points and without counting slopes within two standard errors of zero as
+    expansion. Otherwise a sawtooth would be chaotic for the jump at its end, and rare events for the noise
+    before them. The verdict is `stable` if the interval is below zero. A periodic trace whose values do not
+    show the place in the period (CUBIC's sawtooth with its flat top, sampled ten times per epoch) may still
+    be called chaotic: look at the trace and its map.
 
     `nearest` (mean log ratio of distances to the nearest neighbour, one step on) and `rosenstein`
     (Rosenstein, Collins and De Luca 1993, two dimensions, slope over four steps) are for comparison with
-    published numbers, and say so in `note`: on 100 values they are positive for pure noise. They give no
-    interval and no verdict.
+    published numbers; `note` says so. With 100 values they are positive for pure noise. They give no interval
+    and no verdict.
 
     Args:
-        trace: Values at equal intervals, shape (n,), 50 ≤ n ≤ 10,000; drop the ramp-up first
+        trace: The values at equal intervals, shape (n,), 50 ≤ n ≤ 10,000, without ramp-up
             (:func:`fullpipe.dynamics.drop_ramp`).
         method: `local-linear`, `nearest` or `rosenstein`.
-        dt: Length of a step, seconds, for an exponent per second; None for one per step.
-        surrogates: How many, at least 39 (of which 97.5% can be fewer than all).
-        replicates: Of the bootstrap, at least 50.
-        seed: Of all that is random: the same trace and seed give the same result.
+        dt: The length of a step in s for an exponent per second; None for an exponent per step.
+        surrogates: The number of surrogates, at least 39, so that 97.5% of them is fewer than all.
+        replicates: The number of bootstrap replicates, at least 50.
+        seed: The seed of all random numbers: the same trace and seed give the same result.
 
     Raises:
-        UsageError: Not one-dimensional, too short or long, with NaN or infinite values, constant, with fewer
-            than ten different values, or an argument out of range.
+        UsageError: The trace is not one-dimensional, is too short or long, has NaN or infinite values, is
+            constant, has fewer than ten different values, or an argument is out of range.
     """
-    x = check_values(trace, LEAST_POINTS, "a Lyapunov exponent")
+    x = check_values(trace, MIN_POINTS, "a Lyapunov exponent")
     if method not in METHODS:
         raise UsageError(f"method '{method}' is unknown; it is one of {', '.join(METHODS)}")
-    if len(x) > MOST_POINTS:
+    if len(x) > MAX_POINTS:
         raise UsageError(
-            f"{len(x)} values are more than the {MOST_POINTS} that fit: resample the trace, or cut it"
+            f"{len(x)} values are more than the {MAX_POINTS} that fit: resample the trace, or cut it"
         )
     if np.ptp(x) <= _CONSTANT * np.abs(x).max():
         raise UsageError("the trace is constant: its map is a point, which has no slope and no exponent")
     distinct = len(np.unique(x))
-    if distinct < LEAST_DISTINCT:
+    if distinct < MIN_DISTINCT:
         raise UsageError(
-            f"the trace has {distinct} different values, too few for slopes; it takes {LEAST_DISTINCT}"
+            f"the trace has {distinct} different values, too few for slopes; it takes {MIN_DISTINCT}"
         )
     if surrogates < 39 or replicates < 50:
         raise UsageError("surrogates must be at least 39, and replicates at least 50")

@@ -1,7 +1,7 @@
-"""Local-linear regression with a Gaussian kernel, for many series over the same values at once.
+"""Local-linear regression with a Gaussian kernel, for many series of the same values at once.
 
-Fan and Gijbels 1996; the same estimator as statsmodels' `KernelReg(reg_type="ll")`. Resampled and surrogate
-series take the same values as the trace, so that they share the kernel, which is what costs time.
+The estimator is that of Fan and Gijbels 1996 and of statsmodels' `KernelReg(reg_type="ll")`. Resampled and
+surrogate series have the same values as the trace, so they share the kernel, which takes most of the time.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ class Line:
     """Lines fitted around m points for r series; each array is (m, r).
 
     Attributes:
-        level: Fitted value at the point.
-        slope: Fitted slope there.
-        leverage: Weight of an observation at the point in its own fit.
-        defined: Whether the values within the kernel's reach have a standard deviation of 0.3 bandwidths or
-            more. Where they have not, as in a tight cluster, the slope is one of a finer scale, or of noise.
+        level: The fitted value at the point.
+        slope: The fitted slope at the point.
+        leverage: The weight of an observation at the point in its own fit.
+        defined: Whether the values within the kernel's reach have a standard deviation of at least 0.3
+            bandwidths. Otherwise, as in a tight cluster, the slope is that of a finer scale or of noise.
     """
 
     level: Floats
@@ -35,13 +35,13 @@ class Line:
     defined: Bools
 
     def only(self, series: int) -> "Line":
-        """That of one series; arrays of shape (m, 1)."""
+        """The lines of one series; arrays of shape (m, 1)."""
         one = slice(series, series + 1)
         return Line(self.level[:, one], self.slope[:, one], self.leverage[:, one], self.defined[:, one])
 
 
 def _kernel(values: Floats, at: Indices, bandwidth: float) -> Floats:
-    """Weights of all values around some of them, shape (m, n); all one for an infinite bandwidth."""
+    """The weights of all values around the given points, shape (m, n); all one for an infinite bandwidth."""
     return np.asarray(np.exp(-0.5 * ((values[at][:, None] - values[None, :]) / bandwidth) ** 2))
 
 
@@ -49,11 +49,11 @@ def lines(values: Floats, at: Indices, bandwidth: float, counts: Floats, next_va
     """Fits next values on values around each point, for each series.
 
     Args:
-        values: What all series are made of, shape (n,); centred and of unit scale, for precision.
-        at: Indices of the points, shape (m,).
-        bandwidth: Standard deviation of the kernel; infinite for one line through everything.
+        values: The values of all series, shape (n,); centred and scaled to unit spread, for precision.
+        at: The indices of the points, shape (m,).
+        bandwidth: The standard deviation of the kernel; infinite for one line through all values.
         counts: How often each value counts in each series, shape (n, r).
-        next_values: What follows each value in each series, shape (n, r); anything where it does not count.
+        next_values: The successor of each value in each series, shape (n, r); ignored where counts are zero.
     """
     x, v = values[at][:, None], values[:, None]
     columns = np.concatenate(
@@ -76,15 +76,15 @@ def lines(values: Floats, at: Indices, bandwidth: float, counts: Floats, next_va
 def slope_errors(
     values: Floats, at: Indices, bandwidth: float, counts: Floats, next_values: Floats, line: Line
 ) -> Floats:
-    """Standard errors of one series' slopes, for unequal variances (White 1980), shape (m, 1).
+    """Computes standard errors of one series' slopes for unequal variances (White 1980), shape (m, 1).
 
     Args:
-        values: As for :func:`lines`.
-        at: Likewise.
-        bandwidth: Likewise.
-        counts: Likewise, shape (n, 1).
-        next_values: Likewise, shape (n, 1).
-        line: What that gave.
+        values: The values, as for :func:`lines`.
+        at: The indices of the points, as for :func:`lines`.
+        bandwidth: The bandwidth, as for :func:`lines`.
+        counts: The counts of the series, shape (n, 1).
+        next_values: The successors in the series, shape (n, 1).
+        line: The result of :func:`lines`.
     """
     weights = _kernel(values, at, bandwidth) * counts.T
     distance = values[None, :] - values[at][:, None]

@@ -1,4 +1,4 @@
-"""Poincaré maps of throughput traces: each value against the one before.
+"""Computes Poincaré maps of throughput traces: each value against the one before.
 
 HPDC'17, section 4.1: a thin curve means stable dynamics, a scattered cluster means rich ones.
 """
@@ -12,8 +12,8 @@ from fullpipe.errors import UsageError
 
 Floats = NDArray[np.float64]
 
-LEAST_POINTS = 10
-"""A map of fewer values has no shape."""
+MIN_POINTS = 10
+"""The fewest values whose map has a shape."""
 
 # 95% quantiles of chi-square with two degrees of freedom, which is exponential: -2 ln 0.05.
 _CHI2_95 = 5.991464547107979
@@ -28,17 +28,17 @@ class Poincare:
     """A trace's Poincaré map and the shape of its cluster.
 
     Attributes:
-        x: X_i, shape (n − 1,), in the trace's unit, bit/s.
-        y: X_{i+1}, likewise.
-        sd1: Standard deviation across the diagonal, of (y − x) / √2, bit/s: change from one step to the next.
-        sd2: Along the diagonal, of (y + x) / √2, bit/s: change over many steps.
-        correlation: Of y with x, from −1 to 1; None where either does not vary.
-        tilt_deg: Angle of the cluster's longer axis against the horizontal, in (−90, 90]: 45 is along the
-            diagonal, −45 across it. None where the cluster is round, so that it has no longer axis, or a
-            point. In a long stationary trace x and y vary alike, so the angle is near 45 or −45, and how
-            strongly it is expressed is what `correlation` and SD1 / SD2 tell; another angle shows a drift, or
-            a core that is shaped unlike the whole.
-        area: Of the ellipse that holds 95% of a normal cluster of the same robust covariance, (bit/s)².
+        x: The values X_i in bit/s, shape (n − 1,).
+        y: The values X_{i+1} in bit/s, shape (n − 1,).
+        sd1: The standard deviation across the diagonal, of (y − x) / √2, in bit/s: change between two steps.
+        sd2: The standard deviation along the diagonal, of (y + x) / √2, in bit/s: change over many steps.
+        correlation: The correlation of y with x, from −1 to 1; None if either does not vary.
+        tilt_deg: The angle of the cluster's longer axis against the horizontal, in (−90, 90]: 45 is along the
+            diagonal, −45 across it. None if the cluster is round or a point. In a long stationary trace x and
+            y vary alike, so the angle is near 45 or −45, and `correlation` and SD1 / SD2 show how marked it
+            is; another angle shows a drift, or a core whose shape differs from the whole.
+        area: The area of the ellipse that holds 95% of a normal cluster with the same robust covariance, in
+            (bit/s)².
     """
 
     x: Floats = field(compare=False)
@@ -59,10 +59,10 @@ class Poincare:
 
 
 def check_values(trace: ArrayLike, least: int, what: str) -> Floats:
-    """The values of an equally spaced trace.
+    """Checks the values of an equally spaced trace and returns them.
 
     Raises:
-        UsageError: Not one-dimensional, too short, or with NaN or infinite values.
+        UsageError: The trace is not one-dimensional, too short, or has NaN or infinite values.
     """
     x = np.asarray(trace, dtype=np.float64)
     if x.ndim != 1:
@@ -71,13 +71,13 @@ def check_values(trace: ArrayLike, least: int, what: str) -> Floats:
         raise UsageError(f"{len(x)} values are too few for {what}: it takes {least} or more; run longer")
     if not np.isfinite(x).all():
         raise UsageError(
-            f"the trace has NaN or infinite values, which {what} cannot leave out: steps would join"
+            f"the trace has NaN or infinite values, which {what} cannot skip; drop that part of the trace"
         )
     return x
 
 
 def _robust_covariance(points: Floats) -> Floats:
-    """Covariance of the cluster's core; all zero along an axis in which more than half of it is flat."""
+    """The covariance of the cluster's core; zero along an axis in which more than half of it is flat."""
     from sklearn.covariance import MinCovDet  # type: ignore[import-untyped, unused-ignore]
 
     scale = points.std(axis=0)
@@ -95,7 +95,7 @@ def _min_cov_det(estimator: type, points: Floats) -> Floats:
     import warnings
 
     with warnings.catch_warnings():
-        # It warns of what is caught by looking at the eigenvalues.
+        # Its warning is about a case that the eigenvalues below reveal.
         warnings.simplefilter("ignore")
         try:
             return np.asarray(estimator(random_state=0).fit(points).covariance_)
@@ -114,7 +114,7 @@ def _tilt(covariance: Floats, n: int) -> float | None:
 
 
 def poincare(trace: ArrayLike) -> Poincare:
-    """The Poincaré map of a trace, X_{i+1} against X_i (HPDC'17, section 4.1).
+    """Computes the Poincaré map of a trace, X_{i+1} against X_i (HPDC'17, section 4.1).
 
     SD1 and SD2 as in Brennan, Palaniswami and Kamen, IEEE Trans. Biomed. Eng. 48(11), 2001. The ellipse is of
     the minimum covariance determinant (Rousseeuw and Van Driessen 1999, as scikit-learn has it, with a fixed
@@ -125,12 +125,12 @@ def poincare(trace: ArrayLike) -> Poincare:
     cluster would by chance (95%).
 
     Args:
-        trace: Values at equal intervals, shape (n,), n ≥ 10, bit/s; drop the ramp-up first.
+        trace: The values at equal intervals in bit/s, shape (n,), n ≥ 10, without ramp-up.
 
     Raises:
-        UsageError: Not one-dimensional, too short, or with NaN or infinite values.
+        UsageError: The trace is not one-dimensional, too short, or has NaN or infinite values.
     """
-    values = check_values(trace, LEAST_POINTS, "a Poincaré map")
+    values = check_values(trace, MIN_POINTS, "a Poincaré map")
     x, y = values[:-1], values[1:]
     if np.ptp(values) <= _FLAT * np.abs(values).max():
         return Poincare(x, y, 0.0, 0.0, None, None, 0.0)

@@ -1,4 +1,4 @@
-"""Resampled and surrogate traces: how sure an exponent is, and what a linear process would show."""
+"""Makes resampled traces, for the uncertainty of an exponent, and surrogates, for comparison."""
 
 import numpy as np
 from numpy.random import Generator
@@ -25,10 +25,10 @@ def block_length(values: Floats) -> int:
 
 
 def block_counts(n: int, length: int, replicates: int, random: Generator) -> Floats:
-    """How often each of n observations is in each replicate of a circular block bootstrap.
+    """Counts how often each of n observations is in each replicate of a circular block bootstrap.
 
-    Politis and Romano 1992: blocks of consecutive observations, begun anywhere, wrapping at the end. The
-    shape is (n, replicates).
+    Blocks of consecutive observations begin anywhere and wrap at the end (Politis and Romano 1992). The shape
+    of the result is (n, replicates).
     """
     starts = random.integers(0, n, (replicates, -(-n // length)))
     drawn = ((starts[:, :, None] + np.arange(length)) % n).reshape(replicates, -1)[:, :n]

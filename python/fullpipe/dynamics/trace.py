@@ -1,4 +1,4 @@
-"""Throughput traces out of samples, and made ready for maps and exponents."""
+"""Computes throughput traces from samples and prepares them for maps and exponents."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,7 @@ from fullpipe.runs import Runs
 Floats = NDArray[np.float64]
 
 _EVEN = 0.05
-"""Share of an interval that its length may be off, as sampling instants jitter, to count as a whole one."""
+"""The largest deviation of a full interval's length, as a share of it; sampling instants jitter."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -22,14 +22,14 @@ class Traces:
     """One run's throughput over time, at the receiving application.
 
     Attributes:
-        id: The run.
-        t_s: Ends of the intervals, seconds on the run's clock, shape (n,).
-        aggregate: Throughput of all streams in each interval, bit/s, shape (n,).
-        per_stream: Of each stream, bit/s, shape (streams, n).
-        start_s: When the first interval begins: at the first byte's arrival, so that the first interval is a
-            partial one. The last one, which ends with the run, is so, too.
-        interval_s: How long the others are.
-        rtt_s: Round-trip time before the first byte.
+        id: The id of the run.
+        t_s: The ends of the intervals in s on the run's clock, shape (n,).
+        aggregate: The throughput of all streams in each interval, in bit/s, shape (n,).
+        per_stream: The throughput of each stream, in bit/s, shape (streams, n).
+        start_s: The start of the first interval, in s: the first byte's arrival. So the first interval is
+            shorter than the others, as is the last one, which ends with the run.
+        interval_s: The length of the other intervals, in s.
+        rtt_s: The round-trip time before the first byte, in s.
     """
 
     id: str
@@ -42,11 +42,11 @@ class Traces:
 
     @property
     def lengths_s(self) -> Floats:
-        """Lengths of the intervals, seconds, shape (n,)."""
+        """The lengths of the intervals in s, shape (n,)."""
         return np.diff(self.t_s, prepend=self.start_s)
 
     def __repr__(self) -> str:
-        """What there is."""
+        """The size and the mean of the traces in one line."""
         streams, n = self.per_stream.shape
         mean = float(np.average(self.aggregate, weights=self.lengths_s))
         return (
@@ -56,26 +56,25 @@ class Traces:
 
 
 def traces(runs: Runs, id: str) -> Traces:
-    """Throughput of one run, aggregate and per stream, from what the receiving application read.
+    """Computes the throughput of one run, aggregate and per stream, as the receiving application read it.
 
-    Streams are sampled at the same instants. Bytes that arrive behind a lost packet are read once the hole is
-    filled, so that rates may stall, and then exceed the path's for an interval. The time-weighted mean is the
-    run's goodput.
+    Data that arrive behind a lost packet are read when the gap is filled. So rates may stall and then exceed
+    the path's for an interval. The time-weighted mean is the run's goodput.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them, with samples.
+        runs: The runs with samples, from :func:`fullpipe.read_runs`.
         id: One of `runs.runs["id"]`.
 
     Raises:
-        UsageError: No such run, it has no samples, nothing was received, or samples that are not of one run.
+        UsageError: There is no such run, it has no samples, it received nothing, or its samples do not match.
     """
     row = runs.runs.filter(pl.col("id") == id)
     if row.is_empty():
-        raise UsageError(f"there is no run '{id}'; runs.runs['id'] lists those that there are")
+        raise UsageError(f"there is no run '{id}'; runs.runs['id'] lists all runs")
     here = runs.samples.filter((pl.col("id") == id) & (pl.col("end") == "receiver"))
     if here.is_empty():
         raise UsageError(f"run '{id}' has no samples of the receiver; read the records with samples=True")
-    # The last sample may fall upon a regular one.
+    # The last sample may coincide with a regular one.
     table = here.group_by("t", "stream").agg(pl.col("bytes").max().cast(pl.Float64)).sort("t", "stream")
     streams, instants = table["stream"].n_unique(), table["t"].n_unique()
     if table.height != streams * instants:
@@ -86,7 +85,7 @@ def traces(runs: Runs, id: str) -> Traces:
         raise UsageError(f"run '{id}' has fewer bytes later than before; the record is damaged")
     total = read.sum(axis=0)
     if total[-1] == 0:
-        raise UsageError(f"nothing arrived in run '{id}'; there is no trace")
+        raise UsageError(f"run '{id}' received nothing, so it has no trace")
     first = int(np.argmax(total > 0))
     # The record's seconds run from the first byte to the last, and the last sample is taken upon the last.
     before = float(t[first - 1]) if first else 0.0
@@ -109,26 +108,24 @@ def traces(runs: Runs, id: str) -> Traces:
 def drop_ramp(
     t_s: ArrayLike, throughput: ArrayLike, *, rtt_s: float | None = None, start_s: float | None = None
 ) -> tuple[Floats, Floats]:
-    """The equally spaced part of a trace after ramp-up, as :func:`fullpipe.model.decompose` finds it.
-
-    A partial interval at either end goes, too.
+    """Cuts ramp-up, as :func:`fullpipe.model.decompose` finds it, and the shorter intervals at both ends.
 
     Args:
-        t_s: Ends of the intervals, seconds, shape (n,).
-        throughput: Rate in each, bit/s, shape (n,).
-        rtt_s: Round-trip time, seconds; give it where intervals are shorter.
-        start_s: When the first interval begins; None for one median interval before `t_s[0]`.
+        t_s: The ends of the intervals in s, shape (n,).
+        throughput: The rate in each interval in bit/s, shape (n,).
+        rtt_s: The round-trip time in s; give it if intervals are shorter.
+        start_s: The start of the first interval; None for one median interval before `t_s[0]`.
 
     Returns:
-        Times and rates of the intervals that are left.
+        The times and rates of the remaining intervals.
 
     Raises:
-        UsageError: Not a trace, or one in which ramp-up does not end.
+        UsageError: The arrays are not a trace, or its ramp-up does not end.
     """
     edges, y = check_trace(t_s, throughput, start_s)
     parts = decompose(edges[1:], y, rtt_s=rtt_s, start_s=float(edges[0]))
     if not parts.sustained:
-        raise UsageError(f"cannot drop the ramp-up: {parts.note}; a longer run would tell")
+        raise UsageError(f"cannot drop the ramp-up: {parts.note}; make a longer run")
     lengths = np.diff(edges)
     first, end = int(np.argmax(edges >= edges[0] + parts.ramp_s - 1e-9)), len(y)
     least = float(np.median(lengths)) * (1 - _EVEN)
@@ -145,24 +142,25 @@ def resample(
     what: Literal["throughput", "bytes"] = "throughput",
     start_s: float | None = None,
 ) -> tuple[Floats, Floats]:
-    """A trace at longer, equal intervals: at 1 Hz by default, as in the papers' figures.
+    """Resamples a trace to longer, equal intervals: 1 s by default, as in the papers' figures.
 
-    Bytes are conserved: between samples they are taken to arrive evenly. What does not fill an interval at
-    the end is left out.
+    Bytes are conserved, assuming that they arrive evenly between samples. An incomplete interval at the end
+    is left out.
 
     Args:
-        t_s: Ends of the intervals, or instants of the samples, seconds, shape (n,).
-        values: Rates of the intervals, bit/s, or bytes so far, shape (n,).
-        interval_s: Wanted length, seconds; at least that of the trace.
-        what: Which of both the values are.
-        start_s: When the first interval begins and, of bytes, none had arrived; None for one median interval
+        t_s: The ends of the intervals or the instants of the samples in s, shape (n,).
+        values: The rates of the intervals in bit/s, or the bytes so far, shape (n,).
+        interval_s: The length of the new intervals in s, at least that of the trace.
+        what: Whether the values are `throughput` or `bytes`.
+        start_s: The start of the first interval, when no bytes had arrived; None for one median interval
             before `t_s[0]`.
 
     Returns:
-        Ends of the new intervals, seconds, and rates, bit/s, each of shape (m,).
+        The ends of the new intervals in s and the rates in bit/s, each of shape (m,).
 
     Raises:
-        UsageError: Not a trace, a shorter interval than the trace has, or a trace shorter than the interval.
+        UsageError: The arrays are not a trace, the trace has longer intervals, or it is shorter than one
+            interval.
     """
     if what not in ("throughput", "bytes"):
         raise UsageError(f"what '{what}' is unknown; it is 'throughput' or 'bytes'")

@@ -1,4 +1,4 @@
-"""The generic throughput model: its two phases in traces, fits of profiles, closed forms, and a predictor."""
+"""The throughput model: the two phases of traces, fits of profiles, closed forms, and predictions."""
 
 from fullpipe.model.closed import (
     bdp_packets,

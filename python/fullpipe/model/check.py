@@ -1,6 +1,6 @@
-"""How far predictions are from measured runs: `python -m fullpipe.model.check DIR...` prints a table.
+"""Compares predictions with measured runs: `python -m fullpipe.model.check DIR...` prints a table.
 
-A cell is what differs by nothing but its seed; its error is |predicted / mean over its runs - 1|.
+A cell is a set of runs that differ in the seed only; its error is |predicted / mean over its runs - 1|.
 """
 
 import sys
@@ -29,14 +29,14 @@ def _workload(size: int | None, duration: float | None) -> str:
 
 
 def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
-    """Measured means and predictions, a row for each cell.
+    """Compares measured means with predictions, one row for each cell.
 
-    Leaves out what the model does not know: real hosts, other congestion controls, buffers that sized
-    themselves, the reverse direction, and paths with anything but an RTT, a rate, a queue, an MTU and loss.
+    Leaves out cells that the model does not cover: real hosts, other congestion controls, buffers sized by
+    SOBAS, the reverse direction, and paths with other conditions than RTT, rate, queue, MTU and loss.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
-        seeded: Whether streams start as each run's seed has it, or evenly spaced.
+        runs: The runs, from :func:`fullpipe.read_runs`.
+        seeded: Whether streams start as each run's seed determines, or evenly spaced.
 
     Returns:
         The cell's description, `workload`, `runs`, `measured_bps`, `predicted_bps` and `error` (signed).
@@ -63,11 +63,11 @@ def cells(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
 
 
 def error_table(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
-    """Errors by workload and congestion control, and over all of them.
+    """Summarizes errors by workload and congestion control, and over all of them.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
-        seeded: Whether streams start as each run's seed has it, or evenly spaced.
+        runs: The runs, from :func:`fullpipe.read_runs`.
+        seeded: Whether streams start as each run's seed determines, or evenly spaced.
 
     Returns:
         `cc` ("all" for all together), `workload`, `cells`, and of |error|: `median`, `p90`, `worst`.
@@ -87,7 +87,7 @@ def error_table(runs: pl.DataFrame, seeded: bool = True) -> pl.DataFrame:
 
 
 def markdown(table: pl.DataFrame) -> str:
-    """The table of :func:`error_table` for documents, in percent."""
+    """Formats the table of :func:`error_table` as Markdown, in percent."""
     lines = [
         "| workload | congestion control | cells | median | 90th percentile | worst |",
         "|---|---|---|---|---|---|",
@@ -99,7 +99,7 @@ def markdown(table: pl.DataFrame) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints the table of all runs in folders of records, or in Parquet files of runs."""
+    """Prints the table for all runs in folders of records or in Parquet files."""
     try:
         if not arguments:
             raise UsageError("usage: python -m fullpipe.model.check DIR...")

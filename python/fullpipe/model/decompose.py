@@ -1,8 +1,8 @@
-"""Ramp-up and sustainment of a measured trace: the two phases of the throughput model.
+"""Separates ramp-up and sustainment in a measured trace: the two phases of the throughput model.
 
 HPDC'17, section 3.1: throughput rises for T_R until it reaches a peak, then it is sustained for T_S, and
 Θ_O = θ̄_S − f_R (θ̄_S − θ̄_R) with f_R = T_R / T_O. The paper does not say how T_R is found in a trace;
-:func:`decompose` says how it is done here.
+:func:`decompose` describes how this module finds it.
 """
 
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from scipy.special import stdtr
 from fullpipe.errors import UsageError
 
 LEVEL_SHARE = 0.9
-"""Ramp-up is over when throughput first reaches this share of the mean that follows."""
-LEAST_BINS = 5
-"""With fewer bins in a trace there is nothing to separate."""
-LEAST_SUSTAINED_BINS = 3
-"""With fewer bins at the level one cannot say that throughput is sustained."""
+"""Ramp-up ends when throughput first reaches this share of the mean of what follows."""
+MIN_BINS = 5
+"""The fewest bins in a trace that can be separated."""
+MIN_SUSTAINED_BINS = 3
+"""The fewest bins after ramp-up that count as sustained throughput."""
 
 _RISING_POWER = 0.25
 _RISING_P = 0.01
@@ -34,16 +34,16 @@ class Decomposition:
     Rates are in bit/s, as the trace's.
 
     Attributes:
-        start_s: When the first interval begins, seconds.
-        observed_s: T_O, from there to the end of the last interval.
-        ramp_s: T_R. Zero where the first bin is at the level already; all of `observed_s` (a lower bound)
-            where the trace ends before one can say that ramp-up does.
+        start_s: The start of the first interval, in s.
+        observed_s: T_O, the time from `start_s` to the end of the last interval, in s.
+        ramp_s: T_R in s. It is zero if the first bin is at the level already, and all of `observed_s` (a
+            lower bound) if the trace does not show the end of ramp-up.
         ramp_mean: θ̄_R; None without a ramp-up.
-        sustain_mean: θ̄_S; None where one cannot say.
+        sustain_mean: θ̄_S; None if it is unknown.
         f_r: T_R / T_O.
-        mean: The time-weighted mean of the whole trace, Θ_O.
-        resolution_s: How exactly T_R can be known: the length of the bin that it ends at.
-        note: Why one cannot say; empty otherwise.
+        mean: Θ_O, the time-weighted mean of the whole trace.
+        resolution_s: The resolution of T_R in s: the length of the bin in which ramp-up ends.
+        note: The reason why the phases are unknown; empty otherwise.
     """
 
     start_s: float
@@ -63,7 +63,7 @@ class Decomposition:
 
     @property
     def model_mean(self) -> float | None:
-        """Θ_O put together again, θ̄_S − f_R (θ̄_S − θ̄_R); None where θ̄_S is."""
+        """Θ_O from the model, θ̄_S − f_R (θ̄_S − θ̄_R); None if θ̄_S is None."""
         if self.sustain_mean is None or self.ramp_mean is None:
             return self.sustain_mean
         return self.sustain_mean - self.f_r * (self.sustain_mean - self.ramp_mean)
@@ -162,7 +162,7 @@ def _still_rises(middle_s: Floats, rates: Floats, lengths: Floats) -> bool:
 def decompose(
     t_s: ArrayLike, throughput: ArrayLike, *, rtt_s: float | None = None, start_s: float | None = None
 ) -> Decomposition:
-    """Separates ramp-up from sustainment (HPDC'17, section 3.1).
+    """Separates ramp-up and sustainment (HPDC'17, section 3.1).
 
     Intervals are joined into bins of at least half a median interval and, where it is given, one RTT: within
     an RTT, slow start sends bursts at line rate. Then, all weighted with time:
@@ -186,7 +186,7 @@ def decompose(
         start_s: When the first interval begins; None for one median interval before `t_s[0]`.
 
     Raises:
-        UsageError: Not a trace: shapes differ, NaN, negative or only zero throughput, times do not increase.
+        UsageError: Shapes differ, throughput is NaN, negative or zero throughout, or times do not increase.
     """
     edges, y = check_trace(t_s, throughput, start_s)
     if not y.any():
@@ -203,10 +203,10 @@ def decompose(
     def cannot_say(why: str) -> Decomposition:
         return Decomposition(float(edges[0]), observed, observed, mean, None, 1.0, mean, observed, why)
 
-    if len(rates) < LEAST_BINS:
-        return cannot_say(f"{len(rates)} intervals of a sample or an RTT; at least {LEAST_BINS} are needed")
+    if len(rates) < MIN_BINS:
+        return cannot_say(f"{len(rates)} intervals of a sample or an RTT; at least {MIN_BINS} are needed")
     first = _level_index(rates, lengths)
-    if len(rates) - first < LEAST_SUSTAINED_BINS:
+    if len(rates) - first < MIN_SUSTAINED_BINS:
         return cannot_say("the trace ends with ramp-up, or too soon after it")
     middle = (edges[kept[:-1]] + edges[kept[1:]]) / 2 - edges[0]
     if _still_rises(middle[first:], rates[first:], lengths[first:]):

@@ -1,4 +1,4 @@
-"""Fits of throughput profiles: the exponential ramp-up form and the conventional convex one.
+"""Fits throughput profiles: the exponential ramp-up form and the conventional convex one.
 
 HPDC'17, section 3.2 and 3.4. Both come with AIC and BIC, so that they can be compared on the same points.
 """
@@ -24,10 +24,10 @@ class Fit:
     """A fitted form.
 
     Attributes:
-        form: Its name.
-        params: Its parameters; their units are in their names.
-        predicted: Throughput at the RTTs that were fitted, bit/s, shape (n,).
-        sse: Sum of squared errors, (bit/s)².
+        form: The name of the form.
+        params: The parameters, with units in their names.
+        predicted: The throughput at the fitted RTTs in bit/s, shape (n,).
+        sse: The sum of squared errors in (bit/s)².
         aic: Akaike's criterion for Gaussian errors of unknown variance, which counts as a parameter: smaller
             is better, and only differences on the same points mean something.
         bic: Schwarz's criterion, likewise.
@@ -43,7 +43,7 @@ class Fit:
     predict: Callable[[ArrayLike], Floats] = field(compare=False)
 
     def __repr__(self) -> str:
-        """Form, parameters and quality in one line."""
+        """The form, its parameters and its quality in one line."""
         params = ", ".join(f"{name} {value:.4g}" for name, value in self.params.items())
         rmse = np.sqrt(self.sse / len(self.predicted))
         return (
@@ -75,7 +75,7 @@ def _least(
     starts: Iterable[Sequence[float]],
     bounds: tuple[Sequence[float], Sequence[float]],
 ) -> Floats:
-    """The best of least squares from several starts."""
+    """The best least-squares fit from several starting points."""
     from scipy.optimize import least_squares
 
     tried = [
@@ -151,8 +151,8 @@ def fit_exponential_ramp(
     For a fixed size, T_O = S / Θ_O.
 
     Args:
-        rtt_ms: Round-trip times, ms, shape (n,).
-        throughput: Mean throughput at each, bit/s, shape (n,).
+        rtt_ms: The round-trip times in ms, shape (n,).
+        throughput: The mean throughput at each RTT in bit/s, shape (n,).
         duration_s: T_O, if transfers had a fixed duration.
         size_bytes: S, if they had a fixed size. Exactly one of the two.
         form: `paper` or `mended`.
@@ -198,11 +198,11 @@ def fit_convex(rtt_ms: ArrayLike, throughput: ArrayLike) -> Fit:
     Parameters: `a_bps`, `b_bps` (at an RTT of 1 ms, which τ is counted in), and `c`, up to 10.
 
     Args:
-        rtt_ms: Round-trip times, ms, shape (n,).
-        throughput: Mean throughput at each, bit/s, shape (n,).
+        rtt_ms: The round-trip times in ms, shape (n,).
+        throughput: The mean throughput at each RTT in bit/s, shape (n,).
 
     Raises:
-        UsageError: Values that are no numbers, or fewer than five different RTTs.
+        UsageError: A value is not a number, or there are fewer than five different RTTs.
     """
     from scipy.optimize import nnls
 
@@ -213,7 +213,7 @@ def fit_convex(rtt_ms: ArrayLike, throughput: ArrayLike) -> Fit:
         return np.column_stack([np.ones_like(rtt), (rtt / centre) ** -c])
 
     def linear(c: float) -> Floats:
-        """The best a and b for a c."""
+        """The best a and b for a given c."""
         return np.asarray(nnls(terms(c, x), y / most)[0])
 
     starts = [[1.01], [1.5], [2.0], [4.0]]

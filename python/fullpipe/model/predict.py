@@ -1,15 +1,15 @@
-"""Predicts the throughput of a transport over a path, a million times in seconds.
+"""Predicts the throughput of a transport over a path; a million predictions take seconds.
 
-The model is a deterministic sketch of what Linux's TCP does on a dedicated path with a drop-tail queue:
+The model is a deterministic sketch of Linux's TCP on a dedicated path with a drop-tail queue:
 slow start burst by burst with CUBIC's HyStart (`ramp`), then windows as a fluid with synchronised losses
-(`steady`). It knows window limits, the congestion controls `cubic`, `htcp`, `scalable`, `reno` and `bbr`,
-parallel streams with their shares of a transfer, and random loss by closed forms. How far it is from runs in
-the testbed, `python -m fullpipe.model.check` tells.
+(`steady`). It covers window limits, the congestion controls `cubic`, `htcp`, `scalable`, `reno` and `bbr`,
+parallel streams with their shares of a transfer, and random loss by closed forms. `python -m
+fullpipe.model.check` compares it with runs in the testbed.
 
 Three of its numbers were measured rather than taken from the kernel's sources: `buffers.MEMORY_SHARE` and
 `buffers.AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (on one cell).
 
-Where it is rough:
+Its approximations:
 
 - A queue that overflows by a packet or two hits some streams only; here it hits all. That shows in H-TCP and
   Reno, whose windows after slow start add up to just what the path and its queue hold.
@@ -28,63 +28,63 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from fullpipe.buffers import granted_window
-from fullpipe.campaign.spec import LabPath, RunSpec
 from fullpipe.errors import UsageError
 from fullpipe.flatten import SOBAS
 from fullpipe.model.congestion import CUBIC_BETA, HTCP_BETA_LOW, RENO_BETA, SCALABLE_BETA
 from fullpipe.model.ramp import Cases, Floats, bbr_startup, even_starts, seeded_starts, slow_start
 from fullpipe.model.steady import BBR_PROBE_EVERY_S, BBR_PROBE_RTT_S, sustain
+from fullpipe.run import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 
 CONGESTION_CONTROLS = ("bbr", "cubic", "htcp", "reno", "scalable")
-"""Those that the model knows."""
+"""The congestion controls that the model covers."""
 
 FRAMING_BYTES = {"10gige": 24, "oc192": 12}
-"""What a modality's line adds to a frame."""
-MOST_STREAMS = 128
+"""The bytes that a modality's line adds to each frame."""
+MAX_STREAMS = 128
 _BLOCK = 65536
 
 
 @dataclass(frozen=True)
 class NetworkPath:
-    """A dedicated path. Fields are numbers, or arrays that broadcast."""
+    """A dedicated path. Fields are numbers, or arrays that broadcast against each other."""
 
     rtt_s: ArrayLike
-    """Round-trip time of the empty path, seconds."""
+    """The round-trip time of the empty path, in s."""
     rate_bps: ArrayLike
-    """Of the bottleneck, bit/s, frames counted."""
+    """The rate of the bottleneck in bit/s, counting frames."""
     queue_bytes: ArrayLike | None = None
-    """What the bottleneck's drop-tail queue holds, frames counted; none or NaN for one BDP."""
+    """The size of the bottleneck's drop-tail queue in bytes of frames; None or NaN for one BDP."""
     mtu: ArrayLike = 9000
-    """Largest IP packet, bytes."""
+    """The largest IP packet in bytes."""
     loss: ArrayLike = 0.0
-    """Probability that a packet is lost, each on its own."""
+    """The probability that a packet is lost, independently of others."""
     framing_bytes: ArrayLike = 0
-    """What the line adds to each Ethernet frame: 24 for `10gige`, 12 for `oc192`."""
+    """The bytes that the line adds to each Ethernet frame: 24 for `10gige`, 12 for `oc192`."""
 
 
 @dataclass(frozen=True)
 class Transport:
-    """How data are sent."""
+    """A transport: congestion control, streams, socket buffer and pacing."""
 
     cc: str | ArrayLike = "cubic"
     """One of :data:`CONGESTION_CONTROLS`, or an array of them."""
     streams: ArrayLike = 1
-    """Parallel streams, 1 to 128."""
+    """The number of parallel streams, 1 to 128."""
     buffer_bytes: ArrayLike | None = None
-    """Socket buffer of each stream at both ends; none or NaN for the kernel's autotuning."""
+    """The socket buffer of each stream at both ends in bytes; None or NaN for autotuning."""
     pacing_bps: ArrayLike | None = None
-    """Most that all streams send together, in equal shares, bit/s of frames; none or NaN for no limit."""
+    """The pacing rate of all streams together in bit/s of frames; None or NaN for no limit."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """How much is sent: a size or a duration. In arrays, NaN stands for "the other one"."""
+    """A workload, either a size or a duration. In arrays, NaN marks the one that is not given."""
 
     size_bytes: ArrayLike | None = None
-    """Over all streams, which carry equal shares."""
+    """The size over all streams in bytes; streams carry equal shares."""
     duration_s: ArrayLike | None = None
-    """From the first byte's arrival."""
+    """The duration from the first byte's arrival, in s."""
 
 
 def _of(kind: type, value: Any, what: str) -> Any:
@@ -105,7 +105,7 @@ def _of(kind: type, value: Any, what: str) -> Any:
 
 
 def lab_path(path: LabPath) -> NetworkPath:
-    """An emulated path as the model takes it."""
+    """Converts an emulated path for the model."""
     return NetworkPath(
         rtt_s=path.rtt / 1e9,
         rate_bps=path.rate,
@@ -184,7 +184,9 @@ def predict(
     workload: Workload | Mapping[str, Any],
     seed: ArrayLike | None = None,
 ) -> Floats:
-    """Goodput of transfers, bit/s: payload over the time from the first byte's arrival to the last.
+    """Predicts the goodput of transfers in bit/s.
+
+    Goodput is the payload over the time from the first byte's arrival to the last.
 
     All fields of the three arguments broadcast against each other.
 
@@ -192,15 +194,15 @@ def predict(
         path: RTT, rate, queue, MTU, loss.
         transport: Congestion control, streams, socket buffer, pacing.
         workload: Either a size or a duration.
-        seed: Of a run in the testbed, which decides when its streams start within the first RTT; none for
-            evenly spaced starts.
+        seed: The seed of a run in the testbed, which determines when its streams start within the first RTT;
+            None for evenly spaced starts.
 
     Returns:
-        Of the arguments' common shape; a float64 array of no dimension for single numbers.
+        The goodput, of the arguments' common shape; a float64 array without dimension for single numbers.
 
     Raises:
-        UsageError: A value that is no number or out of range, a congestion control without a model, neither
-            or both of size and duration, or shapes that do not broadcast.
+        UsageError: A value is not a number or out of range, a congestion control has no model, neither or
+            both of size and duration are given, or shapes do not broadcast.
     """
     line = lab_path(path) if isinstance(path, LabPath) else _of(NetworkPath, path, "path")
     how, what = _of(Transport, transport, "transport"), _of(Workload, workload, "workload")
@@ -231,8 +233,8 @@ def predict(
         raise UsageError(f"path mtu must be above {TCP_HEADERS + ETHERNET_HEADER} bytes of headers")
     if (loss >= 1).any():
         raise UsageError("path loss must be below 1")
-    if (streams != np.floor(streams)).any() or (streams > MOST_STREAMS).any():
-        raise UsageError(f"transport streams must be whole numbers, 1 to {MOST_STREAMS}")
+    if (streams != np.floor(streams)).any() or (streams > MAX_STREAMS).any():
+        raise UsageError(f"transport streams must be whole numbers, 1 to {MAX_STREAMS}")
     if (np.isnan(size) == np.isnan(duration)).any():
         raise UsageError("workload: give either size_bytes or duration_s, and not both")
     if (size < streams).any():
@@ -258,7 +260,7 @@ def predict(
     )
     finish, sent = np.empty(len(rtt)), np.empty(len(rtt))
     # Blocks of cases alike, which take about as many steps.
-    key = cc * (MOST_STREAMS + 1) + streams.astype(np.int64)
+    key = cc * (MAX_STREAMS + 1) + streams.astype(np.int64)
     order = np.lexsort((np.minimum(cases.b, cases.window), key))
     bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
     for low, high in zip(bounds[:-1], bounds[1:], strict=True):
@@ -284,10 +286,10 @@ def predict(
 
 
 def predict_spec(spec: RunSpec) -> float:
-    """Goodput of one described run, bit/s.
+    """Predicts the goodput of one run in bit/s.
 
     Raises:
-        UsageError: A real host's path, or one of :func:`predict`.
+        UsageError: The path is a real host, or :func:`predict` refuses a value.
     """
     if not isinstance(spec.path, LabPath):
         raise UsageError(
@@ -299,16 +301,14 @@ def predict_spec(spec: RunSpec) -> float:
 
 
 def predict_runs(runs: pl.DataFrame, seeded: bool = True) -> Floats:
-    """Goodput of each run of a frame, bit/s; NaN where there is no model.
+    """Predicts the goodput of each run of a frame in bit/s, of shape (runs,).
 
-    That is for real hosts, other congestion controls, buffers that sized themselves, and where there is no
-    round-trip time.
-
-    Jitter, reordering, cross traffic and whatever else a path may have are left out of account.
+    It is NaN for real hosts, other congestion controls, buffers sized by SOBAS, and an RTT of zero. Jitter,
+    reordering, cross traffic and other conditions are ignored.
 
     Args:
-        runs: As :func:`fullpipe.read_runs` gives them.
-        seeded: Whether streams start as the run's seed has it, or evenly spaced.
+        runs: The runs, from :func:`fullpipe.read_runs`.
+        seeded: Whether streams start as the run's seed determines, or evenly spaced.
     """
     out = np.full(len(runs), np.nan)
     known = runs["host"].is_null() & runs["cc"].is_in(CONGESTION_CONTROLS) & (runs["rtt_ms"] > 0)

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else."""
+"""The report of a folder of records: one HTML file that needs no other file."""
 
 from fullpipe.report.page import figure, report
 

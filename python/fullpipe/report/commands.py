@@ -1,4 +1,4 @@
-"""The commands that make a report's figures and its runs again."""
+"""Builds the commands that repeat the figures and the runs of a report."""
 
 import json
 import shlex
@@ -10,7 +10,7 @@ from fullpipe.flatten import SOBAS
 
 
 def campaign_of(folder: Path) -> dict[str, Any]:
-    """What a campaign left about itself beside its records; empty where none did."""
+    """Reads the description that a campaign left beside its records; empty if there is none."""
     try:
         about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -19,7 +19,7 @@ def campaign_of(folder: Path) -> dict[str, Any]:
 
 
 def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
-    """Measures everything anew, if a campaign measured it, and reports it."""
+    """The command that repeats the campaign, if there was one, and writes the report."""
     if not {"file", "out"} <= about.keys():
         return f"fullpipe report {shlex.quote(str(folder))} -o {shlex.quote(str(out))}"
     default = Path("runs") / Path(about["file"]).stem
@@ -31,7 +31,7 @@ def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
 
 
 def figure(folder: Path, about: dict[str, Any], name: str, section: int) -> str:
-    """Draws one figure; `section` counts from 1."""
+    """The command that draws one figure; `section` counts from 1."""
     place = about.get("out", str(folder))
     which = "" if section == 1 else f" --section {section}"
     suffix = "" if section == 1 else f"-{section}"
@@ -39,7 +39,7 @@ def figure(folder: Path, about: dict[str, Any], name: str, section: int) -> str:
 
 
 def _ends(path: str, copy: dict[str, Any], direction: str) -> list[str]:
-    """What stands for the two ends of a copy, and how it was encrypted."""
+    """The two ends of a copy as arguments, after the flag for encryption."""
     if path.startswith("lab:"):
         far = f"{path}:/FOLDER/"
     elif copy.get("over") == "ssh":
@@ -52,7 +52,10 @@ def _ends(path: str, copy: dict[str, Any], direction: str) -> list[str]:
 
 
 def measure(header: dict[str, Any]) -> str:
-    """Measures one run again, from its record's first line; of a copy, only what was copied is left open."""
+    """The command that repeats one run, from its record's first line.
+
+    For a copy, FILE and FOLDER stand for the files, which the record does not name.
+    """
     path, transport, workload = header["path"], header["transport"], header["workload"]
     if not isinstance(path, str):
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())

@@ -1,4 +1,4 @@
-"""The report's figures: profile, box plots, traces."""
+"""Draws the figures of the runs themselves: profile, box plots and traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +10,19 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from fullpipe.analyze import rtts, transport_name
 from fullpipe.dynamics import Traces
 from fullpipe.flatten import SOBAS
+from fullpipe.labels import rtts, transport_name
 from fullpipe.report.style import DASHES, GREY, INK, MARKERS, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.units import counted, parse_size
 
 Entry = dict[str, Any]
-MOST_STREAM_COUNTS = 3
+MAX_STREAM_COUNTS = 3
+"""The most numbers of streams that one figure shows."""
 
 
 def buffers(entries: Sequence[Entry]) -> list[str]:
-    """The buffers of some entries: those that sized themselves, then by size, the kernel's tuning last."""
+    """The buffers of the entries: SOBAS first, then by size, the kernel's autotuning last."""
     found = {entry["transport"]["buffer"] for entry in entries}
     return sorted(
         found, key=lambda text: (text == "auto", 0 if text in ("auto", SOBAS) else parse_size(text))
@@ -29,13 +30,13 @@ def buffers(entries: Sequence[Entry]) -> list[str]:
 
 
 def stream_counts(entries: Sequence[Entry]) -> list[int]:
-    """The numbers of streams of some entries, ascending."""
+    """The numbers of streams of the entries, ascending."""
     return sorted({entry["transport"]["streams"] for entry in entries})
 
 
 def chosen(counts: Sequence[int]) -> list[int]:
-    """The fewest, the most, and the one in the middle: as many as stay readable."""
-    if len(counts) <= MOST_STREAM_COUNTS:
+    """Chooses at most three numbers of streams: the fewest, a middle one and the most."""
+    if len(counts) <= MAX_STREAM_COUNTS:
         return list(counts)
     return [counts[0], counts[len(counts) // 2], counts[-1]]
 
@@ -45,7 +46,7 @@ def _ccs(entries: Sequence[Entry]) -> list[str]:
 
 
 def _buffer_title(buffer: str) -> str:
-    named = {"auto": "Buffer chosen by the kernel", SOBAS: "Buffer that sized itself"}
+    named = {"auto": "Buffer chosen by the kernel", SOBAS: "Buffer sized by SOBAS"}
     return named.get(buffer, f"Buffer {buffer}")
 
 
@@ -62,7 +63,7 @@ def _gbps_axis(axes: Axes, entries: Sequence[Entry], label: bool) -> None:
 
 @dataclass(frozen=True)
 class Series:
-    """How one transport's line looks: colour, marker and width by congestion control, the rest by streams."""
+    """The style of one line: colour, marker and width by congestion control, the rest by streams."""
 
     colour: str
     marker: str
@@ -70,11 +71,11 @@ class Series:
     dashes: Any
     fill: str
     shift: float
-    """Where its points stand between those of the others, from -0.5 to 0.5."""
+    """The horizontal offset of its points among the transports, from -0.5 to 0.5."""
 
 
 def looks_of(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int], Series]:
-    """How each congestion control with each number of streams is drawn."""
+    """The style of each congestion control with each number of streams."""
     palette = colours(list(ccs))
     looks: dict[tuple[str, int], Series] = {}
     for number, (cc, streams) in enumerate(product(ccs, counts)):
@@ -82,7 +83,7 @@ def looks_of(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int],
         looks[cc, streams] = Series(
             colour=palette[cc],
             marker=MARKERS[index % len(MARKERS)],
-            # Each narrower than those it is drawn over, so that lines that coincide all show.
+            # Each line is narrower than those below it, so that coinciding lines all show.
             width=2.8 - 1.6 * index / max(len(ccs) - 1, 1),
             dashes=DASHES[rank % len(DASHES)],
             fill="white" if rank else palette[cc],
@@ -92,7 +93,7 @@ def looks_of(ccs: Sequence[str], counts: Sequence[int]) -> dict[tuple[str, int],
 
 
 def set_apart(every: Sequence[float], shift: float) -> dict[float, float]:
-    """Where each RTT's point of one series is drawn, so that equal means do not hide each other."""
+    """The position of each RTT's point in one series; the offset keeps equal means from hiding each other."""
     if min(every) <= 0 or len(every) < 2:
         return {rtt: rtt * 1.1**shift for rtt in every}
     factor = (max(every) / min(every)) ** (0.045 * shift)
@@ -110,8 +111,8 @@ def _line(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> Non
     )  # fmt: skip
 
 
-def _mark_what_leaves(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> None:
-    """A triangle where an interval goes on beyond the plotted range."""
+def _mark_clipped(axes: Axes, entry: Entry, look: Series, every: Sequence[float]) -> None:
+    """Draws a triangle where an interval extends beyond the plotted range."""
     (low, high), at = axes.get_ylim(), set_apart(every, look.shift)
     for point in entry["points"]:
         if point["high_bps"] is None:
@@ -127,7 +128,7 @@ def _mark_what_leaves(axes: Axes, entry: Entry, look: Series, every: Sequence[fl
 
 
 def legend_of(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
-    """A legend of congestion controls, and of numbers of streams."""
+    """The legend of congestion controls and numbers of streams."""
     looks = looks_of(ccs, counts)
     handles = []
     for cc in ccs:
@@ -156,7 +157,7 @@ def legend_of(ccs: Sequence[str], counts: Sequence[int]) -> list[Line2D]:
 
 
 def profile_figure(entries: Sequence[Entry], title: str) -> str:
-    """Mean throughput against RTT, a panel for each buffer, with 95% intervals. SVG."""
+    """Draws mean throughput against RTT with 95% intervals as SVG, a panel for each buffer."""
     counts = chosen(stream_counts(entries))
     entries = [entry for entry in entries if entry["transport"]["streams"] in counts]
     ccs, every = _ccs(entries), rtts(entries)
@@ -176,7 +177,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
             rtt_axis(axes, every)
             _gbps_axis(axes, entries, axes is grid[0])
             for entry, look in drawn:
-                _mark_what_leaves(axes, entry, look, every)
+                _mark_clipped(axes, entry, look, every)
             axes.set_title(_buffer_title(buffer), pad=9)
             axes.set_xlabel("RTT, ms (logarithmic)")
         handles = legend_of(ccs, counts)
@@ -185,7 +186,7 @@ def profile_figure(entries: Sequence[Entry], title: str) -> str:
 
 
 def box_figure(entries: Sequence[Entry], title: str) -> str:
-    """Box plots of the runs' throughput at each RTT, a panel for each buffer and number of streams. SVG."""
+    """Draws box plots of throughput at each RTT as SVG, a panel for each buffer and number of streams."""
     ccs, every = _ccs(entries), rtts(entries)
     palette = colours(ccs)
     rows, columns = chosen(stream_counts(entries)), buffers(entries)
@@ -226,12 +227,14 @@ def box_figure(entries: Sequence[Entry], title: str) -> str:
 
 
 def trace_figure(traces: Sequence[tuple[float, dict[str, Any], Traces]], title: str) -> str:
-    """Aggregate goodput over time of some runs, a panel for each RTT. SVG.
+    """Draws the aggregate goodput of runs over time as SVG, a panel for each RTT; empty without traces.
 
     Args:
-        traces: RTT in ms, transport, and throughput of each run.
-        title: For the ear and for the figure's name.
+        traces: The RTT in ms, the transport and the traces of each run.
+        title: The title of the section, for screen readers.
     """
+    if not traces:
+        return ""
     panels = sorted({rtt for rtt, _, _ in traces})
     palette = colours([transport["cc"] for _, transport, _ in traces])
     with mpl.rc_context(RC):

@@ -1,7 +1,7 @@
-"""Puts the report together: what was measured, the figures, the tables, and how to do it again."""
+"""Builds the page of a report: a summary, figures, tables, and the commands to repeat everything."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,23 +11,23 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fullpipe import __version__
-from fullpipe.answers import Source, answer, load, stored, tables
-from fullpipe.answers.build import by_conditions
+from fullpipe.analysis import Source, analyze, load, stored, tables
+from fullpipe.analysis.build import by_conditions
 from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.profile import groups
 from fullpipe.record import list_records, read_failures
 from fullpipe.report import commands, rows
-from fullpipe.report.figures import chosen, stream_counts
-from fullpipe.report.section import FIGURES, NEEDS, Section
+from fullpipe.report.registry import FIGURES
+from fullpipe.report.section import Section
 from fullpipe.runs import Runs
 
 BOTTLENECKS = {
-    "path": "the path itself was full",
+    "path": "the path was full",
     "cwnd": "the congestion window: ramping up, or recovering from loss",
     "rwnd": "the receiver's window",
     "sndbuf": "the sender's buffer",
-    "pacing": "the pacing rate that was asked for",
+    "pacing": "the requested pacing rate",
     "cpu": "a processor",
 }
 
@@ -38,50 +38,58 @@ def _listed(runs: pl.DataFrame, *columns: str) -> str:
 
 
 def _context(section: Section, number: int, about: dict[str, Any], level: float) -> dict[str, Any]:
-    """What the page says of one section."""
-    counts, answers = stream_counts(section.entries), section.answers
-    svg = {name: section.draw(name) for name in FIGURES}
-    profile_rows, dynamics_rows = rows.profile_rows(answers), rows.dynamics_rows(answers)
+    """The template's variables for one section."""
+    analysis = section.analysis
+    svg = {name: figure.draw(section) for name, figure in FIGURES.items()}
+    profile_rows, dynamics_rows = rows.profile_rows(analysis), rows.dynamics_rows(analysis)
     return {
         "title": section.title,
-        "rtts": [f"{rtt:g}" for rtt in answers["rtt_ms"]],
-        "svg": svg,
-        "commands": {name: commands.figure(section.folder, about, name, number) for name in FIGURES},
-        "left_out": [(what, section.why_empty(name)) for name, what in FIGURES.items() if not svg[name]],
-        "streams": chosen(counts),
-        "all_streams": chosen(counts) == counts,
+        "rtts": [f"{rtt:g}" for rtt in analysis["rtt_ms"]],
+        "figures": [
+            {
+                "name": name,
+                "heading": figure.heading,
+                "svg": svg[name],
+                "caption": figure.caption_of(section),
+                "command": commands.figure(section.folder, about, name, number),
+            }
+            for name, figure in FIGURES.items()
+            if svg[name]
+        ],
+        "left_out": [(f.shows, f.why_empty(section)) for name, f in FIGURES.items() if not svg[name]],
         "trace_commands": section.measure_commands() if svg["traces"] else [],
         "profile_rows": profile_rows,
         "single": any(cell.mark == "single" for _, cells in profile_rows for cell in cells),
-        "decision_rows": rows.decision_rows(answers),
-        "transition_rows": rows.transition_rows(answers, level),
-        "phases_rows": rows.phases_rows(answers),
-        "phases_reasons": tables.reasons(tables.points_of(answers, "model")),
+        "decision_rows": rows.decision_rows(analysis),
+        "transition_rows": rows.transition_rows(analysis, level),
+        "phases_rows": rows.phases_rows(analysis),
+        "phases_reasons": tables.reasons(tables.points_of(analysis, "model")),
         "dynamics_columns": tables.DYNAMICS_COLUMNS,
         "dynamics_rows": dynamics_rows,
-        "dynamics_reasons": tables.reasons(tables.points_of(answers, "dynamics")),
-        "held": any("*" in cell.text for _, cells in dynamics_rows for cell in cells),
-        "bottleneck_rows": rows.bottleneck_rows(section.members, answers["rtt_ms"], section.source.runs.runs),
+        "dynamics_reasons": tables.reasons(tables.points_of(analysis, "dynamics")),
+        "bottleneck_rows": rows.bottleneck_rows(
+            section.members, analysis["rtt_ms"], section.source.runs.runs
+        ),
     }
 
 
-def _sections(folder: Path, source: Source, answers: dict[str, Any]) -> list[Section]:
+def _sections(folder: Path, source: Source, analysis: dict[str, Any]) -> list[Section]:
     members = by_conditions(groups(source.runs.runs))
-    pairs = zip(members.values(), answers["sections"], strict=True)
+    pairs = zip(members.values(), analysis["sections"], strict=True)
     return [Section(folder, source, of_section, found) for of_section, found in pairs]
 
 
-def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> str:
-    """The report's HTML; the same bytes for the same records.
+def render(folder: Path, source: Source, analysis: dict[str, Any], out: Path) -> str:
+    """Renders the HTML of a report; the same records give the same bytes.
 
     Args:
-        folder: Of the records.
-        source: What was read from it.
-        answers: As :func:`fullpipe.answers.answer` gives them, of all parts.
-        out: Where the page will be, as its commands name it.
+        folder: The folder of the records.
+        source: The records, from :func:`fullpipe.analysis.load`.
+        analysis: The complete analysis, from :func:`fullpipe.analysis.analyze`.
+        out: The path of the page, for the commands on it.
     """
     about, runs = commands.campaign_of(folder), source.runs
-    sections = _sections(folder, source, answers)
+    sections = _sections(folder, source, analysis)
     failures = Counter(str(failure.get("reason")) for failure in read_failures(folder))
     repeats = sorted({p["n"] for s in sections for entry in s.entries for p in entry["points"]})
     environment = Environment(
@@ -102,10 +110,10 @@ def render(folder: Path, source: Source, answers: dict[str, Any], out: Path) -> 
         programs=_listed(runs.runs, "program"),
         failures=sorted(failures.items(), key=lambda item: (-item[1], item[0])),
         skipped=_skipped(runs),
-        sections=[_context(s, i, about, answers["level"]) for i, s in enumerate(sections, start=1)],
+        sections=[_context(s, i, about, analysis["level"]) for i, s in enumerate(sections, start=1)],
         bottlenecks=[(name, words) for name, words in BOTTLENECKS.items() if name in seen],
         command=commands.whole(folder, about, out),
-        level=f"{100 * answers['level']:g}%",
+        level=f"{100 * analysis['level']:g}%",
         version=__version__,
     )
 
@@ -116,24 +124,34 @@ def _skipped(runs: Runs) -> list[tuple[str, str]]:
 
 @contextmanager
 def _read(folder: Path) -> Iterator[Source]:
-    """A folder's records, their samples put aside as Parquet meanwhile."""
+    """Loads a folder's records; their samples wait in a temporary Parquet file."""
     if not list_records(folder) and (folder / "runs.parquet").is_file():
-        raise RecordError(f"{folder}: a report needs the records themselves; there is only Parquet in it")
+        raise RecordError(
+            f"{folder}: a report needs the records, but the folder has only Parquet files; "
+            "copy the *.ndjson files into it"
+        )
     with TemporaryDirectory(prefix="fullpipe-") as aside:
         yield load(folder, Path(aside))
 
 
 def report(folder: Path, out: Path) -> int:
-    """Writes the report of a folder of records; the number of runs in it.
+    """Writes the report of a folder of records.
 
-    An `analysis.json` in the folder is used if it is of these records, which saves most of the time.
+    An `analysis.json` in the folder is used if it matches the records, which saves most of the time.
+
+    Args:
+        folder: The folder of the records.
+        out: The HTML file.
+
+    Returns:
+        The number of runs in the report.
 
     Raises:
-        RecordError: Nothing readable there, or the page cannot be written.
+        RecordError: The folder has nothing readable, or the page cannot be written.
     """
     with _read(folder) as source:
-        answers = stored(folder) or answer(source.runs, source.samples)
-        write_whole(out, render(folder, source, answers, out))
+        analysis = stored(folder) or analyze(source.runs, source.samples)
+        write_whole(out, render(folder, source, analysis, out))
         return source.runs.runs.height
 
 
@@ -141,23 +159,24 @@ def figure(folder: Path, name: str, out: Path, section: int = 1) -> None:
     """Writes one figure of a folder of records as SVG.
 
     Args:
-        folder: Of the records.
-        name: One of :data:`fullpipe.report.section.FIGURES`.
+        folder: The folder of the records.
+        name: One of :data:`fullpipe.report.registry.FIGURES`.
         out: The SVG file.
-        section: Which of the page's sections, from 1.
+        section: The number of the section on the page, from 1.
 
     Raises:
-        UsageError: No such section, or there is nothing to draw in it.
-        RecordError: Nothing readable there, or the file cannot be written.
+        UsageError: There is no such figure or section, or the section has nothing to draw.
+        RecordError: The folder has nothing readable, or the file cannot be written.
     """
+    if (wanted := FIGURES.get(name)) is None:
+        raise UsageError(f"there is no figure '{name}'; choose one of {', '.join(FIGURES)}")
     with _read(folder) as source:
-        parts: Sequence[str] = NEEDS.get(name, ["profile"])
-        answers = stored(folder) or answer(source.runs, source.samples, parts=parts)
-        sections = _sections(folder, source, answers)
+        analysis = stored(folder) or analyze(source.runs, source.samples, parts=wanted.parts)
+        sections = _sections(folder, source, analysis)
         if not 1 <= section <= len(sections):
             raise UsageError(f"there is no section {section}: {folder} has 1 to {len(sections)}")
-        wanted = sections[section - 1]
-        svg = wanted.draw(name)
+        svg = wanted.draw(sections[section - 1])
         if not svg:
-            raise UsageError(f"nothing to draw as '{name}' in section {section}: {wanted.why_empty(name)}")
+            reason = wanted.why_empty(sections[section - 1])
+            raise UsageError(f"nothing to draw as '{name}' in section {section}: {reason}")
         write_whole(out, svg)

@@ -1,4 +1,4 @@
-"""The report's figures of answers: where profiles turn, ramp-up and sustainment, Poincaré maps."""
+"""Draws the figures of an analysis: transitions, ramp-up and sustainment, and Poincaré maps."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,20 +9,21 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fullpipe.answers import Sustained, words
+from fullpipe.analysis import Sustained, words
 from fullpipe.report.figures import buffers, chosen, legend_of, looks_of, set_apart, stream_counts
 from fullpipe.report.style import GREY, INK, RC, colours, new_figure, rtt_axis, to_svg
 from fullpipe.transition import Sigmoid
 
 Content = Mapping[str, Any]
-MOST_PANELS = 12
-COLUMNS = 4
+MAX_PANELS = 12
+MAX_COLUMNS = 4
 NARROW, NARROWER = 0.1, 0.13
+"""The least distance of RTT labels in narrow panels, as a share of the axis."""
 SHADE = "#dbe7f0"
 
 
 def shown(section: Content) -> list[dict[str, Any]]:
-    """The transports that the figures show: those with the largest buffer, and few numbers of streams."""
+    """The transports that the figures show: the largest buffer and up to three numbers of streams."""
     every = list(section["transports"])
     largest, counts = buffers(every)[-1], chosen(stream_counts(every))
     return [
@@ -33,13 +34,13 @@ def shown(section: Content) -> list[dict[str, Any]]:
 
 
 def _grid(count: int, across: int, row_in: float) -> tuple[Any, list[Axes]]:
-    """A figure with that many panels, and the panels."""
+    """Makes a figure with a number of panels; returns both."""
     columns = min(count, across)
     rows = -(-count // columns)
     figure = new_figure(0.55 + row_in * rows)
     layout = figure.get_layout_engine()
     if layout is not None and rows > 1:
-        # Titles have a second line, which must not touch the axis above.
+        # The second line of a title must not touch the axis above it.
         layout.set(h_pad=0.11)  # type: ignore[call-arg]
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for extra in axes[count:]:
@@ -49,14 +50,14 @@ def _grid(count: int, across: int, row_in: float) -> tuple[Any, list[Axes]]:
 
 def _subtitle(axes: Axes, text: str) -> None:
     line = axes.text(0, 1.02, text, transform=axes.transAxes, color=GREY, fontsize=8.5, va="bottom")
-    # Else a long one would push the panels apart.
+    # Otherwise a long line would push the panels apart.
     line.set_in_layout(False)
 
 
 def _across(entries: Sequence[Content]) -> int:
-    """As many columns as congestion controls, so that a column is one, if that is readable."""
+    """The number of columns: one for each congestion control if they fit."""
     ccs = len({entry["transport"]["cc"] for entry in entries})
-    return ccs if 1 < ccs <= COLUMNS and len(entries) % ccs == 0 else COLUMNS
+    return ccs if 1 < ccs <= MAX_COLUMNS and len(entries) % ccs == 0 else MAX_COLUMNS
 
 
 def _by_streams(entries: Sequence[Any]) -> list[Any]:
@@ -77,7 +78,7 @@ def _turning(axes: Axes, entry: Content, colour: str) -> None:
             if (branch := sigmoid["branches"][name]) is not None and part.any():
                 curve = Sigmoid(branch["a_per_ms"], branch["tau_ms"])(dense[part]) * sigmoid["scale_bps"]
                 axes.plot(dense[part], curve / 1e9, color=GREY, linewidth=1.3, linestyle=(0, (4, 2)))
-    # Straight between the measured RTTs, which a logarithmic axis bends.
+    # Straight lines between the measured RTTs; the logarithmic axis bends them.
     fitted = np.interp(dense, rtt, fit["fitted_bps"]) / 1e9
     axes.plot(dense, fitted, color=colour, linewidth=1.6)
     mean = np.array([point["mean_bps"] for point in points]) / 1e9
@@ -89,7 +90,7 @@ def _turning(axes: Axes, entry: Content, colour: str) -> None:
 
 
 def _verdict(content: Content) -> str:
-    """A fit's shape in a few words."""
+    """Describes the shape of a fit in a few words."""
     fit = content["fit_shape"]
     if fit["p_fit"] is None:
         return "noise unknown: cannot say"
@@ -103,9 +104,9 @@ def _verdict(content: Content) -> str:
 
 
 def transition_figure(section: Content, title: str) -> str:
-    """Profiles with both fits, and the gaps in which each may turn shaded. SVG; empty if there is none."""
+    """Draws profiles with both fits and shaded turning ranges as SVG; empty without known transitions."""
     entries = [entry for entry in _by_streams(shown(section)) if "cannot_say" not in entry["transition"]]
-    entries = entries[:MOST_PANELS]
+    entries = entries[:MAX_PANELS]
     if not entries:
         return ""
     palette = colours([entry["transport"]["cc"] for entry in entries])
@@ -114,7 +115,7 @@ def transition_figure(section: Content, title: str) -> str:
         figure, panels = _grid(len(entries), across, 2.35)
         for axes, entry in zip(panels, entries, strict=True):
             _turning(axes, entry, palette[entry["transport"]["cc"]])
-            rtt_axis(axes, entry["transition"]["rtt_ms"], NARROWER if across == COLUMNS else NARROW)
+            rtt_axis(axes, entry["transition"]["rtt_ms"], NARROWER if across == MAX_COLUMNS else NARROW)
             top = max(point["mean_bps"] for point in entry["profile"]) / 1e9
             axes.set_ylim(0, top * 1.15 or 1)
             transport = entry["transport"]
@@ -138,7 +139,7 @@ def transition_figure(section: Content, title: str) -> str:
 
 
 def phases_figure(section: Content, title: str) -> str:
-    """Ramp-up time, its share of the run, and the rate after it against RTT. SVG; empty if there is none."""
+    """Draws ramp-up, its share of the run, and the rate after it as SVG; empty without known phases."""
     entries = shown(section)
     said = [[p for p in entry["model"]["points"] if "cannot_say" not in p] for entry in entries]
     if not any(said):
@@ -173,11 +174,11 @@ def phases_figure(section: Content, title: str) -> str:
 
 
 Map = tuple[Content, Content, Sustained]
-"""A transport, its run as in `dynamics`, and the run's traces after ramp-up."""
+"""A transport, its run in `dynamics`, and the run's traces after ramp-up."""
 
 
 def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Transports and runs whose maps the figure shows: with most streams, at a short and a long RTT."""
+    """The transports and runs whose maps are drawn: the most streams, at the shortest and longest RTT."""
     told = [
         (entry, run) for entry in shown(section) for run in entry["dynamics"] if "cannot_say" not in run
     ] or [
@@ -192,19 +193,25 @@ def maps_shown(section: Content) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     told = [(entry, run) for entry, run in told if entry["transport"]["streams"] == most]
     rtts = sorted({run["rtt_ms"] for _, run in told})
     picks = sorted({rtts[0], rtts[-1]})
-    return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt][:MOST_PANELS]
+    return [(entry, run) for rtt in picks for entry, run in told if run["rtt_ms"] == rtt][:MAX_PANELS]
 
 
 def dynamics_figure(maps: Sequence[Map], title: str) -> str:
-    """Poincaré maps of the sums of streams. SVG.
+    """Draws Poincaré maps of the streams' sums as SVG; empty without maps.
 
     Args:
-        maps: What :func:`maps_shown` chose, with traces.
-        title: For the ear and for the figure's name.
+        maps: The choice of :func:`maps_shown`, with traces.
+        title: The title of the section, for screen readers.
     """
+    if not maps:
+        return ""
     palette = colours([entry["transport"]["cc"] for entry, _, _ in maps])
     rows = len({run["rtt_ms"] for _, run, _ in maps})
-    across = -(-len(maps) // rows) if len(maps) % rows == 0 and len(maps) // rows <= COLUMNS + 1 else COLUMNS
+    across = (
+        -(-len(maps) // rows)
+        if len(maps) % rows == 0 and len(maps) // rows <= MAX_COLUMNS + 1
+        else MAX_COLUMNS
+    )
     with mpl.rc_context(RC):
         figure, panels = _grid(len(maps), max(across, 3), 2.9)
         for axes, (entry, run, rest) in zip(panels, maps, strict=True):

@@ -1,4 +1,4 @@
-"""The report's tables: rows of cells."""
+"""Turns an analysis into the rows of the report's tables."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from fullpipe.analyze import gbps, transport_name
-from fullpipe.answers import tables, words
+from fullpipe.analysis import tables, words
+from fullpipe.labels import gbps, transport_name
 from fullpipe.profile import Group
 
 Content = Mapping[str, Any]
@@ -17,12 +17,12 @@ Mark = Literal["", "best", "tied", "single"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A table's cell: its main text, small print, and how it stands out."""
+    """A cell of a table: its text, its small print, and its mark."""
 
     text: str = ""
     small: str = ""
     mark: Mark = ""
-    """The highest of all, one of those that cannot be told from it, or the highest of which nothing tells."""
+    """The best mean, one that cannot be distinguished from it, or the highest mean of single runs."""
 
 
 Row = tuple[str, list[Cell]]
@@ -39,7 +39,7 @@ def _mark(name: str, decision: Content) -> Mark:
 
 
 def profile_rows(section: Content) -> list[Row]:
-    """Mean, half of the interval and n, for each transport and RTT."""
+    """Mean, half-width of the interval and n, for each transport and RTT."""
     rows = []
     for entry in section["transports"]:
         cells = []
@@ -75,12 +75,12 @@ def phases_rows(section: Content) -> list[Row]:
 
 
 def decision_rows(section: Content) -> list[Row]:
-    """What is best at each RTT and how sure that is."""
+    """The best transport at each RTT, and how certain that is."""
     rows = []
     for entry in section["decision"]:
         chance = entry.get("probability", {}).get(entry["best"])
         likely = "" if chance is None else f"{100 * min(chance, 0.999):.1f}%"
-        # A name stays on one line.
+        # No-break spaces keep a name on one line.
         cells = [Cell(entry["best"].replace(" ", "\u00a0")), Cell(gbps(entry["mean_bps"])[0]), Cell(likely)]
         rows.append((f"{entry['rtt_ms']:g}", [*cells, Cell(words.tied(entry)), Cell(words.more_runs(entry))]))
     return rows
@@ -99,12 +99,12 @@ def transition_rows(section: Content, level: float) -> list[Row]:
 
 
 def dynamics_rows(section: Content) -> list[Row]:
-    """Exponents and geometry, for each run of which there is something to say."""
+    """Exponents and geometry, for each run whose dynamics are known."""
     return [(name, [Cell(text) for text in row]) for name, row in tables.dynamics_rows(section)]
 
 
 def bottleneck_rows(members: Sequence[Group], every: Sequence[float], runs: pl.DataFrame) -> list[Row]:
-    """What held the runs back, and how many segments were sent again, for each transport and RTT."""
+    """The bottlenecks and the mean number of resent segments, for each transport and RTT."""
     facts = {row[0]: row[1:] for row in runs.select("id", "bottleneck", "retransmits").iter_rows()}
     rows = []
     for group in members:

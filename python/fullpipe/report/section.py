@@ -1,96 +1,69 @@
-"""One section of the report: what was measured under one set of conditions, and its figures."""
+"""One section of the report: the runs of one set of conditions, and the data of its figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullpipe.analyze import rtts
-from fullpipe.answers import Source, Sustained, sustained, tables
-from fullpipe.answers.source import read_traces
+from fullpipe.analysis import Source, Sustained, sustained
+from fullpipe.analysis.source import read_traces
 from fullpipe.dynamics import Traces
+from fullpipe.labels import rtts
 from fullpipe.profile import Group
 from fullpipe.record import read_record
 from fullpipe.report import commands
-from fullpipe.report.figures import box_figure, buffers, profile_figure, stream_counts, trace_figure
-from fullpipe.report.panels import dynamics_figure, maps_shown, phases_figure, transition_figure
+from fullpipe.report.figures import buffers, chosen, stream_counts
+from fullpipe.report.panels import maps_shown
 
-MOST_TRACES = 18
-FIGURES = {
-    "profile": "mean throughput against RTT",
-    "box": "box plots of the runs",
-    "transition": "where profiles turn",
-    "phases": "ramp-up and sustainment",
-    "traces": "throughput over time",
-    "dynamics": "Poincaré maps",
-}
-"""Names of figures, and what each shows."""
-NEEDS = {"transition": ["profile", "transition"], "phases": ["model"], "dynamics": ["dynamics"]}
-"""Parts of an analysis that a figure is drawn from; the others are drawn from the runs themselves."""
+MAX_TRACES = 18
+"""The most runs that the figure of traces shows."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """What a section is made of.
+    """The input of one section.
 
     Attributes:
-        folder: Of the records.
-        source: All runs.
+        folder: The folder of the records.
+        source: The records of all sections.
         members: The section's transports, each with its runs.
-        answers: The section as in `analysis.json`, with at least the parts that are drawn.
+        analysis: The section of `analysis.json`, with at least the parts that are drawn.
     """
 
     folder: Path
     source: Source
     members: list[Group]
-    answers: Mapping[str, Any]
+    analysis: Mapping[str, Any]
 
     @property
     def title(self) -> str:
-        """Conditions in words."""
-        return str(self.answers["conditions"])
+        """The description of the conditions."""
+        return str(self.analysis["conditions"])
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """The profile's entries."""
         return [group.entry for group in self.members]
 
-    def draw(self, name: str) -> str:
-        """One of :data:`FIGURES` as SVG; empty where there is nothing to draw."""
-        if name == "profile":
-            return profile_figure(self.entries, self.title)
-        if name == "box":
-            return box_figure(self.entries, self.title)
-        if name == "transition":
-            return transition_figure(self.answers, self.title)
-        if name == "phases":
-            return phases_figure(self.answers, self.title)
-        if name == "traces":
-            traces = self._traces()
-            return trace_figure(traces, self.title) if traces else ""
-        maps = self._maps()
-        return dynamics_figure(maps, self.title) if maps else ""
+    @property
+    def streams_shown(self) -> list[int]:
+        """The numbers of streams that figures show: all, or the fewest, a middle one and the most."""
+        return chosen(stream_counts(self.entries))
 
-    def why_empty(self, name: str) -> str:
-        """Why there is nothing to draw."""
-        part = {"transition": "transition", "phases": "model", "dynamics": "dynamics"}.get(name)
-        if part is None:
-            return "no record has samples of it"
-        if part == "transition":
-            found = [entry["transition"] for entry in self.answers["transports"]]
-        else:
-            found = tables.points_of(self.answers, part)
-        return "; ".join(tables.reasons(found)) or "none of the transports that it would show has data"
+    @property
+    def shows_all_streams(self) -> bool:
+        """Whether figures show every number of streams."""
+        return self.streams_shown == stream_counts(self.entries)
 
     def measure_commands(self) -> list[str]:
-        """A command for each run in the figure of traces."""
+        """The commands that repeat the runs in the figure of traces."""
         files = dict(self.source.runs.runs.select("id", "file").iter_rows())
         whole = self.folder.is_dir()
         found = [self.folder / files[id_] if whole else self.folder for _, _, id_ in self._traced()]
         return [commands.measure(read_record(file).header) for file in found]
 
     def _traced(self) -> list[tuple[float, dict[str, Any], str]]:
-        """Runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
+        """The runs with the largest buffer and the most streams, at a short, a middle and the longest RTT."""
         entries = self.entries
         buffer, streams, every = buffers(entries)[-1], stream_counts(entries)[-1], rtts(entries)
         picks = sorted({every[len(every) // 4], every[len(every) * 4 // 7], every[-1]})
@@ -100,7 +73,7 @@ class Section:
             for group in self.members:
                 transport = group.entry["transport"]
                 fits = (transport["buffer"], transport["streams"]) == (buffer, streams)
-                if fits and rtt in group.ids and len(found) < MOST_TRACES:
+                if fits and rtt in group.ids and len(found) < MAX_TRACES:
                     found.append((rtt, transport, min(group.ids[rtt], key=lambda id_: (seeds[id_], id_))))
         return found
 
@@ -108,12 +81,14 @@ class Section:
         found = read_traces(self.source.runs.runs, self.source.samples, ids)
         return {id_: trace for id_, trace in found if not isinstance(trace, str)}
 
-    def _traces(self) -> list[tuple[float, dict[str, Any], Traces]]:
+    def traces(self) -> list[tuple[float, dict[str, Any], Traces]]:
+        """RTT in ms, transport and traces of each run in the figure of traces; none without samples."""
         picked = self._traced()
         found = self._traces_of([id_ for _, _, id_ in picked])
         return [(rtt, transport, found[id_]) for rtt, transport, id_ in picked if id_ in found]
 
-    def _maps(self) -> list[tuple[Any, Any, Sustained]]:
-        picked = maps_shown(self.answers)
+    def maps(self) -> list[tuple[Any, Any, Sustained]]:
+        """Transport, run and sustained traces of each Poincaré map; none without samples."""
+        picked = maps_shown(self.analysis)
         found = self._traces_of([run["id"] for _, run in picked])
         return [(entry, run, sustained(found[run["id"]])) for entry, run in picked if run["id"] in found]

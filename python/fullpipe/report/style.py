@@ -1,4 +1,4 @@
-"""How figures look: colours that people with colour blindness tell apart, sizes, and SVG to inline."""
+"""The style of figures: sizes, colours for people with colour blindness, and SVG for the page."""
 
 import io
 import re
@@ -50,25 +50,31 @@ _GROUP = re.compile(r'<g id="[^"]*"')
 
 
 def colours(ccs: list[str]) -> dict[str, str]:
-    """A colour for each congestion control: the usual ones always keep theirs."""
+    """The colour of each congestion control; common ones always have the same colour."""
     others = sorted(cc for cc in ccs if cc not in COLOURS)
     return COLOURS | {cc: SPARE[i % len(SPARE)] for i, cc in enumerate(others)}
 
 
 def new_figure(height_in: float) -> Figure:
-    """An empty figure, as wide as the page."""
+    """Makes an empty figure as wide as the page."""
     return Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
 
 
 def rtt_axis(axes: Axes, rtts: list[float], apart: float = 0.06) -> None:
-    """A logarithmic axis that names the RTTs that were measured, if they are so far apart on it."""
+    """Makes a logarithmic axis with labels at the measured RTTs.
+
+    Args:
+        axes: The panel.
+        rtts: The measured RTTs in ms, ascending.
+        apart: The least distance of two labels, as a share of the axis.
+    """
     positive = [rtt for rtt in rtts if rtt > 0]
     axes.set_xscale("log" if positive == rtts else "linear")
     ticks: list[float] = []
     labels: list[str] = []
     span = max(max(positive, default=1) / min(positive, default=1), 2.0)
     for rtt in rtts:
-        # Neighbours such as 11.6 and 11.8 would print over each other.
+        # The labels of neighbours such as 11.6 and 11.8 would overlap.
         crowded = any(label and rtt < at * span**apart for at, label in zip(ticks, labels, strict=True))
         ticks.append(rtt)
         labels.append("" if crowded else f"{rtt:g}")
@@ -80,14 +86,14 @@ def rtt_axis(axes: Axes, rtts: list[float], apart: float = 0.06) -> None:
 
 
 def to_svg(figure: Figure, name: str, label: str) -> str:
-    """A figure as SVG for a page: the page's own font, no dates, the same bytes every time."""
+    """Renders a figure as SVG for the page: in the page's font, without dates, with reproducible bytes."""
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": f"fullpipe {name}", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # Several figures share a page: the groups' names would clash, and nothing refers to them.
+    # The ids of groups would clash between figures, and nothing refers to them.
     svg = _GROUP.sub("<g", svg)
     svg = _FONT.sub(r"font: \1\2 var(--figure-font, sans-serif)", svg)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)

@@ -1,8 +1,8 @@
-"""Where a throughput profile turns from concave to convex: the transition RTT, and what is known of it.
+"""Estimates the transition RTT, at which a throughput profile turns from concave to convex.
 
-Three views of the same runs: the papers' estimator (:func:`fit_dual_sigmoid`), a fit that assumes
-nothing but the shape and says which transitions the runs cannot tell apart (:func:`fit_shape`), and the
-curvature at each measured RTT without any fit (:func:`second_differences`).
+There are three methods: the papers' estimator (:func:`fit_dual_sigmoid`), a fit that assumes only the shape
+and gives all transitions that the runs allow (:func:`fit_shape`), and the curvature at each measured RTT
+without any fit (:func:`second_differences`).
 """
 
 from fullpipe.transition.differences import SecondDifferences, second_differences

@@ -1,36 +1,36 @@
-"""Runs grouped by RTT, with what is known of their noise."""
+"""Groups runs by RTT and estimates their noise."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullpipe.confidence.checks import FloatArray, vector
+from fullpipe.arrays import FloatArray, vector
 from fullpipe.errors import UsageError
 
-LEAST_RTTS = 3
+MIN_RTTS = 3
 
-# Repeats that agree to a billionth are one value as computers print it, not proof of a noiseless path.
+# Repeats that agree to a billionth differ by rounding only; they do not prove that a path has no noise.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Throughput grouped by RTT; arrays of one entry per distinct RTT, in ascending order."""
+    """Throughput grouped by RTT; arrays with one entry for each distinct RTT, ascending."""
 
     rtt_ms: FloatArray
     n: FloatArray
-    """Runs."""
+    """The number of runs."""
     mean: FloatArray
-    """Weighted mean throughput."""
+    """The weighted mean throughput."""
     weight: FloatArray
-    """The variance of a mean is `variance / weight`."""
+    """The weight of a mean, whose variance is `variance / weight`."""
     variance: float | None
-    """Of one run of weight 1; None if nothing tells."""
+    """The variance of one run of weight 1; None if it is unknown."""
     df: float
-    """Degrees of freedom of `variance`: infinite if it was given, 0 if it is unknown."""
+    """The degrees of freedom of `variance`: infinite if it was given, 0 if it is unknown."""
     within: float
-    """Sum of squared deviations of the runs from the mean of their RTT."""
+    """The sum of squared deviations of the runs from the mean at their RTT."""
 
     @property
     def scale(self) -> float:
@@ -39,7 +39,7 @@ class Samples:
 
     @property
     def flat(self) -> bool:
-        """Whether the means are all the same within rounding."""
+        """Whether all means are equal within rounding."""
         return float(np.ptp(self.mean)) <= _ROUNDING * self.scale
 
 
@@ -56,14 +56,14 @@ def group(rtt_ms: ArrayLike, throughput: ArrayLike, sd: ArrayLike | None = None)
     """Groups runs by RTT.
 
     Args:
-        rtt_ms: RTT of each run, ms.
-        throughput: Throughput of each run, in any one unit.
-        sd: Noise of one run in the unit of `throughput`, for all runs or for each; if None, it is pooled
-            over the RTTs that have repeats, as if it were the same at all RTTs.
+        rtt_ms: The RTT of each run in ms, of shape (runs,).
+        throughput: The throughput of each run, in one unit, of shape (runs,).
+        sd: The noise of one run in the unit of `throughput`, one number or one per run; None for the spread
+            pooled over the RTTs with repeats, assuming that it is the same at all RTTs.
 
     Raises:
-        UsageError: Lengths that differ, values that are not finite, RTTs or `sd` that are not positive,
-            negative throughput, or fewer than three distinct RTTs.
+        UsageError: Lengths differ, a value is not finite, an RTT or `sd` is not positive, a throughput is
+            negative, or there are fewer than three distinct RTTs.
     """
     rtt, y = vector("rtt_ms", rtt_ms), vector("throughput", throughput)
     if len(rtt) != len(y):
@@ -73,9 +73,9 @@ def group(rtt_ms: ArrayLike, throughput: ArrayLike, sd: ArrayLike | None = None)
     if (y < 0).any():
         raise UsageError(f"a throughput of {y.min():g} is negative: give throughputs of zero or more")
     distinct, index = np.unique(rtt, return_inverse=True)
-    if len(distinct) < LEAST_RTTS:
+    if len(distinct) < MIN_RTTS:
         raise UsageError(
-            f"cannot say: curvature needs runs at {LEAST_RTTS} distinct RTTs, and these have {len(distinct)}"
+            f"cannot say: curvature needs runs at {MIN_RTTS} distinct RTTs, and these have {len(distinct)}"
         )
     ones = np.ones(len(y)) if sd is None else 1 / _spread(sd, len(y)) ** 2
     n = np.bincount(index).astype(np.float64)
@@ -92,5 +92,5 @@ def group(rtt_ms: ArrayLike, throughput: ArrayLike, sd: ArrayLike | None = None)
 
 
 def gap(low: float, high: float) -> str:
-    """As `between 45.6 and 91.6 ms`."""
+    """Formats a gap between RTTs: `between 45.6 and 91.6 ms`."""
     return f"between {low:.6g} and {high:.6g} ms"

@@ -1,4 +1,4 @@
-"""Concave–convex regression: the transition RTTs that the runs allow, with nothing assumed but shape."""
+"""Concave–convex regression: finds the transition RTTs that the runs allow, assuming only the shape."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import nnls
 from scipy.stats import f as f_distribution
 
-from fullpipe.confidence.checks import FloatArray
+from fullpipe.arrays import FloatArray
 from fullpipe.errors import UsageError
 from fullpipe.transition.differences import weights
 from fullpipe.transition.samples import Samples, gap, group
@@ -28,68 +28,68 @@ def _words(shape: Curve, between_ms: tuple[float, float]) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Split:
-    """One way to cut the grid: concave up to a gap between measured RTTs, convex from it."""
+    """One split of the grid: concave up to a gap between measured RTTs, and convex beyond it."""
 
     between_ms: tuple[float, float]
-    """The gap; the first stands for entirely convex, the last for entirely concave."""
+    """The gap in ms; the first gap means entirely convex, the last entirely concave."""
     shape: Curve
     sse: float
-    """Sum over runs of (mean - fit)², in throughput²: the misfit beyond the spread of repeats."""
+    """The sum of (mean - fit)² over runs, in throughput²: the misfit without the spread of repeats."""
     chi2: float | None
-    """The weighted sum that the fit minimises, in variances of the noise; None if that is unknown."""
+    """The weighted sum that the fit minimises, in variances of the noise; None if the noise is unknown."""
     p_value: float | None
-    """Of the hypothesis that this is the profile's split, at most; None if the noise is unknown."""
+    """An upper bound of the p-value of this split; None if the noise is unknown."""
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         end = f"SSE {self.sse:.3g}" if self.p_value is None else f"p = {self.p_value:.2g}"
         return f"{_words(self.shape, self.between_ms)}, {end}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShapeFit:
-    """What :func:`fit_shape` found."""
+    """The result of :func:`fit_shape`."""
 
     shape: Shape
-    """The one shape that the runs allow; "cannot say" if they allow several, "none" if none."""
+    """The only shape that the runs allow; "cannot say" if they allow several, "none" if none."""
     shapes: tuple[Curve, ...]
     """All shapes that the runs allow, the best fit's first."""
     best: Split
-    """The split that fits best among those that the runs allow."""
+    """The best fit among the splits that the runs allow."""
     allowed: tuple[Split, ...]
     """The splits that the runs cannot exclude, in the order of RTT."""
     splits: tuple[Split, ...]
     """All splits of the grid, in the order of RTT."""
     rtt_ms: FloatArray
-    """Distinct RTTs, of shape (K,)."""
+    """The distinct RTTs in ms, of shape (K,)."""
     mean: FloatArray
-    """Mean throughput at each, weighted by 1/sd² within an RTT, of shape (K,)."""
+    """The mean throughput at each RTT, weighted by 1/sd², of shape (K,)."""
     fitted: FloatArray
-    """The best split's fit at each, of shape (K,)."""
+    """The fit of the best split at each RTT, of shape (K,)."""
     p_fit: float | None
-    """How likely a misfit as large as this is if the model holds; None if the noise is unknown."""
+    """The probability of a misfit this large if the model holds; None if the noise is unknown."""
     noise: float | None
-    """Spread of one run, pooled over repeats; None if `sd` was given, or if there are no repeats."""
+    """The spread of one run, pooled over repeats; None if `sd` was given or there are no repeats."""
     level: float
 
     @property
     def sse(self) -> float:
-        """The best split's SSE."""
+        """The SSE of the best split."""
         return self.best.sse
 
     @property
     def best_split_ms(self) -> tuple[float, float] | None:
-        """The best split's gap; None if it is entirely convex or concave."""
+        """The gap of the best split in ms; None if it is entirely convex or concave."""
         return self.best.between_ms if self.best.shape == "dual" else None
 
     @property
     def splits_ms(self) -> tuple[tuple[float, float], ...]:
-        """The gaps of all splits that the runs cannot exclude."""
+        """The gaps in ms of all splits that the runs cannot exclude."""
         return tuple(split.between_ms for split in self.allowed)
 
     @property
     def between_ms(self) -> tuple[float, float] | None:
-        """From where to where the measured profile may turn; None unless the shape is "dual"."""
+        """The RTTs in ms between which the measured profile may turn; None unless the shape is "dual"."""
         return self._range("dual") if self.shape == "dual" else None
 
     @property
@@ -101,7 +101,7 @@ class ShapeFit:
         return float(self.rtt_ms[max(low - 1, 0)]), float(self.rtt_ms[min(high + 1, len(self.rtt_ms) - 1)])
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         sure = f"({100 * self.level:.6g}% sure)"
         if self.shape == "none":
             return f"none: no profile that is concave, then convex, fits the runs {sure}"
@@ -116,12 +116,12 @@ class ShapeFit:
 
 
 def _cone(rtt: FloatArray, weight: FloatArray, split: int, monotone: bool) -> FloatArray:
-    """Rows whose products with sqrt(weight)·profile are ≥ 0 for every profile of this split."""
+    """The rows whose products with sqrt(weight)·profile are ≥ 0 for every profile of this split."""
     k = len(rtt)
     rows = weights(rtt)
     rows[:split] *= -1
     if monotone:
-        # Slopes fall and then rise, so that none is positive if the two at the ends are not.
+        # Slopes fall and then rise, so none is positive if the two at the ends are not.
         ends = np.zeros((2, k))
         ends[0, :2] = ends[1, -2:] = (1, -1)
         rows = np.vstack([rows, ends])
@@ -136,7 +136,7 @@ class _Projection(NamedTuple):
 
 
 def _project(z: FloatArray, cone: FloatArray) -> _Projection:
-    """The point of {x: cone·x ≥ 0} nearest to z, and how many constraints hold it there."""
+    """The point of {x: cone·x ≥ 0} nearest to z, and the number of active constraints there."""
     # Moreau: z is its projection plus that onto the polar cone, which the negated rows generate.
     multipliers, _ = nnls(cone.T, -z)
     push = cone.T @ multipliers
@@ -147,7 +147,7 @@ def _project(z: FloatArray, cone: FloatArray) -> _Projection:
 def _face_weights(
     rtt: tuple[float, ...], weight: tuple[float, ...], split: int, monotone: bool, draws: int
 ) -> FloatArray:
-    """Probabilities that a straight profile's noise is held by 0, 1, ... constraints."""
+    """The probabilities that 0, 1, ... constraints are active for the noise of a straight profile."""
     cone = _cone(np.array(rtt), np.array(weight), split, monotone)
     noise = np.random.default_rng(0).standard_normal((draws, len(rtt)))
     counts = np.bincount([_project(z, cone).active for z in noise], minlength=len(rtt) + 1)
@@ -155,7 +155,7 @@ def _face_weights(
 
 
 def _p_value(chi2: float, df: float, most: int, faces: Callable[[], FloatArray]) -> float:
-    """How likely a misfit is; `most` is the number of constraints, `faces` simulates their weights."""
+    """The probability of a misfit; `most` is the number of constraints, `faces` simulates their weights."""
     if chi2 <= 0:
         return 1.0
     # An infinite df turns scipy's F into nan; beyond 10⁹ it is χ²/j to nine digits.
@@ -171,7 +171,7 @@ def _p_value(chi2: float, df: float, most: int, faces: Callable[[], FloatArray])
 class _Fit(NamedTuple):
     fitted: FloatArray
     distance2: float
-    """What the fit minimises, in units of the largest weight and the largest mean."""
+    """The minimised sum, in units of the largest weight and the largest mean."""
     chi2: float | None
     p_split: float | None
     p_fit: float | None
@@ -206,7 +206,7 @@ def _split(samples: Samples, index: int, fit: _Fit) -> Split:
 
 
 def _best(candidates: Sequence[int], fits: Sequence[_Fit]) -> int:
-    # Fits that agree but for rounding are equal: the first of them, on every machine.
+    # Fits that differ by rounding only count as equal, so that every machine takes the first.
     least = min(fits[i].distance2 for i in candidates)
     return next(i for i in candidates if fits[i].distance2 <= least * (1 + _ROUNDING) + _ROUNDING**2)
 
@@ -230,50 +230,49 @@ def fit_shape(
     level: float = 0.95,
     draws: int = 500,
 ) -> ShapeFit:
-    """Fits concave-then-convex profiles and says which splits and shapes the runs cannot exclude.
+    """Fits concave-then-convex profiles and finds the splits and shapes that the runs cannot exclude.
 
-    Least squares over the mean throughput at each RTT, weighted by n/sd², under shape alone: no scaling
-    and no parameters (S-shaped regression: Feng, Chen, Han, Carroll and Samworth, JRSS B 84, 2022).
+    The fit is least squares over the mean throughput at each RTT, weighted by n/sd², constrained by the shape
+    only, without parameters (S-shaped regression: Feng, Chen, Han, Carroll and Samworth, JRSS B 84, 2022).
     A profile of K distinct RTTs, linear between them, has K - 1 splits: concave up to a gap of the grid
-    and convex from it, of which the first is entirely convex and the last entirely concave. Each is a
+    and convex beyond it. The first split is entirely convex and the last entirely concave. Each fit is a
     projection onto a convex cone, computed exactly as a non-negative least-squares problem.
 
-    A split is excluded if its misfit, in variances of the noise, would be as large with probability below
-    1 - `level` even where it is hardest to tell from noise, that is if the profile were straight. There
-    the misfit is a mixture of F (or χ²) distributions, the chi-bar-square of order-restricted tests
-    (Robertson, Wright and Dykstra 1988, chapter 2; Silvapulle and Sen 2005, chapter 3), whose weights are
-    simulated with a fixed seed. For normal noise of one size at all RTTs (or sizes given by `sd`) the
-    splits that remain hold the true one with at least probability `level`, at any sample size. The test
-    leaves monotonicity out: it would widen the set.
+    A split is excluded if a misfit as large as its own, in variances of the noise, has a probability below
+    1 - `level` even for a straight profile, which is the hardest to exclude. There the misfit is a mixture of
+    F (or χ²) distributions, the chi-bar-square of order-restricted tests (Robertson, Wright and Dykstra 1988,
+    chapter 2; Silvapulle and Sen 2005, chapter 3), whose weights are simulated with a fixed seed. For normal
+    noise of one size at all RTTs (or sizes given by `sd`) the remaining splits contain the true one with at
+    least probability `level`, at any sample size. The test ignores monotonicity, which would widen the set.
 
     The gap of a split is where the *measured profile* turns. A smooth curve behind it may turn one gap
-    further on either side, since its chord between two RTTs hides what it does there: see
-    `curve_between_ms`. Likewise "convex" says nothing of RTTs left of the second one.
+    further on either side, since its course between two RTTs is not measured: see `curve_between_ms`.
+    Likewise "convex" says nothing about RTTs left of the second one.
 
     Args:
-        rtt_ms: RTT of each run, ms, of shape (runs,); repeats allowed.
-        throughput: Throughput of each run, in any one unit, of shape (runs,).
-        sd: Noise of one run in the unit of `throughput`: one number, or one per run; taken as known, so
-            that spreads estimated from fewer than some ten runs of an RTT exclude too much. If None, the
-            spread of repeats, pooled over RTTs: where spread grows with RTT that excludes too little,
-            where it falls with RTT too much. With neither `sd` nor repeats, the means are weighted by n,
-            no split is excluded, and the shape is "cannot say".
-        monotone: Whether fits may not rise with RTT, as in the papers' model.
-        level: Confidence in the set of splits.
-        draws: Simulated profiles per split for the weights of the test.
+        rtt_ms: The RTT of each run in ms, of shape (runs,); RTTs may repeat.
+        throughput: The throughput of each run, in one unit, of shape (runs,).
+        sd: The noise of one run in the unit of `throughput`, one number or one per run. It is taken as known:
+            estimates from fewer than about ten runs at an RTT exclude too much. None for the spread of
+            repeats, pooled over RTTs, which excludes too little if the spread grows with RTT and too much if
+            it falls. With neither `sd` nor repeats, the means are weighted by n, no split is excluded, and
+            the shape is "cannot say".
+        monotone: Whether fits must not rise with RTT, as in the papers' model.
+        level: The confidence level of the set of splits, in (0, 1).
+        draws: The number of simulated profiles per split for the weights of the test.
 
     Returns:
-        The fit. All throughputs equal is no error: every split then fits and the shape is "cannot say".
-        If no split is left, or none fits a profile that does not rise, the shape is "none".
+        The fit. If all throughputs are equal, every split fits and the shape is "cannot say". If no split
+        remains, or none fits a profile that does not rise, the shape is "none".
 
     Raises:
-        UsageError: Lengths that differ, values that are not finite, RTTs or `sd` that are not positive,
-            negative throughput, fewer than three distinct RTTs, or a level outside (0, 1).
+        UsageError: Lengths differ, a value is not finite, an RTT or `sd` is not positive, a throughput is
+            negative, there are fewer than three distinct RTTs, or the level is outside (0, 1).
     """
     if not 0 < level < 1:
         raise UsageError(f"a level of {level:g} is not between 0 and 1: give one such as 0.95")
     if draws < 1:
-        raise UsageError(f"{draws} draws simulate nothing: give some hundreds")
+        raise UsageError(f"{draws} draws are too few to simulate: give some hundreds")
     samples = group(rtt_ms, throughput, sd)
     fits = [_fit(samples, i, monotone, draws) for i in range(len(samples.rtt_ms) - 1)]
     splits = [_split(samples, i, fit) for i, fit in enumerate(fits)]

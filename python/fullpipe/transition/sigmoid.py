@@ -1,4 +1,4 @@
-"""The papers' estimator of the transition RTT: a pair of flipped sigmoids."""
+"""The papers' estimator of the transition RTT, a pair of flipped sigmoids."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import expit
 
-from fullpipe.confidence.checks import FloatArray
+from fullpipe.arrays import FloatArray
 from fullpipe.errors import UsageError
 from fullpipe.transition.samples import Samples, gap, group
 
-# A scaled throughput of exactly 1 is one that no sigmoid reaches.
+# No sigmoid reaches a scaled throughput of exactly 1.
 _HEADROOM = 1.001
 _STEEPEST = 100.0
 _FLATTEST = 1e-4
@@ -21,48 +21,48 @@ _STARTS = 2
 
 
 class Sigmoid(NamedTuple):
-    """g(τ) = 1 - 1/(1 + exp(-a (τ - τ₀))), falling through 1/2 at τ₀."""
+    """The flipped sigmoid g(τ) = 1 - 1/(1 + exp(-a (τ - τ₀))), which falls through 1/2 at τ₀."""
 
     a: float
-    """Steepness, 1/ms."""
+    """The steepness in 1/ms."""
     tau_ms: float
-    """τ₀, ms."""
+    """The centre τ₀ in ms."""
 
     def __call__(self, rtt_ms: ArrayLike) -> FloatArray:
-        """Scaled throughput at RTTs in ms."""
+        """The scaled throughput at RTTs in ms."""
         return np.asarray(expit(-self.a * (np.asarray(rtt_ms, dtype=np.float64) - self.tau_ms)))
 
 
 class SigmoidParams(NamedTuple):
-    """The two branches; None where the runs determine none."""
+    """The two branches; None for a branch that the runs do not determine."""
 
     concave: Sigmoid | None
-    """a₁ and τ₁."""
+    """The concave branch, with a₁ and τ₁."""
     convex: Sigmoid | None
-    """a₂ and τ₂."""
+    """The convex branch, with a₂ and τ₂."""
 
 
 @dataclass(frozen=True, repr=False)
 class DualSigmoid:
-    """What :func:`fit_dual_sigmoid` found."""
+    """The result of :func:`fit_dual_sigmoid`."""
 
     shape: Literal["concave", "convex", "dual", "cannot say"]
     tau_t_ms: float | None
-    """The transition RTT, one of the measured ones; None where there is none inside the grid."""
+    """The transition RTT, one of the measured RTTs; None if there is none inside the grid."""
     between_ms: tuple[float, float] | None
-    """The gap between measured RTTs that holds the transition; None where `tau_t_ms` is."""
+    """The gap between measured RTTs with the transition; None if `tau_t_ms` is None."""
     papers_tau_t_ms: float | None
-    """As the papers print it: also at the end of the grid, where one branch is missing."""
+    """The transition RTT as the papers print it, also at an end of the grid where one branch is missing."""
     params: SigmoidParams
     sse: float
-    """Sum of squared errors over runs, of scaled throughput."""
+    """The sum of squared errors of scaled throughput over runs."""
     sse_at: tuple[tuple[float, float], ...]
-    """Pairs of RTT (ms) and the least SSE with the transition there."""
+    """Pairs of an RTT in ms and the smallest SSE with the transition at that RTT."""
     scale: float
-    """The throughput that counts as 1."""
+    """The throughput that is scaled to 1."""
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         if self.shape == "cannot say":
             return "dual sigmoid: cannot say, all throughputs are equal"
         where = "no transition inside the grid" if self.between_ms is None else gap(*self.between_ms)
@@ -75,11 +75,11 @@ class _Branch(NamedTuple):
 
 
 def _fit_branch(rtt: FloatArray, n: FloatArray, y: FloatArray, tau_t: float, side: int) -> _Branch:
-    """Fits one branch; side +1 is concave (centre at `tau_t` or beyond), -1 convex (at it or before)."""
+    """Fits one branch: side +1 is concave (centre at or beyond `tau_t`), -1 is convex (at or before)."""
     if len(rtt) == 0:
         return _Branch(0.0, None)
     if len(rtt) == 1:
-        # One RTT cannot tell a from τ₀, but the branch still has to stay on its side of 1/2.
+        # One RTT does not determine both a and τ₀, but the branch must stay on its side of 1/2.
         return _Branch(float(n[0] * max(0.0, side * (0.5 - y[0])) ** 2), None)
     x, root = rtt - tau_t, np.sqrt(n)
     steps = np.diff(rtt)
@@ -110,7 +110,7 @@ def _scale(samples: Samples, largest: float, capacity: float | None) -> float:
 
 
 def _between(samples: Samples, y: FloatArray, k: int, overlap: bool) -> tuple[float, float]:
-    # Runs at τ_T belong to the concave branch; counted in both, they lie on the side of 1/2 that they are on.
+    # Runs at τ_T belong to the concave branch; with overlap, to the branch on their side of 1/2.
     left = k - 1 if overlap and y[k] < 0.5 else k
     return float(samples.rtt_ms[left]), float(samples.rtt_ms[left + 1])
 
@@ -118,37 +118,37 @@ def _between(samples: Samples, y: FloatArray, k: int, overlap: bool) -> tuple[fl
 def fit_dual_sigmoid(
     rtt_ms: ArrayLike, throughput: ArrayLike, *, capacity: float | None = None, overlap: bool = False
 ) -> DualSigmoid:
-    """The transition RTT τ_T as the papers estimate it (Rao et al., HPDC 2017, section 2.3).
+    """Estimates the transition RTT τ_T as the papers do (Rao et al., HPDC 2017, section 2.3).
 
-    On throughput scaled to (0, 1), f(τ) = g(a₁,τ₁)(τ) for τ ≤ τ_T and g(a₂,τ₂)(τ) beyond, with
+    With throughput scaled to (0, 1), f(τ) = g(a₁,τ₁)(τ) for τ ≤ τ_T and g(a₂,τ₂)(τ) beyond, with
     g(a,τ₀)(τ) = 1 - 1/(1 + exp(-a (τ - τ₀))) and τ₂ ≤ τ_T ≤ τ₁, by least squares over a₁, a₂ > 0, τ₁,
-    τ₂, and τ_T among the measured RTTs. Concave up to τ_T, convex from there.
+    τ₂, and τ_T among the measured RTTs. It is concave up to τ_T and convex beyond.
 
-    What it is worth: a flipped sigmoid is concave only above 1/2 and convex only below it, so τ_T mostly
-    tracks where *scaled throughput crosses 1/2*, whatever the curvature. An entirely convex
-    1/(1 + τ/50 ms) has its τ_T at 22.6 ms on the papers' RTTs. And τ_T is known to one gap of the grid at
-    best: see `between_ms`. :func:`fullpipe.transition.fit_shape` asks for the curvature itself.
+    Its limits: a flipped sigmoid is concave only above 1/2 and convex only below it, so τ_T mostly follows
+    the RTT where *scaled throughput crosses 1/2*, whatever the curvature. The entirely convex 1/(1 + τ/50 ms)
+    has its τ_T at 22.6 ms on the papers' RTTs. At best τ_T is known to one gap of the grid: see `between_ms`.
+    :func:`fullpipe.transition.fit_shape` estimates the curvature itself.
 
-    Where the paper is silent: it does not say how throughput is scaled. Here it is divided by `capacity`
-    or else by 1.001 times the largest throughput. A branch that holds a single RTT has no (a, τ₀) of its
-    own: it is None, and counts in the SSE only where its throughput is on the wrong side of 1/2. If it
-    is the concave one, the profile is "convex" and the other way round; there is then no transition
-    inside the grid and `tau_t_ms` is None, while `papers_tau_t_ms` keeps the smallest RTT (for convex;
-    the paper prints 0.4 ms) or one of the two largest (for concave).
+    The paper does not say how throughput is scaled. Here it is divided by `capacity`, or by 1.001 times the
+    largest throughput. A branch with a single RTT has no (a, τ₀): it is None, and counts in the SSE only if
+    its throughput is on the wrong side of 1/2. Without a concave branch the profile is "convex", without a
+    convex one "concave". There is then no transition inside the grid and `tau_t_ms` is None, while
+    `papers_tau_t_ms` is the smallest RTT (for convex; the paper prints 0.4 ms) or one of the two largest (for
+    concave).
 
     Args:
-        rtt_ms: RTT of each run, ms, of shape (runs,); repeats allowed.
-        throughput: Throughput of each run, in any one unit, of shape (runs,).
-        capacity: What throughput is scaled by, in its unit.
-        overlap: Whether the runs at τ_T count in both sums, as the paper's SSE is printed (τ ≤ τ_T and
-            τ ≥ τ_T), though its f then has two values there. If not, they belong to the concave branch.
+        rtt_ms: The RTT of each run in ms, of shape (runs,); RTTs may repeat.
+        throughput: The throughput of each run, in one unit, of shape (runs,).
+        capacity: The throughput that is scaled to 1, in the unit of `throughput`.
+        overlap: Whether the runs at τ_T count in both sums, as in the paper's SSE (τ ≤ τ_T and τ ≥ τ_T),
+            although f then has two values there. Otherwise they belong to the concave branch.
 
     Returns:
         The fit. If all mean throughputs are equal, its shape is "cannot say" and nothing is fitted.
 
     Raises:
-        UsageError: Lengths that differ, values that are not finite, RTTs that are not positive, negative
-            throughput, throughput above `capacity`, or fewer than three distinct RTTs.
+        UsageError: Lengths differ, a value is not finite, an RTT is not positive, a throughput is negative or
+            above `capacity`, or there are fewer than three distinct RTTs.
     """
     samples = group(rtt_ms, throughput)
     scale = _scale(samples, float(np.max(np.asarray(throughput, dtype=np.float64))), capacity)

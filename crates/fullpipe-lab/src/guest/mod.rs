@@ -1,11 +1,12 @@
 //! The guest side: this program as the first process of user-mode Linux.
 
-mod cross;
-mod end;
+mod cross_traffic;
+mod host_noise;
 mod netlink;
-mod noise;
+mod node;
 mod programs;
 mod root;
+mod sysctl;
 mod topology;
 
 use std::fs;
@@ -16,7 +17,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::job::{Job, Report, file};
 
-pub use netlink::{Standing, standing};
+pub use netlink::{InstalledQdisc, installed_qdiscs};
 
 /// The guest's own folder, by a name that hosts hardly have: theirs is not seen, and nothing is copied there.
 const OWN: &str = "/.fullpipe";

@@ -217,7 +217,7 @@ impl Netlink {
 
 /// A queueing discipline as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct InstalledQdisc {
     /// Number of its link.
     pub link: u32,
     /// Its kind, `fq` say.
@@ -230,7 +230,7 @@ pub struct Standing {
 ///
 /// # Errors
 /// There is no netlink here, or it does not answer; in words.
-pub fn standing() -> Result<Vec<Standing>, String> {
+pub fn installed_qdiscs() -> Result<Vec<InstalledQdisc>, String> {
     let mut netlink = Netlink::open()?;
     let all = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
     let answers = netlink.ask(all, NLM_F_DUMP).doing(|| "reading queues".into())?;
@@ -240,7 +240,7 @@ pub fn standing() -> Result<Vec<Standing>, String> {
             TcAttribute::Kind(kind) => Some(kind.clone()),
             _ => None,
         })?;
-        Some(Standing { link: answer.header.index as u32, kind, root: answer.header.parent == TcHandle::ROOT })
+        Some(InstalledQdisc { link: answer.header.index as u32, kind, root: answer.header.parent == TcHandle::ROOT })
     };
     Ok(answers.into_iter().filter_map(one).collect())
 }

@@ -16,7 +16,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::topology::Net;
-use super::{Doing, Fallible, OUT, cross, noise, root};
+use super::{Doing, Fallible, OUT, cross_traffic, host_noise, root};
 use crate::job::{self, Ended, Job, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
 
 /// Grace between asking a program to end and killing it, virtual time.
@@ -38,7 +38,7 @@ struct Stage<'a> {
     by_pid: HashMap<Pid, usize>,
     queue: Vec<QueueSample>,
     progress: File,
-    noise: Vec<(job::End, noise::Noise)>,
+    noise: Vec<(job::End, host_noise::Noise)>,
 }
 
 /// Tells of children's ends by a descriptor. To be called before there is any other thread: one that
@@ -73,12 +73,14 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         .map(|p| Running { pid: None, report: None, start_ns: ZERO_NS + p.start.0, kill_ns: None })
         .collect();
     let noise = job.path.host_noise.map_or_else(Vec::new, |mean| {
-        [job::End::A, job::End::B].map(|end| (end, noise::Noise::new(job.seed ^ end as u64, mean.0, ZERO_NS))).into()
+        [job::End::A, job::End::B]
+            .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, ZERO_NS)))
+            .into()
     });
     let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise };
     sys::exact_timers();
     sys::sleep_until(ZERO_NS);
-    cross::start(&job.path, net)?;
+    cross_traffic::start(&job.path, net)?;
     let mut next_sample = ZERO_NS;
     let end_ns = loop {
         let now = sys::now_ns();

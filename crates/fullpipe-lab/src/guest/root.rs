@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Doing, Fallible, OUT, OWN};
+use super::{Doing, Fallible, OUT, OWN, sysctl};
 use crate::lab::TOP;
 
 /// Where this very program is found, whatever the host calls it.
@@ -87,7 +87,7 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
         ("vm/panic_on_oom", "2"),
         ("vm/overcommit_memory", "1"),
     ] {
-        set(file, value)?;
+        sysctl::set(file, value)?;
     }
     Ok(())
 }
@@ -104,11 +104,6 @@ pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
     let flags = if write { MsFlags::empty() } else { MsFlags::MS_RDONLY };
     mount(Some("none"), at, Some("hostfs"), flags, Some(folder))
         .doing(|| format!("mounting the host's {}", folder.display()))
-}
-
-/// Writes a file below /proc/sys.
-pub(super) fn set(name: &str, value: &str) -> Fallible<()> {
-    fs::write(format!("/proc/sys/{name}"), value).doing(|| format!("setting {} to {value}", name.replace('/', ".")))
 }
 
 /// Names that resolve without any service.

@@ -18,9 +18,9 @@ use std::net::Ipv4Addr;
 use fullpipe_path::units::{Probability, Rate, Size};
 use fullpipe_path::{Cross, LabPath};
 
-use super::end::End;
 use super::netlink::{Plug, Qdisc};
-use super::{Fallible, root};
+use super::node::Node;
+use super::{Fallible, sysctl};
 use crate::job::Job;
 
 /// Address of end a.
@@ -43,20 +43,20 @@ const REORDER_NS: u64 = 1_000_000;
 
 /// The hosts of a path.
 pub(super) struct Net {
-    pub(super) a: End,
-    pub(super) b: End,
-    pub(super) r: End,
-    pub(super) d: Option<End>,
-    pub(super) x: Option<End>,
+    pub(super) a: Node,
+    pub(super) b: Node,
+    pub(super) r: Node,
+    pub(super) d: Option<Node>,
+    pub(super) x: Option<Node>,
 }
 
 /// Builds it.
 pub(super) fn build(job: &Job) -> Fallible<Net> {
     let path = &job.path;
-    let (a, b, r) = (End::new("a", true)?, End::new("b", true)?, End::new("r", false)?);
+    let (a, b, r) = (Node::new("a", true)?, Node::new("b", true)?, Node::new("r", false)?);
     let impaired = path.impaired_forward() || !path.loss_back.is_zero();
-    let d = if impaired { Some(End::new("d", false)?) } else { None };
-    let x = if path.cross.is_some() { Some(End::new("x", false)?) } else { None };
+    let d = if impaired { Some(Node::new("d", false)?) } else { None };
+    let x = if path.cross.is_some() { Some(Node::new("x", false)?) } else { None };
 
     join(&a, A0, &r, R0, path.mtu)?;
     match &d {
@@ -134,23 +134,23 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
         x.run(move |n| n.qdisc("x0", &queue))?;
     }
     for end in [Some(&r), d.as_ref()].into_iter().flatten() {
-        end.run(|_| root::set("net/ipv4/ip_forward", "1"))?;
+        end.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }
     for end in [Some(&a), Some(&b), x.as_ref()].into_iter().flatten() {
         let more = job.sysctl.clone();
         end.run(move |_| {
             // A stock kernel's, which would else depend on the guest's memory (net/ipv4/tcp.c).
-            root::set("net/ipv4/tcp_rmem", "4096 131072 6291456")?;
-            root::set("net/ipv4/tcp_wmem", "4096 16384 4194304")?;
+            sysctl::set("net/ipv4/tcp_rmem", "4096 131072 6291456")?;
+            sysctl::set("net/ipv4/tcp_wmem", "4096 16384 4194304")?;
             // Each run starts as if nobody had ever used the path.
-            root::set("net/ipv4/tcp_no_metrics_save", "1")?;
-            more.iter().try_for_each(|(name, value)| root::set(&name.replace('.', "/"), value))
+            sysctl::set("net/ipv4/tcp_no_metrics_save", "1")?;
+            more.iter().try_for_each(|(name, value)| sysctl::set(&name.replace('.', "/"), value))
         })?;
     }
     Ok(Net { a, b, r, d, x })
 }
 
-fn join(near: &End, p: Plug, far: &End, q: Plug, mtu: u32) -> Fallible<()> {
+fn join(near: &Node, p: Plug, far: &Node, q: Plug, mtu: u32) -> Fallible<()> {
     let namespace = far.namespace();
     near.run(move |n| n.veth(&p, &q, namespace, mtu))?;
     near.run(move |n| n.plug(&p, &q))?;

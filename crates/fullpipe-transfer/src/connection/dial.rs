@@ -207,9 +207,9 @@ fn answer(
         }
         let why = error::why(&e);
         TransferError::Unreachable(format!(
-            "{peer} does not answer as 'fullpipe serve --root' with a token does ({why}); it may have no --root, have \
-             been started with --insecure, which is then to be said here too, or have too many connections from here: \
-             its log says"
+            "{peer} does not serve files to holders of a token ({why}): perhaps its 'fullpipe serve' has no --root, or has \
+             --insecure (then give --insecure here too), or it has too many connections from here. Ask its operator; \
+             the server's log has the reason"
         ))
     })?;
     if token.is_none() {
@@ -365,8 +365,8 @@ fn is_end(error: &TransferError) -> bool {
 pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferError {
     if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
         return TransferError::Unreachable(format!(
-            "{peer} does not answer as 'fullpipe serve --insecure' does; if it wants a token, give it \
-             with --token-file; it may have no --root: its log says"
+            "{peer} does not serve files without a token: perhaps it wants one (give it with --token-file), or its \
+             'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"
         ));
     }
     let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };

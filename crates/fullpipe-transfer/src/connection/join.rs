@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fullpipe_net::doorway::Doorway;
+use fullpipe_net::preamble_listener::PreambleListener;
 use fullpipe_net::{NetError, sys};
 use fullpipe_path::{Transport, text};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -236,7 +236,8 @@ fn fill(
     let deadline = Instant::now() + JOIN;
     let (done, shaken) = mpsc::channel();
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(nix_error)?);
-    let mut door = Doorway::<PREAMBLE>::new(listener, session.address()).map_err(system("watching the data port"))?;
+    let mut door =
+        PreambleListener::<PREAMBLE>::new(listener, session.address()).map_err(system("watching the data port"))?;
     let n = seats.len();
     let check = |shown: &[u8; PREAMBLE]| numbered(shown, token).filter(|i| usize::from(*i) < n);
     while !seats.iter().all(|seat| matches!(seat, Seat::Joined(_))) {

@@ -102,21 +102,55 @@ pub fn store_file(token: &Path) -> PathBuf {
     beside(token, ".store")
 }
 
-/// A secret file that more people may read than its owner.
+/// A way in which other users of this host can get at secret files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exposed {
-    /// The file.
-    pub file: PathBuf,
-    /// Its permission bits.
-    pub mode: u32,
+pub enum Exposed {
+    /// Others may read the file.
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Others may replace the files in this folder.
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
 }
 
 impl std::fmt::Display for Exposed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let who = if self.mode & 0o004 != 0 { "ANYONE on this host" } else { "its group" };
-        let file = self.file.display();
-        write!(f, "{file} can be read by {who} (mode {:04o}): chmod 600 {file}", self.mode)
+        let who = |anyone: bool| if anyone { "ANYONE on this host" } else { "its group" };
+        match self {
+            Exposed::File { file, mode } => {
+                let (who, file) = (who(mode & 0o004 != 0), file.display());
+                write!(f, "{file} can be read by {who} (mode {mode:04o}): chmod 600 {file}")
+            }
+            Exposed::Folder { folder, mode } => {
+                let (who, folder) = (who(mode & 0o002 != 0), folder.display());
+                write!(
+                    f,
+                    "{folder} can be written by {who} (mode {mode:04o}), who can replace the token files in it: \
+                     chmod go-w {folder}"
+                )
+            }
+        }
     }
+}
+
+/// The folder of a secret file, if others may replace files in it: they may write to it, and it is not sticky.
+pub(crate) fn exposed_folder(file: &Path) -> Option<Exposed> {
+    let folder = folder_of(file).to_owned();
+    let mode = fs::metadata(&folder).ok()?.mode() & 0o7777;
+    (mode & 0o022 != 0 && mode & 0o1000 == 0).then_some(Exposed::Folder { folder, mode })
+}
+
+/// The folder that a file is in.
+fn folder_of(file: &Path) -> &Path {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A secret file's content, and whether others may read it.
@@ -143,7 +177,7 @@ pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> 
     let mode = meta.mode() & 0o7777;
     let mut content = Vec::new();
     open.take(FILE_MAX).read_to_end(&mut content).map_err(failed)?;
-    let exposed = (meta.is_file() && mode & 0o044 != 0).then(|| Exposed { file: file.to_owned(), mode });
+    let exposed = (meta.is_file() && mode & 0o044 != 0).then(|| Exposed::File { file: file.to_owned(), mode });
     Ok(Some(Secret { content, exposed }))
 }
 
@@ -185,10 +219,13 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferEr
         to.write_all(content)?;
         to.sync_all()?;
         fs::rename(&fresh, file)?;
-        let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        File::open(folder_of(file))?.sync_all()
     };
-    write().map_err(local(format!("cannot write {}", file.display())))
+    write().map_err(|e| {
+        // What of it was written is of no use.
+        let _ = fs::remove_file(&fresh);
+        TransferError::of_file(format!("cannot write {}", file.display()), &e)
+    })
 }
 
 /// Locks a server's state against others who would change it, until dropped. Who only reads it needs no lock: each file is
@@ -198,7 +235,7 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferEr
 /// The lock file cannot be made, or is another user's.
 pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
     let file = beside(token, ".lock");
-    let failed = |e: io::Error| local(format!("cannot lock {}", file.display()))(e);
+    let failed = |e: io::Error| TransferError::of_file(format!("cannot lock {}", file.display()), &e);
     let how = OpenOptions::new()
         .write(true)
         .create(true)
@@ -206,20 +243,21 @@ pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&file);
-    let open = how.map_err(failed)?;
+    let open = how.map_err(|e| TransferError::of_file(format!("cannot make {}", file.display()), &e))?;
     check_own(&file, &open.metadata().map_err(failed)?)?;
     Flock::lock(open, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
 }
 
-/// Reads a client's token from a file, and whether others may read it too.
+/// Reads a client's token from a file, and how others can get at that file.
 ///
 /// # Errors
 /// It cannot be read, may be somebody else's, or holds no token.
-pub fn read_token(file: &Path) -> Result<(Token, Option<Exposed>), TransferError> {
+pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
     let missing = || local(format!("cannot read {}", file.display()))(io::Error::from_raw_os_error(libc::ENOENT));
     let Secret { content, exposed } = read_secret(file)?.ok_or_else(missing)?;
     let token = String::from_utf8_lossy(&content).parse();
-    token.map(|token| (token, exposed)).map_err(|e| TransferError::Usage(format!("{}: {e}", file.display())))
+    let token = token.map_err(|e| TransferError::Usage(format!("{}: {e}", file.display())))?;
+    Ok((token, exposed.into_iter().chain(exposed_folder(file)).collect()))
 }
 
 /// A server's certificate and key from its key file; none if there is none.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fullpipe_net::Denial;
 use fullpipe_net::wire::ProofKey;
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
@@ -89,8 +90,15 @@ pub enum Refusal {
     #[error("the token is not this server's")]
     Unknown,
     /// The token has ended. Only a holder of the secret is told.
-    #[error("the token '{0}' has expired; ask for a new one (fullpipe token new)")]
+    #[error("the token '{0}' has expired")]
     Expired(String),
+}
+
+impl From<Refusal> for Denial {
+    fn from(refusal: Refusal) -> Denial {
+        let advice = matches!(refusal, Refusal::Expired(_)).then(|| "ask its operator for a new one".to_owned());
+        Denial { why: refusal.to_string(), advice }
+    }
 }
 
 /// A token in the store.
@@ -161,7 +169,8 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
             if first.is_some() { file.display() } else { store.display() }
         )));
     };
-    let mut state = State { identity, entries: Vec::new(), exposed: exposed.into_iter().collect() };
+    let exposed = exposed.into_iter().chain(token::exposed_folder(file)).collect();
+    let mut state = State { identity, entries: Vec::new(), exposed };
     let check = |file: &Path, fingerprint: Fingerprint| {
         if fingerprint == state.identity.fingerprint() {
             return Ok(());
@@ -314,7 +323,7 @@ impl Tokens {
         self.snapshot().entries.iter().map(|entry| entry.grant.clone()).collect()
     }
 
-    /// Files of this server that others on this host may read.
+    /// How others on this host can get at this server's files.
     pub fn exposed(&self) -> Vec<Exposed> {
         self.snapshot().exposed.clone()
     }
@@ -355,6 +364,14 @@ pub fn list(file: &Path) -> Result<Vec<Grant>, TransferError> {
     let none = || TransferError::Usage(format!("there are no tokens: neither {} nor its store exists", file.display()));
     let state = read(file)?.ok_or_else(none)?;
     Ok(state.entries.into_iter().map(|entry| entry.grant).collect())
+}
+
+/// How others on this host can get at a server's files.
+///
+/// # Errors
+/// They cannot be read.
+pub fn exposed(file: &Path) -> Result<Vec<Exposed>, TransferError> {
+    Ok(read(file)?.map_or_else(Vec::new, |state| state.exposed))
 }
 
 /// Makes a token; without a name it gets one. The server's key is made where it is missing. `keep` is given the token
@@ -410,7 +427,7 @@ pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
     // The store is kept even if it is empty: where there is neither, a server makes a first token.
     write(file, state.identity.fingerprint(), left.into_iter())?;
     if name == FIRST {
-        let failed = crate::error::local(format!("cannot remove {}", file.display()));
+        let failed = |e: io::Error| TransferError::of_file(format!("cannot remove {}", file.display()), &e);
         std::fs::remove_file(file).or_else(missing_is_fine).map_err(failed)?;
     }
     Ok(true)

@@ -244,6 +244,11 @@ impl Destination {
         }
     }
 
+    /// Files under the transfer's own names that are ignored, and why, as `NAME: WHY`.
+    pub(crate) fn distrusted(&self) -> &[String] {
+        self.0.as_ref().map_or(&[], |parts| &parts.distrusted)
+    }
+
     /// What this end asks of the sender.
     pub fn terms(&self) -> Option<Terms> {
         self.0.as_ref().map(|parts| Terms {

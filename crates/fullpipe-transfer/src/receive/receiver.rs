@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
 use super::destination::{self, Destination};
@@ -150,7 +150,7 @@ impl Receiver {
         let (offers, offered) = mpsc::sync_channel(MAX_UNANSWERED_OFFERS);
         let n = streams.len();
         let readers = if options.verify { verifier::READERS } else { 0 };
-        let trace = Trace::start(&session, &streams, End::Receiver, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
@@ -221,7 +221,7 @@ impl Receiver {
     }
 
     /// This end's samples and the sender's, if samples were asked for.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.peer_trace).seen())
     }
 

@@ -10,8 +10,8 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use fullpipe_net::Seen;
-use fullpipe_net::sample::End;
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
 
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
@@ -159,7 +159,7 @@ impl Sender {
             waiters: 0,
             summary: None,
         };
-        let trace = Trace::start(&session, &streams, End::Sender, options.sample_ns)?;
+        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
             trace,
             peer_trace: Mutex::default(),
@@ -214,7 +214,7 @@ impl Sender {
     }
 
     /// This end's samples and the receiver's, if samples were asked for.
-    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Seen>) {
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
         (self.trace.clone(), lock(&self.peer_trace).seen())
     }
 

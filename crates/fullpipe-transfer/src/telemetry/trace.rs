@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fullpipe_net::sample::{End, Sample};
+use fullpipe_net::sample::Sample;
+use fullpipe_net::side::Side;
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
-use fullpipe_net::{Seen, ends, sys};
+use fullpipe_net::{Observed, host_info, sys};
 
 use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
@@ -25,7 +26,7 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// The samples of one end.
 pub struct Trace {
-    end: End,
+    end: Side,
     zero_ns: u64,
     cpu_s: f64,
     sockets: Vec<TcpStream>,
@@ -50,7 +51,7 @@ impl Trace {
     pub(crate) fn start(
         session: &Arc<Session>,
         streams: &[Stream],
-        end: End,
+        end: Side,
         interval_ns: u64,
     ) -> Result<Option<Arc<Trace>>, TransferError> {
         if interval_ns == 0 || streams.is_empty() {
@@ -85,8 +86,10 @@ impl Trace {
             // A stream that was reset has no TCP_INFO any more.
             let Ok(info) = TcpInfo::read(fd) else { continue };
             let bytes = match self.end {
-                End::Sender => info.get("bytes_acked"),
-                End::Receiver => info.get("bytes_received").map(|all| all.saturating_sub(sys::unread(fd).unwrap_or(0))),
+                Side::Sender => info.get("bytes_acked"),
+                Side::Receiver => {
+                    info.get("bytes_received").map(|all| all.saturating_sub(sys::unread(fd).unwrap_or(0)))
+                }
             };
             let bytes = bytes.unwrap_or(0);
             kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
@@ -117,7 +120,7 @@ impl Trace {
     }
 
     /// Takes a last sample, and returns the report and all samples.
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Observed {
         self.tick();
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let received = self.arrivals.iter().map(|a| Received {
@@ -125,15 +128,15 @@ impl Trace {
             first_ns: read(&a.first_ns),
             last_ns: read(&a.last_ns),
         });
-        let received = if self.end == End::Receiver { received.collect() } else { Vec::new() };
-        let end = self.sockets.first().map(ends::describe).unwrap_or_default();
+        let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
+        let end = self.sockets.first().map(host_info::describe).unwrap_or_default();
         let report = Report {
             end,
             received,
             cpu_s: sys::cpu_seconds() - self.cpu_s,
             seconds: sys::now_ns().saturating_sub(self.zero_ns) as f64 / 1e9,
         };
-        Seen { report, samples: lock(&self.kept).samples.clone() }
+        Observed { report, samples: lock(&self.kept).samples.clone() }
     }
 
     /// Sends the report and all samples to the other end.
@@ -174,7 +177,7 @@ impl PeerTrace {
     }
 
     /// The report and all samples, if the report has arrived.
-    pub(crate) fn seen(&mut self) -> Option<Seen> {
-        Some(Seen { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
+    pub(crate) fn seen(&mut self) -> Option<Observed> {
+        Some(Observed { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
     }
 }

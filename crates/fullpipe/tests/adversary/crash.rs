@@ -1,7 +1,7 @@
 //! A client that finds a flaw in the server: the process that serves it is killed, or crashes.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use nix::sys::signal::{Signal, kill};
@@ -94,6 +94,53 @@ fn started(pid: i32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let behind = stat.rsplit(')').next().unwrap_or_default();
     behind.split_whitespace().nth(19).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// Root's server gives its clients' processes the capabilities over files and the network's, and no others.
+#[test]
+fn the_process_of_a_client_has_few_capabilities() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("not tested: it takes root to have capabilities");
+        return;
+    }
+    let host = Host::in_memory();
+    fs::create_dir(host.file("root")).unwrap();
+    let token = host.file("token");
+    let flags = format!("--root {} --token-file {} --allow-special", host.file("root").display(), token.display());
+    let server = Server::start(&flags);
+    let line = std::net::TcpStream::connect(&server.address).unwrap();
+    std::io::Write::write_all(&mut &line, &[0x16]).unwrap();
+    // CHOWN, DAC_OVERRIDE, FOWNER, FSETID and NET_ADMIN (linux/capability.h).
+    let few = Some(0b1_1011 | 1 << 12);
+    until("its process has few capabilities", || {
+        children(server.id()).first().is_some_and(|pid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let set = |name: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+                line.and_then(|text| u64::from_str_radix(text, 16).ok())
+            };
+            set("CapEff") == few && set("CapPrm") == few
+        })
+    });
+    // They are enough: for owners and all bits, and for a folder that another user has closed.
+    let closed = host.file("root/closed");
+    fs::create_dir(&closed).unwrap();
+    std::os::unix::fs::chown(&closed, Some(12345), Some(12345)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o500)).unwrap();
+    fs::create_dir(host.file("tree")).unwrap();
+    for (name, mode) in [("small", 0o4755), ("large", 0o2711)] {
+        let file = host.file("tree").join(name);
+        fs::write(&file, vec![7; if name == "small" { 10 } else { 3 * MIB }]).unwrap();
+        std::os::unix::fs::chown(&file, Some(12345), Some(23456)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let url = format!("fullpipe://{}/closed/", server.address);
+    let mut cp = Cp::new();
+    cp.words("-r -p --token-file").arg(&token).arg(host.file("tree")).arg(url).ok();
+    for (name, mode) in [("small", 0o4755), ("large", 0o2711)] {
+        let meta = fs::metadata(closed.join("tree").join(name)).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o7777), (12345, 23456, mode), "{name}");
+    }
 }
 
 /// The process may open nothing but the server's folder, even where its user may: it is confined by the kernel.

@@ -43,6 +43,8 @@ pub struct Server {
     child: Child,
     /// HOST:PORT.
     pub address: String,
+    /// The first line of its log.
+    pub listening: serde_json::Value,
     log: Arc<Mutex<Vec<serde_json::Value>>>,
 }
 
@@ -67,7 +69,7 @@ impl Server {
                 kept.lock().unwrap().push(serde_json::from_str(&line).unwrap());
             }
         });
-        Server { child, address, log }
+        Server { child, address, listening: first, log }
     }
 
     /// Its log, once so many clients have gone.

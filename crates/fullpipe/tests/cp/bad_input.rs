@@ -16,13 +16,13 @@ use crate::tree::{bytes, leftovers, only, same, same_content, write};
 #[test]
 fn words_that_make_no_copy() {
     for (words, part) in [
-        ("a b", "both ends are this host"),
-        ("one:a two:b", "one end must be this host"),
+        ("a b", "source and destination are both on this host"),
+        ("one:a two:b", "source or destination must be on this host"),
         ("one:a two:b c", "the sources are on different hosts"),
         ("one:a b c", "copy from one host at a time"),
-        ("a :b", "a host is missing before the colon"),
-        ("a far:b --block 1KiB", "give from 64KiB to 64MiB"),
-        ("a far:b --stall 0s", "--stall 0s: give a time"),
+        ("a :b", "the name of a host is missing before the colon"),
+        ("a far:b --block 1KiB", "give 64KiB to 64MiB"),
+        ("a far:b --stall 0s", "--stall 0s would end every copy"),
         ("a far:b --direct maybe", "give auto, on or off"),
         ("a -- -oProxyCommand=x:b", "is not a host"),
         ("no-such-file far:b", "no-such-file: no such file or directory"),
@@ -105,8 +105,8 @@ fn destinations_that_cannot_be() {
     write(host.file("tree/other/x/y"), "4");
     fs::create_dir_all(host.file("to/tree/other/x/y")).unwrap();
     write(host.file("tree/fine"), "5");
-    let done = host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).fails(1, "left: tree/sub/c: ");
-    assert!(done.err.contains("left: tree/other/x/y: a folder stands where the file should be"), "{}", done.err);
+    let done = host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).fails(1, "not copied: tree/sub/c: ");
+    assert!(done.err.contains("not copied: tree/other/x/y: a folder stands where the file should be"), "{}", done.err);
     assert_eq!(fs::read(host.file("to/tree/sub")).unwrap(), b"a file");
     assert_eq!(fs::read(host.file("to/tree/fine")).unwrap(), b"5");
     only(&host.file("to/tree/other/x"), &["y"]);
@@ -168,9 +168,9 @@ fn what_is_no_file_is_named_and_the_rest_goes_on() {
         } else {
             cp.arg(far(&tree)).arg(host.file(to));
         }
-        let done = cp.fails(1, "left: tree/fifo: it is a FIFO");
-        assert!(done.err.contains("left: tree/socket: it is a socket"), "{}", done.err);
-        assert!(device.is_err() || done.err.contains("left: tree/device: it is a device"), "{}", done.err);
+        let done = cp.fails(1, "not copied: tree/fifo: it is a FIFO");
+        assert!(done.err.contains("not copied: tree/socket: it is a socket"), "{}", done.err);
+        assert!(device.is_err() || done.err.contains("not copied: tree/device: it is a device"), "{}", done.err);
         assert_eq!((done.number("left_total"), done.number("files")), (expected, 2), "{}", done.out);
         same_content(&tree.join("a"), &host.file(to).join("a"));
         same_content(&tree.join("z/large"), &host.file(to).join("z/large"));
@@ -198,9 +198,9 @@ fn what_may_not_be_read_or_written() {
     let mut cp = host.cp();
     let done = cp.far_program(&program).arg("-r").arg(far(&tree)).arg(host.file("pull")).fails(1, "tree/secret: ");
     for name in ["secret", "secret-large", "locked"] {
-        assert!(done.err.contains(&format!("left: tree/{name}: permission denied")), "{}", done.err);
+        assert!(done.err.contains(&format!("not copied: tree/{name}: permission denied")), "{}", done.err);
     }
-    assert_eq!(done.err.matches("left: ").count(), 3, "{}", done.err);
+    assert_eq!(done.err.matches("not copied: ").count(), 3, "{}", done.err);
     assert_eq!(fs::read(host.file("pull/z")).unwrap(), b"z");
     assert!(!host.file("pull/secret").exists() && !host.file("pull/secret-large").exists());
     // Where nothing at all has come, there is nothing to go on from.
@@ -224,10 +224,10 @@ fn what_may_not_be_read_or_written() {
     // The first of two attempts does not get done.
     fs::create_dir(host.file("group/shared/a")).unwrap();
     for left in [2, 1] {
-        let why = "left: shared: its permissions and times cannot be set";
+        let why = "not copied: shared: its permissions and times cannot be set";
         let mut cp = host.cp();
         let done = cp.far_program(&program).arg("-r").arg(host.file("shared")).arg(host.far("group/")).fails(1, why);
-        assert_eq!(done.err.matches("left: ").count(), left, "{}", done.err);
+        assert_eq!(done.err.matches("not copied: ").count(), left, "{}", done.err);
         let _ = fs::remove_dir(host.file("group/shared/a"));
     }
     only(&host.file("group"), &["shared"]);
@@ -244,7 +244,7 @@ fn links_at_the_destination_lead_nowhere() {
     fs::create_dir_all(host.file("to/tree")).unwrap();
     symlink(host.file("elsewhere"), host.file("to/tree/sub")).unwrap();
     symlink(host.file("elsewhere/precious"), host.file("to/tree/file")).unwrap();
-    let out = "left: tree/sub/small: a symbolic link at the destination leads out of it";
+    let out = "not copied: tree/sub/small: a symbolic link at the destination leads out of it";
     host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to")).fails(1, out);
     host.cp().arg("-r").arg(host.far("tree")).arg(host.file("to")).fails(1, out);
     only(&host.file("elsewhere"), &["precious"]);
@@ -270,7 +270,7 @@ fn a_buffer_that_no_kernel_gives_is_not_said_to_be_used() {
     let out =
         cp.far_program(&far).words("--dry-run --explain --buffer 1GB").arg(host.file("a")).arg(host.far("b")).ok();
     let said = out.out + &out.err;
-    assert!(said.contains("of the 1GB the kernels give ") && !said.contains("buffer 1GB"), "{said}");
+    assert!(said.contains("of the 1GB asked for") && !said.contains("buffer 1GB"), "{said}");
 }
 
 #[test]

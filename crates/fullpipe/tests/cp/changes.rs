@@ -14,7 +14,7 @@ fn changed(push: bool, change: impl Fn(&Path), part: &str) {
     let running = slow(&host, push);
     change(&host.file("large"));
     let done = running.wait();
-    assert!(done.err.contains(&format!("left: large: {part}")), "push {push}: {done:?}");
+    assert!(done.err.contains(&format!("not copied: large: {part}")), "push {push}: {done:?}");
     assert_eq!(done.code(), 1, "{}", done.err);
     // Of no use to another attempt: nothing of it stays.
     only(&host.file("to"), &[]);
@@ -105,7 +105,7 @@ fn a_source_that_never_rests() {
             let done =
                 host.cp().words(how).words("--pacing 300mbit -r").arg(host.file("tree")).arg(host.far("to")).run();
             over.store(true, std::sync::atomic::Ordering::SeqCst);
-            assert!(done.err.contains("left: tree/busy: it changed while it was read"), "{how}: {}", done.err);
+            assert!(done.err.contains("not copied: tree/busy: it changed while it was read"), "{how}: {}", done.err);
             assert_eq!(done.code(), 1, "{how}: {}", done.err);
         });
         only(&host.file("to"), &["calm"]);

@@ -186,7 +186,12 @@ fn read_only_folders_without_roots_rights() {
     write(host.file("to/tree/other"), "a file");
     write(tree.join("closed/deeper/file"), bytes(4, 1));
     let bits = || fs::metadata(host.file("to/tree/closed/deeper")).unwrap().mode() & 0o7777;
-    host.cp().far_program(&program).arg("-r").arg(&tree).arg(host.far("to/")).fails(1, "left: tree/other/file: a file");
+    host.cp()
+        .far_program(&program)
+        .arg("-r")
+        .arg(&tree)
+        .arg(host.far("to/"))
+        .fails(1, "not copied: tree/other/file: a file");
     assert_eq!(bits(), 0o555);
     fs::remove_file(host.file("to/tree/other")).unwrap();
     write(tree.join("closed/deeper/file"), bytes(5, 1));
@@ -376,9 +381,14 @@ fn links_are_followed_on_request() {
     symlink("..", tree.join("sub/loop")).unwrap();
     symlink("self", tree.join("self")).unwrap();
     symlink("nowhere", tree.join("dangling")).unwrap();
-    let done = host.cp().arg("-rL").arg(&tree).arg(host.far("to")).fails(1, "left: tree/sub/loop: a symbolic link");
-    assert!(done.err.contains("left: tree/self: ") && done.err.contains("left: tree/dangling: "), "{}", done.err);
-    assert_eq!(done.err.matches("left: ").count(), 3, "{}", done.err);
+    let done =
+        host.cp().arg("-rL").arg(&tree).arg(host.far("to")).fails(1, "not copied: tree/sub/loop: a symbolic link");
+    assert!(
+        done.err.contains("not copied: tree/self: ") && done.err.contains("not copied: tree/dangling: "),
+        "{}",
+        done.err
+    );
+    assert_eq!(done.err.matches("not copied: ").count(), 3, "{}", done.err);
     assert_eq!(fs::read(host.file("to/link")).unwrap(), b"content");
     assert_eq!(fs::read(host.file("to/folder/inner")).unwrap(), b"outside");
     assert!(!fs::symlink_metadata(host.file("to/link")).unwrap().is_symlink());

@@ -187,7 +187,7 @@ fn two_that_only_their_content_tells_apart_are_not_mixed() {
     let running = again(SLOW).start();
     some_blocks(&host.file("to"));
     running.kill();
-    again("").fails(1, "left: same: an earlier source brings something of this name");
+    again("").fails(1, "not copied: same: an earlier source brings something of this name");
     same(&host.file("one/same"), &host.file("to/same"));
     only(&host.file("to"), &["same"]);
 }
@@ -376,7 +376,7 @@ fn a_folder_whose_times_cannot_be_set_is_all_that_is_left_to_do() {
     fs::remove_dir(host.file("to/tree/sub")).unwrap();
     std::os::unix::fs::symlink("/", host.file("to/tree/sub")).unwrap();
     let done = running.wait();
-    assert!(done.code() == 1 && done.err.contains("left: tree/sub: a symbolic link"), "{}", done.err);
+    assert!(done.code() == 1 && done.err.contains("not copied: tree/sub: a symbolic link"), "{}", done.err);
     fs::remove_file(host.file("to/tree/sub")).unwrap();
     let done = copy("").ok();
     assert_eq!((done.number("skipped"), done.number("bytes")), (1, 0), "{}", done.out);

@@ -86,7 +86,7 @@ fn what_is_excluded_stays() {
         assert_eq!(with("-r").fails(2, "cannot be used multiple times").json()[0]["kind"], "failed");
         assert_eq!(with("--exclude=d").ok().number("files"), 2);
         assert_eq!(with("--xattrs").ok().number("files"), 3);
-        with("--token-file=t").fails(2, "--token-file is for copies to or from a standing server");
+        with("--token-file=t").fails(2, "--token-file has an effect only on copies to or from a server");
         with("--exclude=[").fails(2, "--exclude '[': unclosed character class");
     }
     for to in ["up", "down"] {
@@ -152,7 +152,7 @@ fn what_two_sources_bring_the_first_does() {
         let left = "an earlier source brings something of this name";
         let told = cp(["1/.", "2/."]).fails(1, left);
         for name in ["sub/f", "x", "z", "large"] {
-            assert!(told.err.contains(&format!("left: {name}: {left}")), "{}", told.err);
+            assert!(told.err.contains(&format!("not copied: {name}: {left}")), "{}", told.err);
         }
         only(&host.file(&to), &["large", "sub", "top", "x", "z"]);
         only(&host.file(&format!("{to}/sub")), &["f", "only"]);
@@ -161,10 +161,10 @@ fn what_two_sources_bring_the_first_does() {
         }
         // The other way about, and where one of them keeps its name.
         fs::remove_dir_all(host.file(&to)).unwrap();
-        cp(["2/sub", "1/."]).fails(1, "left: sub/f: an earlier source brings");
+        cp(["2/sub", "1/."]).fails(1, "not copied: sub/f: an earlier source brings");
         same(&host.file("2/sub/f"), &host.file(&format!("{to}/sub/f")));
         fs::remove_dir_all(host.file(&to)).unwrap();
-        cp(["1/.", "2/sub"]).fails(1, "left: sub/f: an earlier source brings");
+        cp(["1/.", "2/sub"]).fails(1, "not copied: sub/f: an earlier source brings");
         same(&host.file("1/sub/f"), &host.file(&format!("{to}/sub/f")));
         // What is no source's is none's.
         cp(["1/sub", "2/top"]).ok();
@@ -189,7 +189,11 @@ fn what_two_sources_bring_the_first_does() {
         cp
     };
     let told = cp(["3/.", "4/.", "5/."]).fails(1, "2 things were not copied");
-    assert!(told.err.contains("left: x: an earlier") && told.err.contains("left: p: an earlier"), "{}", told.err);
+    assert!(
+        told.err.contains("not copied: x: an earlier") && told.err.contains("not copied: p: an earlier"),
+        "{}",
+        told.err
+    );
     only(&host.file("three/x"), &["a", "b"]);
     only(&host.file("three/p"), &["a", "f"]);
     // The very same is no other.
@@ -295,7 +299,7 @@ fn sources_of_the_same_name_do_not_mix() {
     write(host.file("x/one"), "x");
     write(host.file("y/two"), "y");
     let done = host.cp().arg("-r").arg(host.file("x/.")).arg(host.file("y/.")).arg(host.far("to")).run();
-    assert!(done.code() == 0 || done.code() == 1 && done.err.contains("left: data: "), "{}", done.err);
+    assert!(done.code() == 0 || done.code() == 1 && done.err.contains("not copied: data: "), "{}", done.err);
     let there = fs::read(host.file("to/data")).unwrap();
     assert!(["x", "y"].iter().any(|dir| fs::read(host.file(dir).join("data")).unwrap() == there));
     assert!(host.file("to/one").exists() && host.file("to/two").exists());
@@ -406,7 +410,7 @@ fn a_deep_tree() {
         let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY;
         folder = nix::fcntl::openat(&folder, Path::new(&part), flags, Mode::empty()).unwrap().into();
     }
-    host.cp().arg("-r").arg(host.file("long")).arg(host.far("long2")).fails(1, "left: ");
+    host.cp().arg("-r").arg(host.file("long")).arg(host.far("long2")).fails(1, "not copied: ");
     at = host.file("long2");
     assert_eq!(fs::read(at.join("rest")).unwrap(), b"1");
 }
@@ -426,7 +430,7 @@ fn a_tree_deeper_than_names_can_be() {
     }
     let done = host.cp().arg("-r").arg(host.file("tree")).arg(host.far("to/")).fails(1, "at most 4095 can be copied");
     // It never will be.
-    assert_eq!(done.err.matches("left: ").count(), 1, "{}", done.err);
+    assert_eq!(done.err.matches("not copied: ").count(), 1, "{}", done.err);
     assert!(!done.err.contains("the same command"), "{}", done.err);
     same(&host.file("tree/a"), &host.file("to/tree/a"));
     assert!(leftovers(&host.file("to")).is_empty());

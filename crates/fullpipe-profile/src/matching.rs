@@ -1,0 +1,200 @@
+//! Which of a profile's kinds of path stands for the one that was asked for: the same if it is there,
+//! else the nearest, and what nobody named is assumed, with words for both.
+
+use fullpipe_path::{Rate, Size, Workload};
+
+use crate::profile::{Conditions, Profile, ProfileError};
+use crate::query::Query;
+
+/// Values this near are the same.
+const SAME: f64 = 1.01;
+
+/// A profile's kind of path and workload, as indices.
+pub struct PathMatch {
+    pub path: usize,
+    pub workload: usize,
+    /// What was not asked for and had to be chosen: `rate=10gbit`.
+    pub assumed: Vec<String>,
+    /// Where what was measured is not what was asked for.
+    pub notes: Vec<String>,
+}
+
+struct Narrowing<'a> {
+    profile: &'a Profile<'a>,
+    left: Vec<usize>,
+    assumed: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// One property of a path, as a number.
+struct Axis<'a> {
+    name: &'static str,
+    /// The value and its words; none where the path has no such value, which then fits anything.
+    of: &'a dyn Fn(&Conditions) -> Option<(f64, String)>,
+    /// What was asked for.
+    asked: Option<(f64, String)>,
+    /// Farther than by this factor is something else.
+    within: f64,
+    /// Which to assume: the smallest of this.
+    assume: fn(f64) -> f64,
+}
+
+impl Narrowing<'_> {
+    fn has(&self, of: &dyn Fn(&Conditions) -> Option<(f64, String)>) -> String {
+        let mut words: Vec<(f64, String)> = self.left.iter().filter_map(|i| of(&self.profile.paths[*i])).collect();
+        words.sort_by(|a, b| a.0.total_cmp(&b.0));
+        words.dedup();
+        words.into_iter().map(|(_, word)| word).collect::<Vec<_>>().join(", ")
+    }
+
+    fn narrow(&mut self, axis: &Axis) -> Result<(), ProfileError> {
+        let paths = &self.profile.paths;
+        let value = |i: usize| (axis.of)(&paths[i]);
+        let cost = |i: usize| match (value(i), &axis.asked) {
+            (None, _) => 1.0,
+            (Some((value, _)), Some((asked, _))) => ratio(value, *asked),
+            (Some((value, _)), None) => (axis.assume)(value),
+        };
+        let Some(best) = self.left.iter().copied().min_by(|a, b| cost(*a).total_cmp(&cost(*b))) else { return Ok(()) };
+        match (&axis.asked, value(best)) {
+            (Some((_, asked)), Some((_, has))) if cost(best) > SAME => {
+                if cost(best) > axis.within {
+                    let asked = format!("{}={asked}", axis.name);
+                    return Err(ProfileError::NothingFits {
+                        asked,
+                        has: format!("{}={}", axis.name, self.has(axis.of)),
+                    });
+                }
+                self.notes.push(format!("measured with {}={has}, not {asked}", axis.name));
+            }
+            (None, Some((_, has))) if self.left.iter().any(|i| value(*i).is_some_and(|(_, other)| other != has)) => {
+                self.assumed.push(format!("{}={has}", axis.name));
+            }
+            _ => {}
+        }
+        let least = cost(best);
+        self.left.retain(|i| cost(*i) <= least + 1e-9 * least.abs());
+        Ok(())
+    }
+
+    /// Keeps those for which `is` holds, if there are any.
+    fn prefer(&mut self, is: impl Fn(&Conditions) -> bool) {
+        let some: Vec<usize> = self.left.iter().copied().filter(|i| is(&self.profile.paths[*i])).collect();
+        if !some.is_empty() {
+            self.left = some;
+        }
+    }
+}
+
+fn ratio(a: f64, b: f64) -> f64 {
+    if a == b { 1.0 } else { (a / b).max(b / a) }
+}
+
+/// Loss as a positive number: none at all is like one packet in 10^8, which no transfer notices.
+fn loss(p: f64) -> f64 {
+    p.max(1e-8)
+}
+
+/// What is rare in a path, and assumed not to be there.
+const PLAIN: [fn(&Conditions) -> bool; 10] = [
+    |path| path.jitter_ms.is_none(),
+    |path| path.reorder.is_none(),
+    |path| path.duplicate.is_none(),
+    |path| path.corrupt.is_none(),
+    |path| path.host_noise_ms.is_none(),
+    |path| path.direction.is_none(),
+    |path| path.loss_back.is_none_or(|p| p.is_zero()),
+    |path| path.cross.is_none(),
+    |path| path.modality.is_none(),
+    |path| path.kernel.is_none(),
+];
+
+/// The kind of path and workload to look at.
+///
+/// # Errors
+/// What was asked for is too far from everything there is.
+pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileError> {
+    let mut left: Vec<usize> = profile.listed.iter().map(|entry| entry.path as usize).collect();
+    left.sort_unstable();
+    left.dedup();
+    let mut all = Narrowing { profile, left, assumed: Vec::new(), notes: Vec::new() };
+    all.prefer(|path| path.host.is_some() && path.host == query.host);
+    all.prefer(|path| path.host.is_none() || path.host == query.host);
+    PLAIN.iter().for_each(|plain| all.prefer(plain));
+    all.narrow(&Axis {
+        name: "rate",
+        of: &|path| path.rate_bps.map(|bps| (bps, Rate(bps as u64).to_string())),
+        asked: query.rate.map(|rate| (rate.0 as f64, rate.to_string())),
+        within: 2.5,
+        // The papers' rate, and today's commonest for such paths.
+        assume: |bps| ratio(bps, 1e10),
+    })?;
+    all.narrow(&Axis {
+        name: "loss",
+        of: &|path| path.loss.map(|p| (loss(p.get()), p.to_string())),
+        asked: query.loss.map(|p| (loss(p), p.to_string())),
+        within: 10.0,
+        assume: |p| p,
+    })?;
+    all.narrow(&Axis {
+        name: "queue",
+        of: &|path| match (path.queue_bdp, path.queue, query.queue) {
+            (Some(bdp), ..) => Some((bdp, format!("{bdp}BDP"))),
+            (None, Some(size), Some((bytes, bdp))) => {
+                Some((size.0 as f64 / bytes.max(1) as f64 * bdp, size.to_string()))
+            }
+            (None, Some(size), None) => Some((size.0 as f64, size.to_string())),
+            (None, None, _) => None,
+        },
+        asked: query.queue.map(|(bytes, bdp)| (bdp, format!("{} ({bdp:.3} BDP)", Size(bytes)))),
+        within: 4.0,
+        // Who does not know the queue should not count on it.
+        assume: |bdp| bdp,
+    })?;
+    all.narrow(&Axis {
+        name: "mtu",
+        of: &|path| path.mtu.map(|mtu| (f64::from(mtu), mtu.to_string())),
+        asked: query.mtu.map(|mtu| (f64::from(mtu), mtu.to_string())),
+        within: 10.0,
+        assume: |mtu| -mtu,
+    })?;
+    let path = all.left.first().copied().unwrap_or_default();
+    let (workload, more) = workload(profile, path, query.workload)?;
+    let Narrowing { mut assumed, notes, .. } = all;
+    assumed.extend(more);
+    Ok(PathMatch { path, workload, assumed, notes })
+}
+
+/// What was sent, or the nearest of its kind; the largest where nothing was asked for.
+fn workload(profile: &Profile, path: usize, asked: Option<Workload>) -> Result<(usize, Option<String>), ProfileError> {
+    let of_path = profile.listed.iter().filter(|entry| entry.path as usize == path);
+    let mut there: Vec<usize> = of_path.map(|e| e.workload as usize).collect();
+    there.sort_unstable();
+    there.dedup();
+    let amount = |i: usize| match profile.workloads[i] {
+        Workload::Size(size) => size.0 as f64,
+        Workload::Duration(time) => time.0 as f64,
+    };
+    let found = match asked {
+        None => there.iter().copied().max_by(|a, b| amount(*a).total_cmp(&amount(*b))),
+        Some(asked) => {
+            let near = |i: &usize| match (profile.workloads[*i], asked) {
+                (Workload::Size(a), Workload::Size(b)) => ratio(a.0 as f64, b.0 as f64),
+                (Workload::Duration(a), Workload::Duration(b)) => ratio(a.0 as f64, b.0 as f64),
+                // A transfer of a size is measured by one of a duration, if there is nothing nearer.
+                _ => f64::MAX,
+            };
+            there.iter().copied().min_by(|a, b| near(a).total_cmp(&near(b)))
+        }
+    };
+    let Some(found) = found else {
+        return Err(ProfileError::NothingFits { asked: "this path".into(), has: "no entries for it".into() });
+    };
+    let has = profile.workloads[found];
+    let words = match asked {
+        None if there.len() > 1 => Some(format!("workload={has}")),
+        Some(asked) if asked != has => Some(format!("workload={has} for {asked}")),
+        _ => None,
+    };
+    Ok((found, words))
+}

@@ -1,0 +1,211 @@
+//! `fullpipe cp`: copies files to or from another host, and goes on after a lost connection.
+
+mod args;
+mod endpoint;
+mod explain;
+mod lab;
+mod loss_advice;
+mod names;
+mod progress;
+mod record;
+mod report;
+mod transport;
+
+use std::cell::RefCell;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fullpipe_transfer::TransferError;
+use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::protocol::message::Options;
+
+use crate::failure::{Failure, Result};
+use crate::{ports, rlimit, run_record};
+pub use args::Args;
+use endpoint::Place;
+use progress::Watch;
+pub use report::print_failed;
+use transport::Chosen;
+
+/// Attempts in a row that move nothing before the copy gives up.
+const MAX_IDLE_ATTEMPTS: u32 = 5;
+/// Longest pause before an attempt, as a power of two seconds.
+const MAX_PAUSE_LOG2_S: u32 = 5;
+/// How often a pause looks for Ctrl-C.
+const INTERRUPT_POLL: Duration = Duration::from_millis(100);
+/// The values that `--block` takes, bytes: 64 KiB to 64 MiB.
+const BLOCK: RangeInclusive<u32> = 64 << 10..=64 << 20;
+
+/// Copies. With `--json`, the last line tells how the copy ended, also when it failed.
+pub fn run(args: Args) -> Result {
+    let json = args.json;
+    copy(args).inspect_err(|failure| {
+        if json && !failure.is_said() {
+            print_failed(&failure.to_string(), failure.code());
+        }
+    })
+}
+
+/// Checks the command line, then copies to the testbed, looks (`--dry-run`), or copies to a real host.
+fn copy(args: Args) -> Result {
+    rlimit::raise_open_files();
+    ports::data_ports(args.data_ports.as_deref())?;
+    let options = options(&args)?;
+    args.how.check()?;
+    run_record::check_sample(args.sample)?;
+    let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
+        return Err(Failure::usage("give what to copy, and where to: SRC... DST"));
+    };
+    let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
+    let to = endpoint::parse(to)?;
+    if let Place::Lab(path, folder) = &to {
+        return lab::run(&args, &from, path, folder);
+    }
+    let (endpoint, way) = endpoint::order(&args, &from, &to)?;
+    if args.dry_run {
+        return explain::dry_run(&args, &endpoint, &way, options);
+    }
+    if let Some(record) = &args.record {
+        run_record::check_target(record)?;
+    }
+    let began = Instant::now();
+    let copy = Copy { args: &args, endpoint: &endpoint, way: &way, options, chosen: RefCell::default() };
+    let watch = Watch::new(&args, matches!(way, Way::Push(..)));
+    let finished = copy.attempts(&watch, &interrupted())?;
+    let took = began.elapsed();
+    if let Some(((chosen, between), losses)) = copy.chosen.take().zip(finished.losses)
+        && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
+    {
+        watch.say(&advice);
+    }
+    let recorded = copy.record(&watch, &finished, took);
+    report::report(&args, &finished, (watch.earlier(), watch.spared()), took).and(recorded)
+}
+
+/// Turns the flags into the options of the protocol.
+fn options(args: &Args) -> Result<Options> {
+    let Some(block) = u32::try_from(args.block.0).ok().filter(|bytes| BLOCK.contains(bytes)) else {
+        let why = format!("--block {} is out of range; give 64KiB to 64MiB", args.block);
+        return Err(Failure::usage(why));
+    };
+    if args.stall.0 == 0 {
+        return Err(Failure::usage("--stall 0s would end every copy; give a longer time, such as 60s"));
+    }
+    Ok(Options {
+        recursive: args.recursive,
+        dereference: args.dereference,
+        fsync: args.fsync,
+        special: args.preserve,
+        verify: args.verify,
+        xattrs: args.xattrs,
+        encrypt: !args.no_encrypt,
+        direct: args.direct,
+        block,
+        update: args.update,
+        sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
+        stall_ns: args.stall.0,
+        sobas: args.how.sobas(),
+    })
+}
+
+/// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the program.
+fn interrupted() -> Arc<AtomicBool> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // Without these handlers the first signal ends the program, which is what its sender wants.
+        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone());
+        let _ = signal_hook::flag::register(signal, interrupted.clone());
+    }
+    interrupted
+}
+
+/// A copy to or from a real host.
+struct Copy<'a> {
+    args: &'a Args,
+    endpoint: &'a Endpoint,
+    way: &'a Way,
+    options: Options,
+    /// How the last attempt sent, and over which path.
+    chosen: RefCell<Option<(Chosen, Between)>>,
+}
+
+impl Copy<'_> {
+    /// Copies, and connects again after a lost connection as long as attempts move something.
+    fn attempts(&self, watch: &Watch, interrupted: &AtomicBool) -> Result<Finished> {
+        let is_interrupted = || interrupted.load(Ordering::SeqCst);
+        let mut idle = 0;
+        let result = loop {
+            watch.connecting();
+            let before = watch.moved();
+            let error = match self.attempt(watch, interrupted) {
+                Ok(finished) => break Ok(finished),
+                Err(error) => error,
+            };
+            idle = if watch.moved() > before { 0 } else { idle + 1 };
+            // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
+            // too, and the lost connection that follows is no reason to try again.
+            let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
+            if !is_interrupted() && (!error.again() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+                break Err(error.into());
+            }
+            if !is_interrupted() {
+                watch.say(&format!("{error}; connecting again"));
+                // --stall bounds the pause too: a user who wants to know soon does not want to wait in between.
+                let pause = Duration::from_secs(1 << idle.min(MAX_PAUSE_LOG2_S)).min(self.args.stall.duration());
+                let until = Instant::now() + pause;
+                while !is_interrupted() && Instant::now() < until {
+                    std::thread::sleep(INTERRUPT_POLL);
+                }
+            }
+            if is_interrupted() {
+                break Err(TransferError::Interrupted.into());
+            }
+        };
+        watch.finish();
+        result
+    }
+
+    /// Connects once and copies what is missing.
+    fn attempt(&self, watch: &Watch, interrupted: &AtomicBool) -> std::result::Result<Finished, TransferError> {
+        let args = self.args;
+        let choose = |between: &Between| {
+            let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
+            let transport = chosen.transport.clone();
+            self.chosen.replace(Some((chosen, between.clone())));
+            Ok(transport)
+        };
+        let tell = || {
+            let chosen = self.chosen.borrow();
+            let Some((chosen, Between { rtt_s, .. })) = chosen.as_ref() else { return };
+            watch.chosen(chosen, *rtt_s);
+            if args.explain && !args.json && watch.moved() == 0 {
+                explain::print(args, chosen, *rtt_s, true);
+            }
+        };
+        let mut show = |counters: &_| watch.show(counters);
+        client::run(&mut Order {
+            endpoint: self.endpoint,
+            way: self.way.clone(),
+            options: self.options,
+            choose: &choose,
+            chosen: &tell,
+            names: args.verbose,
+            show: &mut show,
+            interrupted,
+        })
+    }
+
+    /// Writes the record, if `--record` wants one. A copy that moved nothing has no rate, and a profile made of such
+    /// records would claim that the path has none.
+    fn record(&self, watch: &Watch, finished: &Finished, took: Duration) -> Result {
+        let Some(to) = &self.args.record else { return Ok(()) };
+        if finished.summary.bytes == 0 && watch.earlier() == 0 {
+            watch.say(&format!("everything was there already, so no record was written to {}", to.display()));
+            return Ok(());
+        }
+        record::write(self.args, to, self.endpoint, self.way, finished, took, &watch.noted())
+    }
+}

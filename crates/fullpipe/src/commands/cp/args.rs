@@ -1,0 +1,188 @@
+//! The command line of `fullpipe cp`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use fullpipe_path::{Size, Time};
+use fullpipe_transfer::protocol::message::Direct;
+
+use super::transport::{HEADING, TransportArgs};
+
+/// Default of `--ssh`.
+pub const SSH: &str = "ssh";
+/// Default of `--far-program`.
+pub const FAR_PROGRAM: &str = "fullpipe";
+/// Default of `--seed`.
+pub const SEED: u64 = 1;
+
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe cp -r big/ me@host:/data/              over ssh; fullpipe must be installed on host
+  fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
+  fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
+  fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
+
+An interrupted or failed copy goes on where it was when the same command is repeated.";
+
+/// The arguments of `fullpipe cp`.
+#[derive(clap::Args)]
+#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = EXAMPLES)]
+pub struct Args {
+    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server); the
+    /// destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
+    /// destination is a folder: 'HOST:/data/*.h5'
+    #[arg(required = true, num_args = 1.., value_name = "PATH")]
+    pub paths: Vec<OsString>,
+
+    /// Copy folders with everything below them
+    #[arg(long, short, visible_short_alias = 'a', help_heading = FILES)]
+    pub recursive: bool,
+    /// Keep setuid, setgid and sticky bits too; permissions and times are always kept
+    #[arg(long, short = 'p', help_heading = FILES)]
+    pub preserve: bool,
+    /// Exclude files and folders whose name or path below the source matches GLOB, such as '*.tmp' or 'raw/**'; may be
+    /// repeated
+    #[arg(long, value_name = "GLOB", help_heading = FILES)]
+    pub exclude: Vec<String>,
+    /// Copy what symbolic links point to, not the links
+    #[arg(long, short = 'L', help_heading = FILES)]
+    pub dereference: bool,
+    /// Copy extended attributes too
+    #[arg(long, help_heading = FILES)]
+    pub xattrs: bool,
+    /// Flush each file to disk before it gets its name
+    #[arg(long, help_heading = FILES)]
+    pub fsync: bool,
+    /// Read each finished file back from storage and compare it with what the sender read
+    #[arg(long, help_heading = FILES)]
+    pub verify: bool,
+    /// Skip files that the destination has with the same size and time, or newer
+    #[arg(long, short, help_heading = FILES)]
+    pub update: bool,
+    /// Bypass the page cache (O_DIRECT): for large files on disks (auto), for all files (on), or never (off)
+    #[arg(long, default_value = "auto", value_name = "auto|on|off", value_parser = direct, help_heading = FILES)]
+    pub direct: Direct,
+    /// Read, send and write blocks of at most this size, 64KiB to 64MiB
+    #[arg(long, default_value = "8MiB", value_name = "SIZE", help_heading = FILES)]
+    pub block: Size,
+
+    #[command(flatten)]
+    pub how: TransportArgs,
+    /// Send data unencrypted; corruption and tampering are still detected
+    #[arg(long, help_heading = HEADING)]
+    pub no_encrypt: bool,
+    /// Drop a connection on which nothing has moved for this long, and connect again; five attempts in a row that move
+    /// nothing end the copy
+    #[arg(long, default_value = "60s", value_name = "TIME", help_heading = HEADING)]
+    pub stall: Time,
+
+    /// Connect to HOST:PATH with this command and its options
+    #[arg(long, default_value = SSH, value_name = "COMMAND", help_heading = OVER_SSH)]
+    pub ssh: String,
+    /// Connect to this port of HOST, as 'ssh -p'
+    #[arg(long, short = 'P', value_name = "PORT", help_heading = OVER_SSH)]
+    pub port: Option<u16>,
+    /// Log in with this private key, as 'ssh -i'
+    #[arg(long, short, value_name = "FILE", help_heading = OVER_SSH)]
+    pub identity: Option<PathBuf>,
+    /// Run this program on HOST, if fullpipe is not on the PATH of its logins
+    #[arg(long, default_value = FAR_PROGRAM, value_name = "PROGRAM", help_heading = OVER_SSH)]
+    pub far_program: String,
+    /// Receive data streams on these ports of HOST, such as 7413-7476 [default: any free port]
+    #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
+    pub data_ports: Option<String>,
+
+    /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
+    #[arg(long, value_name = "FILE", help_heading = WITH_SERVER)]
+    pub token_file: Option<PathBuf>,
+    /// Send no token and encrypt nothing, for a server that runs with --insecure
+    #[arg(long, conflicts_with = "token_file", help_heading = WITH_SERVER)]
+    pub insecure: bool,
+
+    /// Set the memory of the guest [default: what the path needs]
+    #[arg(long, value_name = "SIZE", help_heading = IN_TESTBED)]
+    pub memory: Option<Size>,
+    /// Seed every random number
+    #[arg(long, default_value_t = SEED, help_heading = IN_TESTBED)]
+    pub seed: u64,
+    /// The emulated path on whose behalf this process runs inside the guest
+    #[arg(long, hide = true)]
+    pub guest: Option<String>,
+
+    /// Show how the data will be sent, and why
+    #[arg(long, help_heading = OUTPUT)]
+    pub explain: bool,
+    /// Show what would be copied, and how, but copy nothing
+    #[arg(long, help_heading = OUTPUT)]
+    pub dry_run: bool,
+    /// Write a record with TCP_INFO of every stream into folder DIR, or to FILE if it ends in .ndjson; 'fullpipe report'
+    /// shows it, 'fullpipe analyze' makes a profile of many
+    #[arg(long, value_name = "DIR|FILE", help_heading = OUTPUT)]
+    pub record: Option<PathBuf>,
+    /// Sample TCP_INFO this often for the record, at least 10ms apart
+    #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
+    pub sample: Time,
+    /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
+    #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
+    pub verbose: bool,
+    /// Print events as NDJSON on stdout
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
+    /// Print only errors
+    #[arg(long, short, help_heading = OUTPUT)]
+    pub quiet: bool,
+}
+
+/// Headings of the help text.
+const FILES: &str = "Files";
+
+const OVER_SSH: &str = "Over ssh (HOST:PATH)";
+const WITH_SERVER: &str = "With a server (fullpipe://HOST:PORT/PATH)";
+const IN_TESTBED: &str = "In the testbed (lab:...)";
+const OUTPUT: &str = "Output";
+
+impl Args {
+    /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
+    pub fn passed_on(&self, how: &TransportArgs) -> Vec<String> {
+        let mut words = Vec::new();
+        for (on, flag) in [
+            (self.recursive, "-r"),
+            (self.dereference, "-L"),
+            (self.xattrs, "--xattrs"),
+            (self.fsync, "--fsync"),
+            (self.preserve, "--preserve"),
+            (self.verify, "--verify"),
+            (self.update, "--update"),
+            (self.no_encrypt, "--no-encrypt"),
+            (self.explain, "--explain"),
+            (self.dry_run, "--dry-run"),
+            (self.json, "--json"),
+            (self.verbose, "--verbose"),
+            (self.quiet, "--quiet"),
+        ] {
+            if on {
+                words.push(flag.to_owned());
+            }
+        }
+        let direct = match self.direct {
+            Direct::Auto => "auto",
+            Direct::On => "on",
+            Direct::Off => "off",
+        };
+        let valued =
+            [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
+        words.extend(self.exclude.iter().map(|pattern| format!("--exclude={pattern}")));
+        words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
+        words
+    }
+}
+
+/// Reads the value of `--direct`.
+fn direct(text: &str) -> Result<Direct, String> {
+    match text {
+        "auto" => Ok(Direct::Auto),
+        "on" => Ok(Direct::On),
+        "off" => Ok(Direct::Off),
+        _ => Err("give auto, on or off".into()),
+    }
+}

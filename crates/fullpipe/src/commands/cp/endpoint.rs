@@ -1,0 +1,278 @@
+//! Where SRC and DST are: on this host, over ssh, on a server, or at the far end of an emulated path.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use fullpipe_path::{Host, LabPath, Path};
+use fullpipe_transfer::client::Way;
+use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::connection::token::Token;
+use fullpipe_transfer::protocol::message::{Sources, Target};
+use fullpipe_transfer::resolve::{last, transfer};
+
+use super::args::{Args, FAR_PROGRAM, SEED, SSH};
+use crate::failure::{Failure, Result};
+
+/// Schemes of other tools, refused with a hint. Any other word before `://` is a host: `host://path` is `host:/path` with a
+/// slash too many.
+const FOREIGN_SCHEMES: [&str; 9] = ["ssh", "scp", "sftp", "rsync", "http", "https", "ftp", "gsiftp", "file"];
+
+/// A source or destination, as typed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    /// A path on this host.
+    Local(Vec<u8>),
+    /// A host that ssh reaches, and a path there.
+    Ssh(String, Vec<u8>),
+    /// A server: its host, its port, and a path there.
+    Server(String, u16, Vec<u8>),
+    /// An emulated path, and a folder that its far end writes to.
+    Lab(Box<LabPath>, Vec<u8>),
+}
+
+/// Reads a source or destination. As with scp, a colon before any slash ends the name of a host; `./a:b` is a local file.
+pub fn parse(typed: &OsStr) -> Result<Place> {
+    let bytes = typed.as_bytes();
+    if bytes.is_empty() {
+        return Err(Failure::usage("one of the paths is empty; give the name of a file or folder"));
+    }
+    let text = typed.to_string_lossy();
+    if let Some(rest) = text.strip_prefix("fullpipe://") {
+        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
+        if !place.starts_with('[') && place.matches(':').count() > 1 {
+            return Err(Failure::usage(format!(
+                "{text}: write an IPv6 address in brackets, such as fullpipe://[::1]:7412/"
+            )));
+        }
+        let host: fullpipe_path::Host = place.parse().map_err(|e: fullpipe_path::PathError| Failure::usage(e))?;
+        let start = "fullpipe://".len() + place.len();
+        let path = if path.is_empty() { b"/".to_vec() } else { bytes[start.min(bytes.len())..].to_vec() };
+        return Ok(Place::Server(host.name, host.port, path));
+    }
+    if text.starts_with("lab:") {
+        // Values of keys may have colons (cross=udp:400mbit): the folder begins at the first colon that leaves a valid path.
+        let colons = (4..bytes.len()).filter(|&at| bytes[at] == b':');
+        let mut paths = colons.map(|at| (at, String::from_utf8_lossy(&bytes[..at]).parse::<Path>()));
+        let Some(mut found) = paths.next().filter(|_| text.parse::<Path>().is_err()) else {
+            return Err(Failure::usage(format!("{text}: add the folder to copy to, such as {text}:/tmp/")));
+        };
+        // If none leaves a valid path, the last colon before a folder gives the most useful error.
+        for next in paths.filter(|(at, _)| bytes[at + 1..].starts_with(b"/")) {
+            if found.1.is_ok() {
+                break;
+            }
+            found = next;
+        }
+        let (at, path) = found;
+        return match path? {
+            Path::Lab(lab) => Ok(Place::Lab(lab, bytes[at + 1..].to_vec())),
+            Path::Host(_) => {
+                Err(Failure::usage(format!("{text} is not an emulated path; write lab:rtt=91.6ms,rate=10gbit:/PATH")))
+            }
+        };
+    }
+    if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| FOREIGN_SCHEMES.contains(scheme)) {
+        let known = "write HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server)";
+        return Err(Failure::usage(format!("{text}: fullpipe does not speak {scheme}; {known}")));
+    }
+    // An IPv6 address has colons of its own, and stands in brackets.
+    let start = bytes.iter().position(|b| *b == b']').filter(|_| text.starts_with('[') || text.contains("@["));
+    let colon = bytes.iter().skip(start.unwrap_or(0)).position(|b| *b == b':').map(|at| at + start.unwrap_or(0));
+    let slash = bytes.iter().position(|b| *b == b'/');
+    match colon {
+        Some(0) => Err(Failure::usage(format!("{text}: the name of a host is missing before the colon"))),
+        Some(at) if slash.is_none_or(|slash| at < slash) => {
+            let host = std::str::from_utf8(&bytes[..at])
+                .map_err(|_| Failure::usage(format!("{text}: the name of the host is not UTF-8")))?;
+            Ok(Place::Ssh(host.replace(['[', ']'], ""), bytes[at + 1..].to_vec()))
+        }
+        _ => Ok(Place::Local(bytes.to_vec())),
+    }
+}
+
+/// Finds the far end and the direction of a copy.
+pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
+    let locals: Option<Vec<Vec<u8>>> =
+        from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
+    let target = |path: &[u8], sources: &[Vec<u8>]| Target {
+        path: path.to_vec(),
+        folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
+        content: sources.iter().any(|source| last(source).is_none()),
+        transfer: 0,
+        process: 0,
+    };
+    match (locals, to) {
+        (Some(_), Place::Local(_)) => Err(Failure::usage(
+            "source and destination are both on this host; use cp, or name another host as HOST:PATH",
+        )),
+        (Some(sources), to) => {
+            let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
+            if !args.recursive && sources.iter().all(is_folder) {
+                let one = fullpipe_transfer::protocol::name::printable(&sources[0]);
+                return Err(Failure::usage(format!("{one} is a folder; copy it with -r")));
+            }
+            let (endpoint, path, name) = far(args, to)?;
+            let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
+            let mut target = target(&path, &sources);
+            target.transfer = transfer(&name, &absolute, &path, args.xattrs);
+            Ok((endpoint, way(true, sources, &args.exclude, false, target)))
+        }
+        (None, Place::Local(path)) => {
+            let mut sources = Vec::new();
+            let mut first: Option<(Endpoint, String)> = None;
+            for place in from {
+                let (endpoint, path, name) = far(args, place)?;
+                if first.as_ref().is_some_and(|(_, known)| *known != name) {
+                    return Err(Failure::usage("the sources are on different hosts; copy from one host at a time"));
+                }
+                sources.push(path);
+                first.get_or_insert((endpoint, name));
+            }
+            let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
+            let mut target = target(path, &sources);
+            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
+            // A pattern may match several files, which need a folder.
+            let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
+            Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))
+        }
+        (None, _) => {
+            let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
+            Err(Failure::usage(format!("source or destination must be on this host; {local}")))
+        }
+    }
+}
+
+fn absolute(source: &[u8]) -> Vec<u8> {
+    let path = std::path::absolute(OsStr::from_bytes(source));
+    let path = path.map_or_else(|_| source.to_vec(), |p| OsString::from(p).as_bytes().to_vec());
+    // `absolute` drops the dot of 'folder/.', which names the folder's content instead of the folder.
+    if last(source).is_none() { [&path[..], b"/."].concat() } else { path }
+}
+
+/// A flag, and whether the command line has it.
+type Given = (&'static str, bool);
+
+/// Refuses flags that are for another kind of far end, as they would have no effect.
+pub fn fits(args: &Args, place: &Place) -> Result<()> {
+    let ssh = [
+        ("--port", args.port.is_some()),
+        ("--identity", args.identity.is_some()),
+        ("--ssh", args.ssh != SSH),
+        ("--far-program", args.far_program != FAR_PROGRAM),
+        ("--data-ports", args.data_ports.is_some()),
+    ];
+    let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
+    let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != SEED && args.guest.is_none())];
+    let kinds: [(bool, &str, &[Given]); 3] = [
+        (matches!(place, Place::Ssh(..)), "over ssh (HOST:PATH)", &ssh),
+        (matches!(place, Place::Server(..)), "to or from a server (fullpipe://)", &server),
+        (matches!(place, Place::Lab(..)), "into the testbed (lab:)", &lab),
+    ];
+    for (_, kind, flags) in kinds.iter().filter(|(fits, ..)| !fits) {
+        if let Some((flag, _)) = flags.iter().find(|(_, given)| *given) {
+            let more = match (*flag, place) {
+                ("--port", Place::Server(..)) => "; give a server's port in its name: fullpipe://HOST:PORT/",
+                _ => "",
+            };
+            return Err(Failure::usage(format!("{flag} has an effect only on copies {kind}{more}")));
+        }
+    }
+    Ok(())
+}
+
+/// The far end of a place, the path there, and the name of the far end as part of a copy's identity.
+fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+    match place {
+        Place::Ssh(host, path) => {
+            fits(args, place)?;
+            let (ssh, program, ports) = (ssh_command(args)?, args.far_program.clone(), args.data_ports.clone());
+            Ok((Endpoint::Ssh { host: host.clone(), ssh, program, ports }, path.clone(), host.clone()))
+        }
+        Place::Server(host, port, path) => {
+            fits(args, place)?;
+            let token = token(args)?;
+            let name = Host { name: host.clone(), port: *port }.to_string();
+            Ok((Endpoint::Server { host: host.clone(), port: *port, token }, path.clone(), name))
+        }
+        Place::Lab(..) => {
+            Err(Failure::usage("a lab: path can only be the destination; copy into the testbed, not out of it"))
+        }
+        Place::Local(path) => {
+            let path = String::from_utf8_lossy(path).into_owned();
+            Err(Failure::usage(format!("{path} is on this host, other sources are not; copy from one host at a time")))
+        }
+    }
+}
+
+/// The token for a server; none with `--insecure`.
+fn token(args: &Args) -> Result<Option<Token>> {
+    if args.insecure {
+        return Ok(None);
+    }
+    crate::commands::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
+        Failure::usage(
+            "the server needs a token; give --token-file FILE or set FULLPIPE_TOKEN ('fullpipe serve --root' says which \
+             file holds it), or give --insecure if the server runs with it too",
+        )
+    })
+}
+
+/// The command that connects to a host, with its options.
+fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
+    let words = shlex::split(&args.ssh).filter(|words| !words.is_empty());
+    let words = words.ok_or_else(|| {
+        Failure::usage(format!("--ssh '{}' is not a command; it is empty, or a quote in it does not end", args.ssh))
+    })?;
+    let mut ssh: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    ssh.extend(args.port.iter().flat_map(|port| ["-p".into(), port.to_string().into()]));
+    ssh.extend(args.identity.iter().flat_map(|key| ["-i".into(), key.clone().into()]));
+    Ok(ssh)
+}
+
+/// A direction with its sources and target. The target gets a random number that tells this process from others.
+fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], patterns: bool, mut target: Target) -> Way {
+    target.process = rand::random();
+    let sources = Sources { paths, exclude: exclude.to_vec(), patterns };
+    if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places() {
+        let parse = |text: &str| parse(OsStr::new(text));
+        assert_eq!(parse("a/b:c").ok(), Some(Place::Local(b"a/b:c".to_vec())));
+        assert_eq!(parse("./b:c").ok(), Some(Place::Local(b"./b:c".to_vec())));
+        assert_eq!(parse("me@host:/x").ok(), Some(Place::Ssh("me@host".into(), b"/x".to_vec())));
+        assert_eq!(parse("me@[::1]:/x").ok(), Some(Place::Ssh("me@::1".into(), b"/x".to_vec())));
+        assert_eq!(parse("[fe80::1]:").ok(), Some(Place::Ssh("fe80::1".into(), vec![])));
+        assert_eq!(parse("./[a]:b").ok(), Some(Place::Local(b"./[a]:b".to_vec())));
+        assert_eq!(parse("nas://data").ok(), Some(Place::Ssh("nas".into(), b"//data".to_vec())));
+        assert_eq!(parse("host:").ok(), Some(Place::Ssh("host".into(), vec![])));
+        assert_eq!(parse("fullpipe://h:7000/in/").ok(), Some(Place::Server("h".into(), 7000, b"/in/".to_vec())));
+        assert_eq!(
+            parse("fullpipe://h").ok(),
+            Some(Place::Server("h".into(), fullpipe_path::path::DEFAULT_PORT, b"/".to_vec()))
+        );
+        assert!(matches!(parse("lab:rtt=1ms,rate=1gbit:/out/"), Ok(Place::Lab(_, p)) if p == b"/out/"));
+        let crossed = parse("lab:rtt=1ms,rate=1gbit,cross=tcp:4x64KB:/out:1/");
+        assert!(matches!(&crossed, Ok(Place::Lab(lab, p)) if p == b"/out:1/" && lab.cross.is_some()));
+        for bad in [
+            "",
+            ":x",
+            "lab:rtt=1ms,rate=1gbit",
+            "lab:rtt=1ms:/x",
+            "lab:rtt=1ms,rate=1gbit,cross=udp:1mbit",
+            "fullpipe://h:99999/x",
+            "fullpipe://::1:7603/x",
+            "ssh://h/x",
+            "sftp://me@h/x",
+        ] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        let why = parse("lab:rtt=1ms,cross=udp:1mbit:/x").unwrap_err();
+        assert!(why.to_string().contains("rate"), "{why}");
+    }
+}

@@ -1,0 +1,289 @@
+//! What a copy shows while it runs: a bar on a terminal, or NDJSON on standard output.
+
+use std::cell::{Cell, RefCell};
+use std::io::IsTerminal;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use fullpipe_transfer::protocol::message::Times;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
+use fullpipe_transfer::telemetry::counters::Counters;
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::args::Args;
+use super::names::Names;
+use super::transport::Chosen;
+use crate::output::{errln, outln};
+use crate::{format, progress};
+
+/// Most notes of the controller that a record keeps. The controller decides about ten times a second; a faulty other end
+/// may send any number.
+const MAX_NOTES: usize = 1 << 17;
+/// Shortest time between two updates, seconds.
+const UPDATE_S: f64 = 1.0;
+/// Weight of the latest update in the smoothed rate that the ETA is computed from.
+const PACE_WEIGHT: f64 = 0.3;
+/// Longest ETA that is shown, seconds.
+const MAX_ETA_S: f64 = 1e7;
+
+/// The progress of a copy over all its attempts.
+pub struct Watch {
+    /// Hidden while an attempt connects, as ssh may ask for a password on the same terminal.
+    bar: RefCell<ProgressBar>,
+    json: bool,
+    quiet: bool,
+    encrypted: bool,
+    /// Whether `--explain` prints how data is sent.
+    explained: bool,
+    /// Whether this end sends.
+    sends: bool,
+    /// Most bytes that any attempt has got done or sent.
+    moved: Cell<u64>,
+    /// Bytes sent over the network in this attempt.
+    wire: Cell<u64>,
+    /// Bytes done in this attempt: written, there already, or holes.
+    done: Cell<u64>,
+    /// Bytes done as last shown; what is shown never goes back.
+    shown: Cell<u64>,
+    /// Smoothed rate, bit/s; none before the first update.
+    pace: Cell<Option<f64>>,
+    /// Bytes sent over the network in earlier attempts.
+    earlier: Cell<u64>,
+    /// Time, arrived bytes, and both ends' busy times at the last update.
+    last: RefCell<Option<(Instant, u64, Times, Times)>>,
+    /// Whether the transport has been printed.
+    said: Cell<bool>,
+    /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
+    names: Option<Names>,
+    /// The controller's notes, if a record wants them.
+    notes: Option<RefCell<Vec<SizingEvent>>>,
+}
+
+impl Watch {
+    /// Shows a bar, prints NDJSON or stays silent, as the flags say.
+    pub fn new(args: &Args, sends: bool) -> Watch {
+        Watch {
+            bar: RefCell::new(ProgressBar::hidden()),
+            json: args.json,
+            quiet: args.quiet,
+            encrypted: !args.no_encrypt,
+            explained: args.explain,
+            sends,
+            moved: Cell::new(0),
+            wire: Cell::new(0),
+            done: Cell::new(0),
+            shown: Cell::new(0),
+            pace: Cell::new(None),
+            earlier: Cell::new(0),
+            last: RefCell::new(None),
+            said: Cell::new(false),
+            names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
+            notes: args.record.as_ref().map(|_| RefCell::default()),
+        }
+    }
+
+    /// Takes the notes of the controller of window and pacing for the record.
+    pub fn noted(&self) -> Vec<SizingEvent> {
+        self.notes.as_ref().map(RefCell::take).unwrap_or_default()
+    }
+
+    /// Starts an attempt: hides the bar and counts anew.
+    pub fn connecting(&self) {
+        self.clear();
+        self.earlier.set(self.earlier.get() + self.wire.take());
+        self.last.replace(None);
+        self.shown.set(0);
+        self.pace.set(None);
+    }
+
+    /// Bytes of content that earlier attempts sent over the network.
+    pub fn earlier(&self) -> u64 {
+        self.earlier.get()
+    }
+
+    /// Bytes that this attempt did not have to send, because they were there already or are holes.
+    pub fn spared(&self) -> u64 {
+        self.done.get().saturating_sub(self.wire.get())
+    }
+
+    /// Most bytes that any attempt has got done or sent so far.
+    pub fn moved(&self) -> u64 {
+        self.moved.get()
+    }
+
+    /// Tells how the data will be sent, and shows the bar.
+    pub fn chosen(&self, chosen: &Chosen, rtt_s: f64) {
+        let t = &chosen.transport;
+        if self.json {
+            outln!(
+                "{}",
+                json!({"kind": "transport", "transport": t, "encrypted": self.encrypted, "rtt_s": rtt_s,
+                       "expected_bps": chosen.expected_bps, "why": chosen.why})
+            );
+        } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {
+            errln!("{t}, over a round trip of {}", format::seconds(rtt_s));
+            if let (Some(lacking), false) = (&chosen.lacking, self.explained) {
+                errln!("{lacking}");
+            }
+        }
+        self.bar.replace(progress::bar(0, "", self.quiet || self.json));
+    }
+
+    /// Tells of an event.
+    pub fn say(&self, what: &str) {
+        if self.json {
+            outln!("{}", json!({"kind": "note", "note": what}));
+        } else if !self.quiet {
+            self.bar.borrow().suspend(|| errln!("{what}"));
+        }
+    }
+
+    /// Tells of a decision of the controller of window and pacing.
+    fn sized(&self, note: &SizingEvent) {
+        if self.json {
+            let mut line = json!({"kind": "sobas"});
+            if let (Some(line), Ok(serde_json::Value::Object(fields))) = (line.as_object_mut(), note.to_json()) {
+                line.extend(fields);
+            }
+            outln!("{line}");
+        } else if let SizingEvent::Began { udp: false, .. } = note {
+            self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
+        }
+    }
+
+    /// Shows how far the copy is.
+    pub fn show(&self, counters: &Counters) {
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        for note in counters.sizing_events.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
+            self.sized(&note);
+            if let Some(notes) = &self.notes {
+                if matches!(note, SizingEvent::Began { .. }) {
+                    // The record is of the last attempt alone.
+                    notes.borrow_mut().clear();
+                }
+                if notes.borrow().len() < MAX_NOTES {
+                    notes.borrow_mut().push(note);
+                }
+            }
+        }
+        for name in counters.take_names() {
+            match &self.names {
+                None => self.bar.borrow().suspend(|| outln!("{name}")),
+                Some(names) if self.json => {
+                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
+                }
+                Some(names) => names.say(name.to_string()),
+            }
+        }
+        let done = read(&counters.done_bytes);
+        let wire = read(&counters.wire_bytes);
+        let come = read(&counters.come_bytes);
+        self.wire.set(wire);
+        self.done.set(done);
+        self.moved.set(self.moved.get().max(done.max(wire)));
+        let now = Instant::now();
+        let (ours, theirs) = (counters.times(), counters.other.lock().map(|t| *t).unwrap_or_default());
+        let mut last = self.last.borrow_mut();
+        let Some((then, before, our_before, their_before)) = *last else {
+            *last = Some((now, come, ours, theirs));
+            return;
+        };
+        let seconds = (now - then).as_secs_f64();
+        if seconds < UPDATE_S {
+            return;
+        }
+        *last = Some((now, come, ours, theirs));
+        // Bytes that were there already have no rate.
+        let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
+        let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
+        let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
+        let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
+        // On a slow path a block takes long, so its arrived part counts as done. Between its arrival and its write it is in
+        // neither counter, and what is shown must not go back.
+        let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
+        self.shown.set(done);
+        if self.json {
+            outln!(
+                "{}",
+                json!({"kind": "progress", "bytes": done, "files": read(&counters.done_files), "found_bytes": found,
+                       "found_files": files, "found_all": read(&counters.found_all) > 0, "rate_bps": rate,
+                       "bottleneck": limit})
+            );
+        }
+        let many = if files > 1 {
+            format!(", {} of {} files", format::thousands(read(&counters.done_files)), format::thousands(files))
+        } else {
+            String::new()
+        };
+        // Only what is left to send takes time, at the smoothed rate.
+        let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
+        self.pace.set(Some(pace));
+        let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
+            seconds if seconds <= MAX_ETA_S => {
+                format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
+            }
+            _ => String::new(),
+        };
+        let bar = self.bar.borrow();
+        bar.set_position(done);
+        bar.set_message(format!(
+            "{} of {}{many}, {}, {limit}{eta}",
+            format::bytes(done as f64),
+            format::bytes(found as f64),
+            format::rate(rate)
+        ));
+        if found > 0 {
+            progress::known(&bar, found);
+        }
+    }
+
+    /// Ends the display: removes the bar, and waits until all names have been printed.
+    pub fn finish(&self) {
+        self.clear();
+        if let Some(names) = &self.names {
+            names.finish();
+        }
+    }
+
+    /// Removes the bar.
+    fn clear(&self) {
+        self.bar.replace(ProgressBar::hidden()).finish_and_clear();
+    }
+}
+
+/// Busy times between two instants.
+fn since(now: Times, before: Times) -> Times {
+    Times {
+        disk: now.disk.saturating_sub(before.disk),
+        hash: now.hash.saturating_sub(before.hash),
+        net: now.net.saturating_sub(before.net),
+    }
+}
+
+/// What limits the copy: the work of the end that waits least for the network, or the network.
+fn limit(sender: &Times, receiver: &Times) -> &'static str {
+    let busy = |t: &Times| (t.disk + t.hash) as f64 / ((t.disk + t.hash + t.net).max(1)) as f64;
+    let (most, disk) = if busy(sender) >= busy(receiver) { (sender, "disk read") } else { (receiver, "disk write") };
+    if busy(most) < 0.5 {
+        "network"
+    } else if most.hash > most.disk {
+        "cpu"
+    } else {
+        disk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_it_back() {
+        let t = |disk, hash, net| Times { disk, hash, net };
+        assert_eq!(limit(&t(1, 1, 98), &t(1, 1, 98)), "network");
+        assert_eq!(limit(&t(90, 5, 5), &t(1, 1, 98)), "disk read");
+        assert_eq!(limit(&t(1, 1, 98), &t(90, 5, 5)), "disk write");
+        assert_eq!(limit(&t(1, 1, 98), &t(10, 80, 10)), "cpu");
+    }
+}

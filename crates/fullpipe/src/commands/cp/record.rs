@@ -1,0 +1,89 @@
+//! The record of a copy. It has the form of a measurement's record, so that what reads those reads it too.
+
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use fullpipe_net::wire::Request;
+use fullpipe_path::record::{Copied, Over};
+use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
+use fullpipe_transfer::client::{Finished, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
+
+use super::args::Args;
+use super::transport::law_name;
+use crate::failure::{Failure, Result};
+use crate::run_record::{self, SobasTrace};
+
+/// Writes the record of a copy that has ended, into the folder or file `to`.
+pub fn write(
+    args: &Args,
+    to: &FilePath,
+    endpoint: &Endpoint,
+    way: &Way,
+    finished: &Finished,
+    took: Duration,
+    notes: &[SizingEvent],
+) -> Result {
+    let Some(trace) = &finished.trace else {
+        return Err(Failure::new(ExitClass::Record, "cannot write the record: the other end sent no samples"));
+    };
+    let path = match (&args.guest, endpoint) {
+        (Some(path), _) => path.parse()?,
+        (None, Endpoint::Server { host, port, .. }) => Path::Host(Host { name: host.clone(), port: *port }),
+        (None, Endpoint::Ssh { host, .. }) => {
+            let name = host.rsplit('@').next().unwrap_or(host).to_owned();
+            Path::Host(Host { name, port: fullpipe_path::path::DEFAULT_PORT })
+        }
+    };
+    let direction = if matches!(way, Way::Push(..)) { Direction::Send } else { Direction::Receive };
+    let transport = finished.transport.clone();
+    // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
+    let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
+    let mut run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    let capacity = match &run.path {
+        Path::Lab(lab) => Some(LabPath::tcp_capacity(lab)),
+        Path::Host(_) => None,
+    };
+    let request = Request { transport: run.transport.clone(), workload, direction, seed: run.seed, sample: run.sample };
+    let clock = (trace.zero_ns, (finished.rtt_s * 1e9) as u64);
+    let ends = (trace.sender.clone(), trace.receiver.clone());
+    let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
+    // A short copy may be over before its controller has begun.
+    let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
+    let law = began.or(args.how.sobas()).map(law_name);
+    let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(decision).collect() });
+    let over = match (&args.guest, endpoint) {
+        (Some(_), _) => Over::Lab,
+        (None, Endpoint::Server { .. }) => Over::Server,
+        (None, Endpoint::Ssh { .. }) => Over::Ssh,
+    };
+    let copy = Copied { over, encrypted: !args.no_encrypt };
+    // On real hosts the seed has no effect, so it can number copies of one description and keep their records apart.
+    let mut file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
+    while matches!(run.path, Path::Host(_)) && !run_record::is_file(to) && file.exists() {
+        run.seed = run.seed.wrapping_add(1);
+        file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
+    }
+    let mut text = Vec::new();
+    run_record::render(&run, &measured, sized.as_ref(), Some(copy), &mut text)?;
+    Ok(record::write_atomically(&file, &text)?)
+}
+
+/// A note of the controller with its time, ns. The controller's clock and the run's start within a round trip of each other.
+fn decision(note: &SizingEvent) -> Option<(u64, serde_json::Value)> {
+    let mut fields = note.to_json().ok()?;
+    let at_ns = fields.as_object_mut()?.remove("at_ns").and_then(|at| at.as_u64()).unwrap_or(0);
+    Some((at_ns, fields))
+}
+
+/// Writes a record that the testbed has made.
+pub fn write_text(to: &FilePath, text: &str) -> Result {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        id: String,
+    }
+    let head: Head = serde_json::from_str(text.lines().next().unwrap_or_default())
+        .map_err(|e| Failure::new(ExitClass::Lab, format!("cannot read the record that the guest wrote: {e}")))?;
+    Ok(record::write_atomically(&run_record::file(to, &head.id), text.as_bytes())?)
+}

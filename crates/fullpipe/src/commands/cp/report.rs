@@ -1,0 +1,106 @@
+//! What `fullpipe cp` prints at its end.
+
+use std::time::Duration;
+
+use fullpipe_path::ExitClass;
+use fullpipe_transfer::Skipped;
+use fullpipe_transfer::client::Finished;
+use fullpipe_transfer::protocol::name::one_line;
+use serde_json::json;
+
+use super::args::Args;
+use super::loss_advice;
+use crate::failure::{Failure, Result};
+use crate::format;
+use crate::output::{errln, outln};
+
+/// Most lines about files that were not copied.
+const SHOWN: usize = 20;
+
+/// Prints the last line of `--json` for a copy that failed before it could report.
+pub fn print_failed(error: &str, code: u8) {
+    outln!("{}", json!({"kind": "failed", "error": error, "exit_code": code}));
+}
+
+/// Prints how the copy went. `earlier` are bytes sent by attempts before the last one, `spared` bytes that the last one
+/// did not have to send.
+///
+/// # Errors
+/// Something was not copied.
+pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
+    let summary = &finished.summary;
+    let bytes = summary.bytes.saturating_add(earlier);
+    let left = finished.skipped.clone().with(&summary.skipped);
+    let seconds = took.as_secs_f64();
+    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
+    if args.json {
+        outln!(
+            "{}",
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "bytes": bytes,
+                   "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
+                   "transport": finished.transport, "rtt_s": finished.rtt_s,
+                   "retransmits": finished.losses.map(|l| l.all.again),
+                   "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
+                   "verified": args.verify.then(|| format::verified(&summary.verified)),
+                   "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
+                   "left": format::left(&left), "left_total": left.total})
+        );
+    } else if !args.quiet {
+        let skipped = match summary.present {
+            // What an earlier attempt of this command sent counts as copied, not as found.
+            0 if spared > earlier && bytes > 0 => {
+                format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
+            }
+            0 => String::new(),
+            n if args.update => format!(" ({} already there, or newer)", format::thousands(n)),
+            n => format!(" ({} already there)", format::thousands(n)),
+        };
+        let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
+        // No bytes have no rate.
+        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+        let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
+        errln!(
+            "{}{skipped}, {} in {}{moved}{verified}",
+            format::count(summary.files, "file", "files"),
+            format::bytes(bytes as f64),
+            format::seconds(seconds),
+        );
+    }
+    if !args.json && !args.quiet {
+        for file in told(&summary.distrusted) {
+            errln!("not trusted: {file}; what it holds was copied again, under another name");
+        }
+    }
+    if summary.unfinished > 0 && !args.json && !args.quiet {
+        errln!(
+            "{} of other commands in the destination; each goes on when its own command is repeated",
+            format::count(summary.unfinished, "unfinished copy", "unfinished copies")
+        );
+    }
+    let what = format::count(left.total, "thing was", "things were") + " not copied";
+    self::left(&left, &what).map_err(Failure::said)
+}
+
+/// Files at the destination that the receiver did not trust, as it describes them.
+fn told(distrusted: &[String]) -> Vec<String> {
+    distrusted.iter().take(SHOWN).map(|text| one_line(text.as_bytes())).collect()
+}
+
+/// Names what was not copied, or would not be. `what` counts it, for the error.
+///
+/// # Errors
+/// There is anything of that kind.
+pub fn left(left: &Skipped, what: &str) -> Result {
+    for one in left.named.iter().take(SHOWN) {
+        errln!("not copied: {one}");
+    }
+    if left.total == 0 {
+        return Ok(());
+    }
+    let more = if left.total > SHOWN as u64 { " (the first are listed above)" } else { "" };
+    let again = match left.to_do() {
+        0 => "",
+        _ => "; remove the cause and run the same command again, it copies only the rest",
+    };
+    Err(Failure::new(ExitClass::Failed, format!("{what}{more}{again}")))
+}

@@ -1,0 +1,354 @@
+//! Chooses how a copy is sent: as the command line asks, else as the profile advises for the path, within what both hosts'
+//! kernels allow.
+
+use std::path::PathBuf;
+
+use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
+use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
+use fullpipe_transfer::client::Between;
+use fullpipe_transfer::protocol::hello::Limits;
+use fullpipe_transfer::protocol::sizing::SizingMode;
+
+use crate::failure::{Failure, Result};
+use crate::shipped_profile::{describe, text_of};
+
+/// Heading of these flags in the help text, and of the flags of `cp` that belong to them.
+pub const HEADING: &str = "How data is sent (by default chosen from a profile)";
+
+/// The flags that say how to send.
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct TransportArgs {
+    /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
+    #[arg(long, value_name = "NAME", help_heading = HEADING)]
+    cc: Option<String>,
+    /// Send over this many parallel streams, 1 to 64 [default: from the profile]
+    #[arg(long, short = 'n', help_heading = HEADING)]
+    streams: Option<u16>,
+    /// Set each stream's socket buffers to SIZE, leave them to the kernel's autotuning (auto), or let window and pacing follow
+    /// the path during the copy (sobas) [default: from the profile]
+    #[arg(long, value_name = "SIZE|auto|sobas", help_heading = HEADING)]
+    buffer: Option<Sizing>,
+    /// With --buffer sobas: follow this law, of the paper or of this program
+    #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
+    sobas: SizingMode,
+    /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
+    #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
+    pacing: Option<Rate>,
+    /// Choose from this profile [default: the one that comes with fullpipe]
+    #[arg(long, value_name = "FILE", help_heading = HEADING)]
+    pub profile: Option<PathBuf>,
+    /// Choose for a path of this capacity, such as 10gbit
+    #[arg(long, help_heading = HEADING)]
+    rate: Option<Rate>,
+    /// Choose for a path with this random loss, such as 1e-5 or 0.001%
+    #[arg(long, value_name = "PROBABILITY", help_heading = HEADING)]
+    loss: Option<Probability>,
+    /// Choose for a path whose bottleneck has a queue of this size, such as 16MB
+    #[arg(long, value_name = "SIZE", requires = "rate", help_heading = HEADING)]
+    queue: Option<Size>,
+}
+
+/// How the socket buffers get their size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Sizing {
+    /// A size that stays, or the kernel's autotuning.
+    Fixed(Buffer),
+    /// SOBAS: the controller of window and pacing.
+    Sobas,
+}
+
+impl std::str::FromStr for Sizing {
+    type Err = TransportError;
+    fn from_str(text: &str) -> std::result::Result<Sizing, TransportError> {
+        if text == "sobas" { Ok(Sizing::Sobas) } else { text.parse().map(Sizing::Fixed) }
+    }
+}
+
+impl std::fmt::Display for Sizing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Sizing::Fixed(buffer) => buffer.fmt(f),
+            Sizing::Sobas => f.write_str("sobas"),
+        }
+    }
+}
+
+const LAWS: [SizingMode; 5] =
+    [SizingMode::All, SizingMode::Both, SizingMode::Window, SizingMode::Pacing, SizingMode::Paper];
+
+/// The name of a law on the command line and in records.
+pub fn law_name(law: SizingMode) -> &'static str {
+    match law {
+        SizingMode::All => "all",
+        SizingMode::Both => "both",
+        SizingMode::Window => "window",
+        SizingMode::Pacing => "pacing",
+        SizingMode::Paper => "paper",
+    }
+}
+
+/// Reads the value of `--sobas`.
+fn law(text: &str) -> std::result::Result<SizingMode, String> {
+    let found = LAWS.into_iter().find(|law| law_name(*law) == text);
+    found.ok_or_else(|| "give all, both, window, pacing or paper".into())
+}
+
+/// A transport, and the reasons for it.
+pub struct Chosen {
+    /// The transport to send with.
+    pub transport: Transport,
+    /// Rate that the profile expects, bit/s; none if flags override the profile, or if it has no value for the path.
+    pub expected_bps: Option<f64>,
+    /// What the profile's runs sent. `expected_bps` is the mean over all of that, start-up included.
+    pub over: Workload,
+    /// Reasons for the choice, one sentence each.
+    pub why: Vec<String>,
+    /// A better transport and what a kernel lacks for it, as a sentence.
+    pub lacking: Option<String>,
+}
+
+/// Rates within this fraction are equal for a copy; among equals, fewer streams end closer together. Over 10 GB in the
+/// testbed, one CUBIC stream is 0.4 points of the capacity better than eight at 11.8 ms, and two Hybla streams are 0.6
+/// points better than four at 91.6 ms.
+const EQUAL: f64 = 0.005;
+/// Loss that is looked up instead of a higher one, which no profile has.
+const MAX_PROFILED_LOSS: f64 = 0.01;
+/// Packet size, bytes, that is looked up instead of a larger one: larger packets behave the same.
+const JUMBO: u32 = 9000;
+/// Below this round-trip time, seconds, a path is a local network: no window is ever the limit.
+const LOCAL_S: f64 = 0.5e-3;
+/// Streams where the profile offers no transport that these kernels can use.
+const FALLBACK_STREAMS: u16 = 4;
+/// Most that a socket may ask for (`Buffer`), bytes.
+const MAX_BUFFER: u64 = (1 << 30) - 1;
+/// Smallest autotuned buffer that counts as one, bytes: below it a kernel has told nothing.
+const MIN_TUNED: u64 = 4_000;
+
+impl TransportArgs {
+    /// These flags as words of a command line.
+    pub fn passed_on(&self) -> Vec<(&'static str, String)> {
+        let mut words = Vec::new();
+        let mut add = |flag, value: Option<String>| words.extend(value.map(|value| (flag, value)));
+        add("--cc", self.cc.clone());
+        add("--streams", self.streams.map(|n| n.to_string()));
+        add("--buffer", self.buffer.map(|b| b.to_string()));
+        add("--pacing", self.pacing.map(|p| p.to_string()));
+        add("--sobas", self.sobas().map(|law| law_name(law).to_owned()));
+        add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
+        add("--rate", self.rate.map(|rate| rate.to_string()));
+        add("--loss", self.loss.map(|loss| loss.to_string()));
+        add("--queue", self.queue.map(|queue| queue.to_string()));
+        words
+    }
+
+    /// These flags with what they leave open about the path filled in from the description of an emulated path.
+    pub fn over(&self, path: &LabPath) -> TransportArgs {
+        TransportArgs {
+            rate: self.rate.or(Some(path.rate)),
+            loss: self.loss.or(Some(path.loss)),
+            queue: self.queue.or(Some(path.queue)),
+            ..self.clone()
+        }
+    }
+
+    /// These flags for a path with this random loss.
+    pub fn with_loss(&self, loss: Probability) -> TransportArgs {
+        TransportArgs { loss: Some(loss), ..self.clone() }
+    }
+
+    /// Checks the profile and the flags, before anything connects.
+    ///
+    /// # Errors
+    /// The profile cannot be read, or flags contradict each other.
+    pub fn check(&self) -> Result {
+        if self.profile.is_some() {
+            let (text, name) = text_of(self.profile.as_deref())?;
+            Profile::parse(&text, name)?.entries(|_| true)?;
+        }
+        if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
+            let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
+            return Err(Failure::usage(why));
+        }
+        Ok(())
+    }
+
+    /// The law of the controller that sizes window and pacing, if `--buffer sobas` asks for one.
+    pub fn sobas(&self) -> Option<SizingMode> {
+        (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
+    }
+
+    /// Whether a flag says how to send, so that the profile no longer decides alone.
+    fn overrides_profile(&self) -> bool {
+        self.cc.is_some() || self.streams.is_some() || self.buffer.is_some() || self.pacing.is_some()
+    }
+
+    /// Chooses a transport for a path and its two ends.
+    ///
+    /// # Errors
+    /// The profile cannot be read, or the flags ask for a transport that does not exist.
+    pub fn choose(&self, between: &Between) -> Result<Chosen> {
+        let mut chosen = if between.rtt_s < LOCAL_S {
+            local(between.rtt_s, &between.sender)
+        } else {
+            self.best_of_profile(between)?
+        };
+        self.apply_flags(&mut chosen, between);
+        chosen.transport.validate()?;
+        Ok(chosen)
+    }
+
+    /// Chooses the best transport of the profile that both kernels can use.
+    fn best_of_profile(&self, between: &Between) -> Result<Chosen> {
+        let (sender, receiver) = (&between.sender, &between.receiver);
+        let (selection, mut why) = self.rank(between)?;
+        let usable = |t: &Transport| has(sender, &t.cc) && fits(t.buffer, sender, receiver);
+        let best = &selection.choice;
+        let lacking = (!usable(&best.transport)).then(|| {
+            let lacks = if has(sender, &best.transport.cc) {
+                format!("such large buffers; as root on both ends: {}", sysctl_buffers(bytes(best.transport.buffer)))
+            } else {
+                format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
+            };
+            format!("best would be {}, but a kernel lacks {lacks}", best.transport)
+        });
+        why.extend(lacking.clone());
+        let found = match lacking {
+            None => Some(best),
+            Some(_) => selection.ranking.iter().find(|choice| usable(&choice.transport)),
+        };
+        let Some(choice) = found else {
+            why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
+            let cc = usual_cc(sender);
+            let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
+            return Ok(Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking });
+        };
+        let rtt_ms = between.rtt_s * 1e3;
+        why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({})", selection.conditions));
+        let transport = choice.transport.clone();
+        // A profile measured on faster paths may expect more than this path carries.
+        let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(choice.expected.mean_bps));
+        why.extend(selection.notes);
+        Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking })
+    }
+
+    /// Ranks the profile's transports for a path. If the profile has nothing for such a path, gives up one property of
+    /// the path after the other, and returns a sentence for each: a rough choice is better than none.
+    fn rank(&self, between: &Between) -> Result<(Selection, Vec<String>)> {
+        let mut why = Vec::new();
+        let (text, name) = text_of(self.profile.as_deref())?;
+        let profile = Profile::parse(&text, name)?;
+        let rtt = Time((between.rtt_s * 1e9) as u64);
+        let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
+        describe(&mut query, self.rate, self.loss, self.queue)?;
+        let plain = Query { within: EQUAL, ..Query::from(rtt) };
+        loop {
+            let asked = match select(&profile, &query) {
+                Err(ProfileError::NothingFits { asked, .. }) if query != plain => asked,
+                selection => return Ok((selection?, why)),
+            };
+            let instead = match asked.split('=').next() {
+                Some("queue") if query.queue.take().is_some() => "any queue",
+                Some("rate") if query.rate.take().is_some() => "any capacity",
+                Some("loss") if query.loss > Some(MAX_PROFILED_LOSS) => {
+                    query.loss = Some(MAX_PROFILED_LOSS);
+                    "less loss"
+                }
+                _ => {
+                    query = plain.clone();
+                    "the round-trip time alone"
+                }
+            };
+            why.push(format!("the profile has nothing for {asked}, so this was chosen for {instead}"));
+        }
+    }
+
+    /// Replaces what the flags say otherwise.
+    fn apply_flags(&self, chosen: &mut Chosen, between: &Between) {
+        let (sender, receiver) = (&between.sender, &between.receiver);
+        let (transport, why) = (&mut chosen.transport, &mut chosen.why);
+        if let Some(cc) = &self.cc {
+            transport.cc.clone_from(cc);
+        }
+        if self.sobas().is_some() && between.rtt_s >= LOCAL_S {
+            // One stream fills the path; of several, those that are done leave their share unused.
+            transport.streams = 1;
+        }
+        transport.streams = self.streams.unwrap_or(transport.streams);
+        transport.buffer = match self.buffer {
+            Some(Sizing::Fixed(buffer)) if fits(buffer, sender, receiver) => buffer,
+            Some(Sizing::Fixed(buffer)) => {
+                let granted = Buffer::Bytes(Size(sender.send.min(receiver.receive)));
+                let fix = sysctl_buffers(bytes(buffer));
+                why.push(format!("the kernels grant {granted} of the {buffer} asked for; as root on both ends: {fix}"));
+                granted
+            }
+            Some(Sizing::Sobas) => largest(sender, receiver),
+            None => transport.buffer,
+        };
+        if self.sobas().is_some() {
+            why.push("window and pacing will follow the path (--buffer sobas), within that buffer".into());
+            if self.sobas == SizingMode::All && !has(sender, "bbr") {
+                why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
+            }
+        }
+        transport.pacing = self.pacing.or(transport.pacing);
+        if self.overrides_profile() {
+            (chosen.expected_bps, chosen.lacking) = (None, None);
+            why.push("as the command line asks".into());
+        }
+    }
+}
+
+/// The transport for a local network, where processors limit the rate, not windows.
+fn local(rtt_s: f64, sender: &Limits) -> Chosen {
+    let (streams, rtt_ms) = (local_streams(), rtt_s * 1e3);
+    let mut why = vec![format!("{streams} streams: at {rtt_ms:.3} ms, processors limit the rate, not windows")];
+    if !has(sender, "cubic") {
+        why.push("the sender's kernel does not allow this user cubic".into());
+    }
+    let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
+    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking: None }
+}
+
+/// Streams in a local network: one for each of this host's processors, but 2 to 4. All streams write to one file, which
+/// its file system lets in one at a time, so that more than four gain nothing.
+fn local_streams() -> u16 {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    processors.clamp(2, 4) as u16
+}
+
+/// Whether the sender's kernel has a congestion control and lets this user set it.
+fn has(sender: &Limits, cc: &str) -> bool {
+    sender.ccs.iter().any(|name| name == cc)
+}
+
+/// The congestion control where the profile decides nothing: CUBIC, else the first that the kernel has.
+fn usual_cc(sender: &Limits) -> String {
+    if has(sender, "cubic") { "cubic" } else { sender.ccs.first().map_or("reno", String::as_str) }.to_owned()
+}
+
+/// The command that lets sockets ask for buffers of this size.
+fn sysctl_buffers(bytes: u64) -> String {
+    format!("sysctl -w net.core.wmem_max={bytes} net.core.rmem_max={bytes}")
+}
+
+fn bytes(buffer: Buffer) -> u64 {
+    match buffer {
+        Buffer::Auto => 0,
+        Buffer::Bytes(Size(bytes)) => bytes,
+    }
+}
+
+/// The largest buffer that both kernels grant to a socket, or their autotuning if it goes further.
+fn largest(sender: &Limits, receiver: &Limits) -> Buffer {
+    // tcp_rmem and tcp_wmem count bookkeeping too; the kernel adds as much to what a socket asks for.
+    let asked = sender.send.min(receiver.receive).min(MAX_BUFFER);
+    let tuned = sender.tuned_send.min(receiver.tuned_receive) / 2;
+    if asked >= tuned.max(MIN_TUNED) { Buffer::Bytes(Size(asked)) } else { Buffer::Auto }
+}
+
+/// Whether both kernels grant such a buffer.
+fn fits(buffer: Buffer, sender: &Limits, receiver: &Limits) -> bool {
+    bytes(buffer) <= sender.send.min(receiver.receive)
+}

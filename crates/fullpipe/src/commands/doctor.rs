@@ -1,0 +1,266 @@
+//! `fullpipe doctor`: shows which settings of this host limit long fast paths, and how to change them.
+
+mod check;
+mod finding;
+mod host;
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::Path as FilePath;
+use std::time::Duration;
+
+use fullpipe_net::NetError;
+use fullpipe_path::{ExitClass, Path, Rate, Time};
+use serde::Serialize;
+use serde_json::json;
+
+use self::finding::{Finding, State, Yardstick};
+use self::host::{Host, Interface};
+use crate::failure::{Failure, Result};
+use crate::output::outln;
+use crate::{format, shipped_profile};
+
+/// Version of the output of `--json`.
+const VERSION: u32 = 1;
+/// Round-trip time that is assumed if nothing tells it: across a continent and back.
+const DEFAULT_RTT: Time = Time(100_000_000);
+/// Rate that is assumed if no link tells its own.
+const DEFAULT_RATE: Rate = Rate(10_000_000_000);
+
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe doctor                                for all interfaces and a round trip of 100 ms
+  fullpipe doctor host                           for the route to host
+  fullpipe doctor --rtt 91.6ms --rate 10gbit --all";
+
+/// The arguments of `fullpipe doctor`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Check for data to HOST or HOST:PORT (the RTT is measured if 'fullpipe serve' runs there), or for a path like
+    /// lab:rtt=91.6ms,rate=10gbit [default: check all interfaces]
+    path: Option<String>,
+    /// Check for this round-trip time, such as 91.6ms [default: that of PATH, or 100ms]
+    #[arg(long, value_name = "TIME")]
+    rtt: Option<Time>,
+    /// Check for this rate, such as 10gbit [default: that of PATH or of the fastest link, or 10gbit]
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Show the settings that are fine too
+    #[arg(long)]
+    all: bool,
+    /// Exit with 1 if any setting costs rate, time or processor
+    #[arg(long)]
+    strict: bool,
+    /// Print findings as NDJSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// The path that the host is checked for, and where its values come from.
+struct Goal {
+    rtt: Time,
+    /// Source of the RTT, in words.
+    rtt_from: String,
+    rate: Rate,
+    /// Source of the rate, in words.
+    rate_from: String,
+}
+
+/// Reads the host's settings, checks them for the path, and prints the findings.
+pub fn run(args: Args) -> Result {
+    for (flag, zero) in [("--rtt", args.rtt == Some(Time(0))), ("--rate", args.rate == Some(Rate(0)))] {
+        if zero {
+            return Err(Failure::usage(format!("{flag} 0 is no value to check for; give a larger one")));
+        }
+    }
+    let path = args.path.as_deref().map(str::parse::<Path>).transpose()?;
+    let interface = match &path {
+        Some(Path::Host(host)) => route(&host.name, host.port)?,
+        _ => None,
+    };
+    let mut host = Host::read(FilePath::new("/"), interface.as_deref());
+    host.ask();
+    let (goal, no_rtt) = goal(&args, path.as_ref(), &host);
+    let by = Yardstick {
+        rtt_s: goal.rtt.seconds(),
+        rate_bps: goal.rate.0 as f64,
+        asked: args.rate.is_some() || path.is_some(),
+        ranking: shipped_profile::shipped_ranking(goal.rtt, goal.rate),
+    };
+    let mut findings = check::all(&host, &by);
+    if let Some(why) = no_rtt {
+        findings.push(Finding::far_end(&why));
+        findings.sort_by_key(|finding| finding.state);
+    }
+    if args.json {
+        as_json(&host, &goal, &by, &findings)?
+    } else {
+        print(&goal, &by, &findings, args.all)
+    }
+    let costs = findings.iter().filter(|finding| finding.state == State::Costs).count() as u64;
+    if args.strict && costs > 0 {
+        let why = format!("{} rate, time or processor", format::count(costs, "limit costs", "limits cost"));
+        return Err(Failure::new(ExitClass::Failed, why));
+    }
+    Ok(())
+}
+
+/// The path to check for; and the error, if the RTT to a host could not be measured.
+fn goal(args: &Args, path: Option<&Path>, host: &Host) -> (Goal, Option<String>) {
+    let assumed = |flag: &str| format!("assumed; set with {flag}");
+    let mut no_rtt = None;
+    let (rtt, rtt_from) = match (args.rtt, path) {
+        (Some(rtt), _) => (rtt, "as given".into()),
+        (None, Some(Path::Lab(lab))) => (lab.rtt, "as given".into()),
+        (None, Some(Path::Host(to))) => match fullpipe_net::measure::round_trip(to, Duration::from_secs(5)) {
+            Ok(rtt_s) => (Time((rtt_s * 1e9).max(1.0) as u64), format!("measured to {to}")),
+            Err(error) => {
+                no_rtt = Some(error.to_string());
+                (DEFAULT_RTT, assumed("--rtt"))
+            }
+        },
+        (None, None) => (DEFAULT_RTT, assumed("--rtt")),
+    };
+    // A virtual link claims 10 Gb/s, which counts only if the data go that way.
+    let counts = |interface: &&Interface| interface.device || matches!(path, Some(Path::Host(_)));
+    let fastest = host.interfaces.iter().filter(counts).filter_map(|i| Some((i.speed_bps?, &i.name))).max();
+    let (rate, rate_from) = match (args.rate, path, fastest) {
+        (Some(rate), ..) => (rate, "as given".into()),
+        (None, Some(Path::Lab(lab)), _) => (lab.rate, "as given".into()),
+        (None, _, Some((speed, name))) => (Rate(speed), format!("the link of {name}")),
+        (None, _, None) => (DEFAULT_RATE, assumed("--rate")),
+    };
+    (Goal { rtt, rtt_from, rate, rate_from }, no_rtt)
+}
+
+/// The interface that packets to a host leave by. Connecting a datagram socket sends nothing, but makes the kernel choose a
+/// route.
+fn route(name: &str, port: u16) -> Result<Option<String>> {
+    let resolve = |source| NetError::Resolve { host: name.to_owned(), source };
+    let found = (name, port).to_socket_addrs();
+    let found = found.or_else(|error| match ssh_host_name(name) {
+        Some(host) => (host.as_str(), port).to_socket_addrs(),
+        None => Err(error),
+    });
+    let addresses: Vec<SocketAddr> = found.map_err(resolve)?.collect();
+    let mut last = None;
+    for address in addresses {
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any).and_then(|socket| socket.connect(address).map(|()| socket));
+        match socket.and_then(|socket| socket.local_addr()) {
+            Ok(local) => return Ok(interface_of(local.ip())),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(|| "its name has no address".to_owned(), |error| error.to_string());
+    Err(Failure::new(ExitClass::Missing, format!("this host has no route to '{name}': {why}")))
+}
+
+/// The real name of a host that ssh's configuration has an alias for; `cp` takes such aliases too.
+fn ssh_host_name(name: &str) -> Option<String> {
+    let asked = std::process::Command::new("ssh").args(["-G", "--", name]).output().ok()?;
+    let text = String::from_utf8(asked.stdout).ok()?;
+    let host = text.lines().find_map(|line| line.strip_prefix("hostname "))?;
+    (asked.status.success() && host != name).then(|| host.to_owned())
+}
+
+/// The interface that has an address.
+fn interface_of(local: IpAddr) -> Option<String> {
+    let found = nix::ifaddrs::getifaddrs().ok()?.find(|entry| {
+        let Some(address) = &entry.address else { return false };
+        let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
+        let v6 = address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip()));
+        v4.or(v6) == Some(local)
+    })?;
+    Some(found.interface_name)
+}
+
+fn as_json(host: &Host, goal: &Goal, by: &Yardstick, findings: &[Finding]) -> Result {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        kind: &'static str,
+        #[serde(flatten)]
+        finding: &'a Finding,
+    }
+    let names: Vec<&str> = host.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    outln!(
+        "{}",
+        json!({
+            "kind": "doctor", "version": VERSION, "program": env!("CARGO_PKG_VERSION"),
+            "host": host.sysctl("kernel.hostname"), "kernel": host.sysctl("kernel.osrelease"), "interfaces": names,
+            "rtt_s": by.rtt_s, "rtt_from": goal.rtt_from, "rate_bps": by.rate_bps, "rate_from": goal.rate_from,
+            "bdp_bytes": by.bdp(),
+        })
+    );
+    for finding in findings {
+        let line = serde_json::to_string(&Line { kind: "finding", finding });
+        outln!("{}", line.map_err(|error| Failure::new(ExitClass::Record, error))?);
+    }
+    Ok(())
+}
+
+fn print(goal: &Goal, by: &Yardstick, findings: &[Finding], all: bool) {
+    outln!(
+        "checked for {} ({}) over {} ms ({}): {} in flight\n",
+        format::rate(by.rate_bps),
+        goal.rate_from,
+        format::ms(by.rtt_s * 1e3),
+        goal.rtt_from,
+        format::bytes(by.bdp())
+    );
+    let (well, shown): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|finding| finding.state == State::Ok && !all);
+    let width = shown.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    for finding in shown {
+        let state = match finding.state {
+            State::Costs => "costs",
+            State::Unknown => "unknown",
+            State::Ok => "ok",
+        };
+        let read = finding.read.as_ref().map(|read| format!("{read}: ")).unwrap_or_default();
+        let see = finding.see.as_ref().map(|command| format!("; run: {command}")).unwrap_or_default();
+        outln!("{state:<8} {:<width$}  {read}{}{see}", finding.subject, finding.words);
+    }
+    if !well.is_empty() {
+        outln!("{:<8} {} more; show them with --all", "ok", well.len());
+    }
+    let (sure, unsure): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().filter(|finding| finding.state == State::Costs).partition(|finding| finding.only_if.is_none());
+    print_fixes(&sure, "");
+    for finding in unsure {
+        print_fixes(&[finding], &format!(", but only if {}", finding.only_if.as_deref().unwrap_or_default()));
+    }
+}
+
+/// Prints the commands that fix findings, ready to be pasted.
+fn print_fixes(findings: &[&Finding], condition: &str) {
+    for (root, who) in [(false, ""), (true, ", as root")] {
+        let lines = findings.iter().filter(|finding| finding.root == root).flat_map(|finding| &finding.fix);
+        block(&format!("to fix it now{who}{condition}"), lines);
+    }
+    let keeps = || findings.iter().filter_map(|finding| finding.keep.as_ref());
+    let mut files: Vec<&str> = keeps().map(|keep| keep.file.as_str()).collect();
+    files.sort();
+    files.dedup();
+    for file in files {
+        block(
+            &format!("to keep it fixed after a reboot, add to {file}{condition}"),
+            keeps().filter(|keep| keep.file == file).flat_map(|keep| &keep.lines),
+        );
+    }
+}
+
+/// Prints lines below a heading, each line once.
+fn block<'a>(heading: &str, lines: impl Iterator<Item = &'a String>) {
+    let mut told: Vec<&String> = Vec::new();
+    for line in lines {
+        if told.contains(&line) {
+            continue;
+        }
+        if told.is_empty() {
+            outln!("\n{heading}");
+        }
+        outln!("  {line}");
+        told.push(line);
+    }
+}

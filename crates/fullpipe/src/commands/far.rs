@@ -1,0 +1,59 @@
+//! `fullpipe far`: the far end of a copy, which ssh starts and people do not.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use fullpipe_path::ExitClass;
+use fullpipe_transfer::protocol::hello;
+use fullpipe_transfer::resolve::Realm;
+use fullpipe_transfer::server::{self, ServerOptions};
+
+use crate::failure::{Failure, Result};
+use crate::ports::data_ports;
+use crate::rlimit;
+
+/// The arguments of `fullpipe far`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Receive data streams on these ports, such as 7413-7476 [default: any free port]
+    #[arg(long, value_name = "FIRST-LAST")]
+    data_ports: Option<String>,
+}
+
+/// The wildcard address of the IP version that ssh was called by, or of both versions if ssh does not say.
+fn address() -> SocketAddr {
+    let told = std::env::var("SSH_CONNECTION").ok();
+    let ip = told.and_then(|text| text.split_whitespace().nth(2)?.parse::<IpAddr>().ok());
+    match ip {
+        // Behind NAT the streams arrive at another address than that of ssh.
+        Some(IpAddr::V4(_)) => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0),
+        _ => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+    }
+}
+
+/// Serves one client over standard input and output.
+pub fn run(args: Args) -> Result {
+    rlimit::raise_open_files();
+    let ports = data_ports(args.data_ports.as_deref())?;
+    let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
+    let options = ServerOptions {
+        realm: Realm::User(base),
+        listen: address(),
+        ports,
+        plain_streams: true,
+        special_bits: true,
+        most_streams: fullpipe_path::transport::MAX_STREAMS,
+        stall: std::time::Duration::MAX,
+    };
+    let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
+    let mut output = std::io::stdout();
+    let greeted = output.write_all(hello::READY).and_then(|()| output.flush());
+    greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
+    match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let class = fullpipe_path::Classified::class(&error);
+            Err(Failure::new(class, format!("far end: {error}")))
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! `fullpipe measure`: measures one transport over one path.
+
+mod guest_commands;
+
+use std::io::BufWriter;
+use std::path::{Path as FilePath, PathBuf};
+use std::time::Duration;
+
+use fullpipe_lab::Lab;
+use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::wire::Request;
+use fullpipe_path::record::{self, Bottleneck, Outcome};
+use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
+
+use crate::failure::{Failure, Result};
+use crate::output::{self, errln, outln};
+use crate::{format, progress, run_record};
+
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/";
+
+/// The arguments of `fullpipe measure`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Path to measure: HOST or HOST:PORT where 'fullpipe serve' runs, an emulated path lab:rtt=45.6ms,rate=10gbit,..., or a
+    /// TOML file with the keys of an emulated path
+    path: String,
+    /// Use this congestion control, under its kernel name
+    #[arg(long, default_value = "cubic", value_name = "NAME")]
+    cc: String,
+    /// Send over this many parallel streams, 1 to 64
+    #[arg(long, short = 'n', default_value_t = 1)]
+    streams: u16,
+    /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto)
+    #[arg(long, default_value = "auto", value_name = "SIZE|auto")]
+    buffer: Buffer,
+    /// Send no faster than this, all streams together, such as 9.9gbit [default: unpaced]
+    #[arg(long, value_name = "RATE")]
+    pacing: Option<Rate>,
+    /// Send this much over all streams, such as 1GB
+    #[arg(long, conflicts_with = "duration")]
+    size: Option<Size>,
+    /// Send for this long [default: 10s, unless --size is given]
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// Receive instead of sending
+    #[arg(long)]
+    reverse: bool,
+    /// Seed the streams' start times and, in the testbed, every random number
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Sample TCP_INFO this often, at least 10ms apart
+    #[arg(long, default_value = "100ms", value_name = "TIME")]
+    sample: Time,
+    /// Write the record into folder DIR, or to FILE if it ends in .ndjson
+    #[arg(long, value_name = "DIR|FILE")]
+    out: Option<PathBuf>,
+    /// Print the whole record as NDJSON on stdout
+    #[arg(long)]
+    json: bool,
+    /// Print only errors
+    #[arg(long)]
+    quiet: bool,
+    /// Give up when nothing has moved for this long
+    #[arg(long, default_value = "60s", value_name = "TIME")]
+    stall: Time,
+    /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// In the testbed, give up after this much real time
+    #[arg(long, default_value = "1h", value_name = "TIME")]
+    limit: Time,
+    /// In the testbed, set the memory of the guest, such as 2GB [default: what the path needs]
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<Size>,
+    /// The emulated path on whose behalf this process runs inside the guest
+    #[arg(long, hide = true)]
+    guest: Option<String>,
+}
+
+/// Measures, writes the record, and prints the result.
+pub fn run(args: Args) -> Result {
+    let path = read_path(&args.path)?;
+    let transport = Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
+    transport.validate()?;
+    let workload = match (args.size, args.duration) {
+        (Some(size), _) => Workload::Size(size),
+        (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
+    };
+    workload.validate(transport.streams)?;
+    run_record::check_sample(args.sample)?;
+    let direction = if args.reverse { Direction::Receive } else { Direction::Send };
+    let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    if let Some(out) = &args.out {
+        run_record::check_target(out)?;
+    }
+    let target = args.out.as_deref().map(|out| run_record::file(out, &run.id()));
+    let (text, outcome) = match &run.path {
+        Path::Host(host) => {
+            let (described, measured) = on_host(host, &run, &args)?;
+            if args.json && target.is_none() {
+                // A long record would take much of a guest's memory, so it is not held whole.
+                let mut stdout = BufWriter::new(output::Stdout);
+                return run_record::render(&described, &measured, None, None, &mut stdout);
+            }
+            let mut text = Vec::new();
+            run_record::render(&described, &measured, None, None, &mut text)?;
+            (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
+        }
+        Path::Lab(lab) => in_lab(lab, &run, &args)?,
+    };
+    if let Some(target) = &target {
+        record::write_atomically(target, text.as_bytes())?;
+    }
+    if args.json {
+        output::out(format_args!("{text}"));
+    } else if !args.quiet {
+        print(&run, &outcome, target.as_deref());
+    }
+    Ok(())
+}
+
+/// Reads a path from the command line, or from a TOML file.
+fn read_path(text: &str) -> Result<Path> {
+    if text.ends_with(".toml") {
+        let table =
+            std::fs::read_to_string(text).map_err(|e| Failure::usage(format!("cannot read path file {text}: {e}")))?;
+        // A scenario is a TOML file too, and easily taken for a path.
+        if table.lines().any(|line| line.trim() == "[[program]]") {
+            let why = format!("{text} is a scenario, not a path; run it with 'fullpipe lab run {text}'");
+            return Err(Failure::usage(why));
+        }
+        let path = LabPath::from_toml(&table).map_err(|e| Failure::usage(format!("{text}: {e}")))?;
+        return Ok(Path::Lab(Box::new(path)));
+    }
+    Ok(text.parse()?)
+}
+
+/// Measures to a real host, or from inside the guest.
+fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
+    // In the guest, the record describes the emulated path, not the address at its end.
+    let described = match &args.guest {
+        Some(path) => Run { path: path.parse()?, ..run.clone() },
+        None => run.clone(),
+    };
+    let capacity = match &described.path {
+        Path::Lab(lab) => Some(lab.tcp_capacity()),
+        Path::Host(_) => None,
+    };
+    let request = Request {
+        transport: run.transport.clone(),
+        workload: run.workload,
+        direction: run.direction,
+        seed: run.seed,
+        sample: run.sample,
+    };
+    let options = MeasureOptions {
+        stall: Duration::from_nanos(args.stall.0),
+        connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
+        capacity,
+        check_memory: args.guest.is_none(),
+        proof_key: crate::commands::token::given(args.token_file.as_deref(), args.quiet)?
+            .map(|token| token.proof_key()),
+    };
+    let quiet = args.quiet || args.json;
+    let total = match run.workload {
+        Workload::Size(size) => size.0,
+        Workload::Duration(time) => time.0,
+    };
+    let bar = progress::bar(total, &run.transport.to_string(), quiet);
+    let show = |seconds: f64, bytes: u64| {
+        bar.set_position(if matches!(run.workload, Workload::Size(_)) { bytes } else { (seconds * 1e9) as u64 });
+        bar.set_message(format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
+    };
+    let shown: Option<&dyn Fn(f64, u64)> = if progress::watched(quiet) { Some(&show) } else { None };
+    let measured = fullpipe_net::measure(host, &request, &options, shown)?;
+    bar.finish_and_clear();
+    if args.guest.is_none() {
+        warn_of_limits(run, &measured);
+    }
+    Ok((described, measured))
+}
+
+/// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
+fn warn_of_limits(run: &Run, measured: &Measured) {
+    let Buffer::Bytes(asked) = run.transport.buffer else { return };
+    for (end, got, what, sysctl) in [
+        ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
+        ("receiver", measured.receiver.rcvbuf, "SO_RCVBUF", "net.core.rmem_max"),
+    ] {
+        // The kernel reports twice of what was asked for.
+        if got < asked.0 * 2 {
+            errln!(
+                "warning: the {end}'s kernel granted {what} {} instead of {asked}; there, as root: sysctl -w {sysctl}={}",
+                Size(got / 2),
+                asked.0
+            );
+        }
+    }
+}
+
+/// Measures over an emulated path.
+fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
+    run.transport.validate_for_lab()?;
+    if args.token_file.is_some() {
+        let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
+        return Err(Failure::usage(why));
+    }
+    let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
+    let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
+    let commands = guest_commands::guest_commands(run, path, args.stall);
+    let measured = lab.measure(run, path, &commands, args.limit.duration(), &|fraction, words| {
+        bar.set_position((fraction * 1_000.0) as u64);
+        bar.set_message(words.to_owned());
+    })?;
+    bar.finish_and_clear();
+    Ok((measured.text, measured.outcome))
+}
+
+fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
+    outln!("path        {}", run.path);
+    outln!("transport   {}", run.transport);
+    outln!(
+        "goodput     {} ({} bytes in {})",
+        format::rate(outcome.goodput_bps),
+        format::thousands(outcome.bytes),
+        format::seconds(outcome.seconds)
+    );
+    let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
+    match outcome.queue_drops {
+        Some(drops) => {
+            let drops = format::count(drops, "packet", "packets");
+            outln!("loss        {again}, {drops} dropped by the bottleneck's queue");
+        }
+        None => outln!("loss        {again}"),
+    }
+    outln!("bottleneck  {}", bottleneck(outcome.bottleneck, run.transport.buffer));
+    if let Some(target) = target {
+        outln!("record      {}", target.display());
+    }
+}
+
+/// What limited the run, and what to try.
+fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
+    match (what, buffer) {
+        (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
+        (Bottleneck::Rwnd, Buffer::Auto) => {
+            "rwnd: the receiver's window; try --buffer, or raise net.ipv4.tcp_rmem there"
+        }
+        (Bottleneck::Rwnd, _) => "rwnd: the receiver's window; try a larger --buffer",
+        (Bottleneck::Sndbuf, Buffer::Auto) => {
+            "sndbuf: the sender's buffer; try --buffer, or raise net.ipv4.tcp_wmem there"
+        }
+        (Bottleneck::Sndbuf, _) => "sndbuf: the sender's buffer; try a larger --buffer",
+        (Bottleneck::Path, _) => "path: it is full",
+        (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
+        (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
+    }
+}

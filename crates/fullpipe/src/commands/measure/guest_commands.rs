@@ -1,0 +1,36 @@
+//! The command lines of a measurement in the testbed: this program at both ends of the emulated path.
+
+use fullpipe_lab::{Commands, SERVER_ADDRESS};
+use fullpipe_path::{Direction, LabPath, Run, Time, Workload};
+
+/// Spells a run as flags of `serve` and `measure`. Both ends give up after `stall` of virtual time without progress.
+pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
+    let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
+    let stall = stall.to_string();
+    let server =
+        words(&["fullpipe", "serve", "--once", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--stall", &stall]);
+    let mut client = words(&["fullpipe", "measure", SERVER_ADDRESS, "--json", "--stall", &stall]);
+    let t = &run.transport;
+    let (kind, amount) = match run.workload {
+        Workload::Size(size) => ("--size", size.to_string()),
+        Workload::Duration(time) => ("--duration", time.to_string()),
+    };
+    for (flag, value) in [
+        ("--guest", path.to_string()),
+        ("--cc", t.cc.clone()),
+        ("--streams", t.streams.to_string()),
+        ("--buffer", t.buffer.to_string()),
+        (kind, amount),
+        ("--seed", run.seed.to_string()),
+        ("--sample", run.sample.to_string()),
+    ] {
+        client.extend([flag.to_owned(), value]);
+    }
+    if let Some(pacing) = t.pacing {
+        client.extend(["--pacing".to_owned(), pacing.to_string()]);
+    }
+    if run.direction == Direction::Receive {
+        client.push("--reverse".into());
+    }
+    Commands { server, client }
+}

@@ -1,0 +1,46 @@
+//! `fullpipe completions` and `fullpipe man`: files that a package installs beside the program, made from its command line.
+
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use fullpipe_path::ExitClass;
+
+use crate::failure::{Failure, Result};
+use crate::output::Stdout;
+
+/// The arguments of `fullpipe completions`.
+#[derive(clap::Args)]
+pub struct Completions {
+    /// Shell to complete for
+    shell: clap_complete::Shell,
+}
+
+/// The arguments of `fullpipe man`.
+#[derive(clap::Args)]
+pub struct Man {
+    /// Folder for the pages, created if missing
+    folder: PathBuf,
+}
+
+/// Prints the completions for a shell.
+pub fn completions(args: &Completions, mut program: Command) {
+    clap_complete::generate(args.shell, &mut program, "fullpipe", &mut Stdout);
+}
+
+/// Writes a page for the program, and one for each verb: `fullpipe.1`, `fullpipe-cp.1`.
+pub fn man(args: &Man, program: Command) -> Result {
+    write(&args.folder, program).map_err(|e| {
+        let text = format!("cannot write manual pages to {}: {e}", args.folder.display());
+        Failure::new(ExitClass::Record, text)
+    })
+}
+
+fn write(folder: &Path, program: Command) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(without_help(program), folder)
+}
+
+/// Drops the `help` verbs, which repeat `--help` and need no page.
+fn without_help(command: Command) -> Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}

@@ -1,0 +1,259 @@
+//! `fullpipe select`: chooses a transport for a path from a profile.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
+use fullpipe_profile::{Choice, Profile, Query, Selection, select};
+
+use crate::failure::{Failure, Result};
+use crate::format;
+use crate::output::outln;
+use crate::shipped_profile::{describe, text_of};
+
+/// Most lines of the ranking, or of missing runs.
+const SHOWN: usize = 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  fullpipe select --rtt 91.6ms --rate 10gbit --explain
+  fullpipe select host                             measures the RTT to a host that runs 'fullpipe serve'
+  fullpipe select lab:rtt=91.6ms,rate=10gbit --profile profile.json --certain 95%";
+
+/// The arguments of `fullpipe select`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Path to choose for: HOST or HOST:PORT where 'fullpipe serve' runs (its RTT is measured), or
+    /// lab:rtt=91.6ms,rate=10gbit
+    path: Option<String>,
+    /// Choose for this round-trip time instead of a PATH, such as 91.6ms
+    #[arg(long, conflicts_with = "path", value_name = "TIME")]
+    rtt: Option<Time>,
+    /// Choose from this profile, made by 'fullpipe analyze' [default: the one that comes with fullpipe]
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Choose for this capacity, such as 10gbit
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Choose for this random loss, such as 1e-5 or 0.001%
+    #[arg(long, value_name = "PROBABILITY")]
+    loss: Option<Probability>,
+    /// Choose for a bottleneck with this queue, such as 16MB; needs --rate
+    #[arg(long, value_name = "SIZE")]
+    queue: Option<Size>,
+    /// Choose for packets of at most this many bytes, such as 9000
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
+    mtu: Option<u32>,
+    /// Choose for sending this much, such as 10GB, if the profile has several workloads
+    #[arg(long, conflicts_with = "duration")]
+    size: Option<Size>,
+    /// Choose for sending this long, such as 100s, if the profile has several workloads
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Time>,
+    /// Choose only with this confidence, such as 0.95 or 95%; if the data do not give it, list the runs to add, and fail
+    #[arg(long, value_name = "LEVEL")]
+    certain: Option<Probability>,
+    /// Count rates within this fraction of the best as equally good
+    #[arg(long, value_name = "FRACTION", default_value = "1%")]
+    within: Probability,
+    /// Explain the choice: the ranking, what the data cannot tell apart, where estimates come from
+    #[arg(long)]
+    explain: bool,
+    /// Print the selection as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Chooses a transport and prints what to expect of it.
+pub fn run(args: Args) -> Result {
+    let query = query(&args)?;
+    let (text, name) = text_of(args.profile.as_deref())?;
+    let profile = Profile::parse(&text, name)?;
+    let selection = select(&profile, &query)?;
+    if args.json {
+        let text = serde_json::to_string(&selection).map_err(|e| Failure::new(ExitClass::Record, e))?;
+        outln!("{text}");
+    }
+    if args.certain.is_some() && !selection.certain {
+        return Err(Failure::new(ExitClass::Failed, uncertain(&selection)));
+    }
+    if !args.json {
+        print(&selection, &query, args.profile.is_none());
+        if let Some(Path::Host(_)) = args.path.as_deref().and_then(|path| path.parse().ok()) {
+            print_lacking(&selection);
+        }
+        if args.explain {
+            explain(&selection);
+        }
+    }
+    Ok(())
+}
+
+/// The query of the command line to the profile.
+fn query(args: &Args) -> Result<Query> {
+    let mut query = match (&args.path, args.rtt) {
+        (_, Some(rtt)) => Query::from(rtt),
+        (Some(path), None) => ask_path(&path.parse()?)?,
+        (None, None) => {
+            let why = "no path given; name one as HOST or lab:rtt=91.6ms,rate=10gbit, or give its RTT as --rtt 91.6ms";
+            return Err(Failure::usage(why));
+        }
+    };
+    describe(&mut query, args.rate, args.loss, args.queue)?;
+    query.mtu = args.mtu.or(query.mtu);
+    query.workload = args.size.map(Workload::Size).or_else(|| args.duration.map(Workload::Duration));
+    query.within = args.within.get();
+    if let Some(level) = args.certain {
+        if level.get() <= 0.5 || level.get() >= 1.0 {
+            let why = format!("--certain {level} is out of range; give a level above 0.5 and below 1, such as 0.95");
+            return Err(Failure::usage(why));
+        }
+        query.level = Some(level.get());
+    }
+    Ok(query)
+}
+
+/// A query with what is known of a path; measures the RTT to a real host.
+fn ask_path(path: &Path) -> Result<Query> {
+    Ok(match path {
+        Path::Host(host) => {
+            let rtt_s = fullpipe_net::measure::round_trip(host, Duration::from_secs(10))?;
+            Query { host: Some(host.to_string()), ..Query::from(Time((rtt_s * 1e9) as u64)) }
+        }
+        Path::Lab(lab) => Query {
+            rate: Some(lab.rate),
+            loss: Some(lab.loss.get()),
+            mtu: Some(lab.mtu),
+            queue: Some((lab.queue.0, lab.queue.0 as f64 / lab.bdp().max(1) as f64)),
+            ..Query::from(lab.rtt)
+        },
+    })
+}
+
+fn print(selection: &Selection, query: &Query, shipped: bool) {
+    let choice = &selection.choice;
+    outln!("transport   {}", choice.transport);
+    outln!("expected    {}", expected(choice, selection.level));
+    let source = if shipped { "the shipped profile" } else { "the profile" };
+    outln!(
+        "at          {} ms; {source} has {}, {}",
+        format::ms(query.rtt_ms),
+        selection.conditions,
+        selection.workload
+    );
+    if choice.expected.outside {
+        outln!(
+            "note        {} ms is outside the measured range; this is the rate at {} ms",
+            format::ms(query.rtt_ms),
+            format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
+        );
+    }
+    if !selection.assumed.is_empty() {
+        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", selection.assumed.join(", "));
+    }
+    for note in &selection.notes {
+        outln!("note        {note}");
+    }
+    let others: Vec<String> = selection
+        .ranking
+        .iter()
+        .filter(|c| c.tied && c.transport != choice.transport)
+        .map(|c| format!("{} ({})", c.transport, format::rate(c.expected.mean_bps)))
+        .collect();
+    if !others.is_empty() {
+        let more = others.len().saturating_sub(3);
+        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+        outln!("or          {}{more}: the data cannot tell them apart", others[..others.len().min(3)].join("; "));
+    }
+    let t = &choice.transport;
+    let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
+    outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
+}
+
+/// Prints what this host's kernel lacks for the choice, and how to get it.
+fn print_lacking(selection: &Selection) {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
+    let available = read("ipv4/tcp_available_congestion_control");
+    let has = |cc: &str| available.split_whitespace().any(|name| name == cc);
+    let cc = &selection.choice.transport.cc;
+    if !available.is_empty() && !has(cc) {
+        let best = selection.ranking.iter().find(|choice| has(&choice.transport.cc));
+        let best = best.map_or_else(String::new, |c| {
+            format!("; the best that it has is {} ({})", c.transport, format::rate(c.expected.mean_bps))
+        });
+        outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
+    }
+    if let fullpipe_path::Buffer::Bytes(size) = selection.choice.transport.buffer {
+        for name in ["core/wmem_max", "core/rmem_max"] {
+            if read(name).trim().parse::<u64>().is_ok_and(|limit| limit < size.0) {
+                let key = format!("net.{}", name.replace('/', "."));
+                outln!(
+                    "note        this kernel grants smaller buffers; as root on both ends: sysctl -w {key}={}",
+                    size.0
+                );
+            }
+        }
+    }
+}
+
+fn explain(selection: &Selection) {
+    let tied = selection.ranking.iter().filter(|c| c.tied).count();
+    outln!("\nwhy");
+    outln!(
+        "  {} of {} cannot be told from the highest at {} (Welch's t, Bonferroni). Of those within {} of it,",
+        format::count(tied as u64, "transport", "transports"),
+        selection.ranking.len(),
+        format::percent(selection.level),
+        format::percent(selection.within)
+    );
+    outln!("  {} disturbs others least: fewest streams, then smallest buffer, then CUBIC", selection.choice.transport);
+    outln!("\nranking (= marks those that the data cannot tell from the highest)");
+    for choice in selection.ranking.iter().take(SHOWN) {
+        let from: Vec<String> = choice.expected.from_rtt_ms.iter().map(|r| format!("{} ms", format::ms(*r))).collect();
+        outln!(
+            "{} {:<34} {}   from {}",
+            if choice.tied { "=" } else { " " },
+            choice.transport.to_string(),
+            expected(choice, selection.level),
+            from.join(" and ")
+        );
+    }
+    let more = selection.ranking.len().saturating_sub(SHOWN);
+    if more > 0 {
+        outln!("  and {more} more; all with --json");
+    }
+}
+
+/// Why there is no sure choice, and which runs would make it one.
+fn uncertain(selection: &Selection) -> String {
+    let mut lines = vec![format!(
+        "no transport is certain to be within {} of the best at {}; {} is the highest so far. Runs to add:",
+        format::percent(selection.within),
+        format::percent(selection.level),
+        selection.choice.transport
+    )];
+    for needed in selection.needed.iter().take(SHOWN) {
+        lines.push(format!(
+            "  {} of {} at {} ms",
+            format::count(needed.runs.into(), "more run", "more runs"),
+            needed.transport,
+            format::ms(needed.rtt_ms)
+        ));
+    }
+    let more = selection.needed.len().saturating_sub(SHOWN);
+    if more > 0 {
+        lines.push(format!("  and {more} more transports; all with --json"));
+    }
+    lines.join("\n")
+}
+
+/// The expected rate with its interval: `9.412 Gb/s (9.3 to 9.5 at 95%, n=10)`.
+fn expected(choice: &Choice, level: f64) -> String {
+    let e = &choice.expected;
+    let interval = match (e.low_bps, e.high_bps) {
+        (Some(low), Some(high)) => format!("{:.3} to {:.3} at {}", low * 1e-9, high * 1e-9, format::percent(level)),
+        _ => "no interval, as no run was repeated".into(),
+    };
+    format!("{:.3} Gb/s ({interval}, n={})", e.mean_bps * 1e-9, e.n)
+}

@@ -1,0 +1,241 @@
+//! The process that serves one client: what goes wrong in it is that client's alone.
+//!
+//! It is confined to the server's folder (Landlock), may call nobody over TCP, its memory is limited, and root's has few
+//! capabilities. All that it has of the
+//! server is the client's connection, the folder and the channel on its standard input.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Mutex, PoisonError};
+
+use fullpipe_net::wire::Request;
+use fullpipe_net::{Denial, NetError};
+use fullpipe_path::{Classified, ExitClass};
+use fullpipe_transfer::TransferError;
+use fullpipe_transfer::connection::token_store::Grant;
+use fullpipe_transfer::protocol::message::Task;
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::server::{self, ServerOptions};
+use fullpipe_transfer::transfer::Outcome;
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
+    Scope,
+};
+use nix::sys::resource::{Resource, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
+use crate::failure::{Failure, Result};
+
+/// Most memory of the process beside its code and mapped files, bytes: far more than any transfer takes (8 to 34 MB).
+const MAX_DATA: u64 = 4 << 30;
+/// Read of the system: what the kernel and its interfaces are like.
+const READ: [&str; 4] = ["/proc", "/sys", "/etc/os-release", "/usr/lib/os-release"];
+
+/// Serves the client whose connection comes over standard input.
+pub fn run() -> Result {
+    let failed = |e: io::Error| Failure::new(ExitClass::Usage, format!("only 'fullpipe serve' starts this: {e}"));
+    // What the server has inherited from whoever started it is not this client's.
+    // SAFETY: takes plain integers; this process has opened nothing but its standard streams yet (close_range(2)).
+    unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
+    let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
+    let mut fds = fds.into_iter();
+    let missing = || failed(io::ErrorKind::InvalidInput.into());
+    let socket = TcpStream::from(fds.next().ok_or_else(missing)?);
+    let folder = fds.next();
+    limit();
+    let ports = match &work {
+        Work::Measure(options) => options.data_ports,
+        Work::Copy(options) => options.data_ports,
+    };
+    drop_capabilities(ports).map_err(failed)?;
+    // The server tells its operator once where this kernel has no Landlock.
+    confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
+    let desk = Desk::new(server).map_err(failed)?;
+    let done = match work {
+        Work::Measure(options) => {
+            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &desk);
+            measured.map(|()| None).map_err(|e| Failed { why: e.in_log(), class: e.class() as u8 })
+        }
+        Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &desk),
+    };
+    desk.tell(&Ask::Done(done));
+    Ok(())
+}
+
+fn copy(
+    socket: TcpStream,
+    peer: &str,
+    options: CopyOptions,
+    folder: OwnedFd,
+    desk: &Desk,
+) -> std::result::Result<Option<Copied>, Failed> {
+    let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
+    let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
+    let listen = socket.local_addr().map_err(lost)?;
+    let far = ServerOptions {
+        realm: Realm::Below(Base::received(folder, options.path)),
+        listen,
+        ports: options.data_ports,
+        plain_streams: options.plain_streams,
+        special_bits: options.special_bits,
+        most_streams: fullpipe_path::transport::MAX_STREAMS,
+        stall: options.stall,
+    };
+    let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
+    let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
+    done.map(|done| done.map(copied)).map_err(failed)
+}
+
+/// Limits what a flaw can cost the machine.
+fn limit() {
+    // A hard limit that is lower already stays.
+    let _ = setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA);
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+}
+
+/// Gives up the capabilities that serving a client does not need (`capabilities(7)`); root has them all, other users none.
+/// What is kept lets root's server write anywhere below its folder, keep owners and permissions, and use congestion controls
+/// that are not every user's (tcp(7), `tcp_allowed_congestion_control`). Capabilities are a thread's own: no other thread
+/// may run yet.
+fn drop_capabilities(data_ports: (u16, u16)) -> io::Result<()> {
+    let files = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::FSETID;
+    let mut needed = files | CapabilitySet::NET_ADMIN;
+    if (1..1024).contains(&data_ports.0) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    let had = capabilities(None)?;
+    let kept = CapabilitySets {
+        effective: had.effective & needed,
+        permitted: had.permitted & needed,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, kept)?)
+}
+
+/// Lets this process open files only below the folder, and connect to nobody (Landlock, Linux 5.13 and later; connections from
+/// 6.7 on). Says whether the kernel does that.
+fn confine(folder: Option<BorrowedFd<'_>>) -> std::result::Result<bool, landlock::RulesetError> {
+    let abi = ABI::V6;
+    let mut rules = Ruleset::default()
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::ConnectTcp)?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?;
+    if let Some(folder) = folder {
+        rules = rules.add_rule(PathBeneath::new(folder, AccessFs::from_all(abi)))?;
+    }
+    for path in READ.map(Path::new) {
+        // One that is not there need not be read.
+        if let Ok(fd) = PathFd::new(path) {
+            let is_folder = path.is_dir();
+            let read =
+                if is_folder { AccessFs::from_read(abi) & !AccessFs::Execute } else { AccessFs::ReadFile.into() };
+            rules = rules.add_rule(PathBeneath::new(fd, read))?;
+        }
+    }
+    Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Whether this kernel can confine a process, tried on a thread that ends.
+pub fn can_confine() -> bool {
+    std::thread::spawn(|| confine(None).unwrap_or(false)).join().unwrap_or(false)
+}
+
+/// The server, as this process asks it.
+struct Desk {
+    /// Held while one question is asked and answered.
+    line: Mutex<(UnixStream, Receiver<Answer>)>,
+}
+
+impl Desk {
+    /// Listens to the server; the process ends when the server does.
+    fn new(server: UnixStream) -> io::Result<Desk> {
+        let mut hears = server.try_clone()?;
+        let (answers, answered) = mpsc::channel();
+        let listen = move || {
+            while let Ok(answer) = channel::receive(&mut hears) {
+                // The last one that asked has gone.
+                if answers.send(answer).is_err() {
+                    break;
+                }
+            }
+            // Without its server nobody counts this client, and nobody can end it.
+            std::process::exit(ExitClass::Peer as i32);
+        };
+        std::thread::Builder::new().name("server".into()).stack_size(256 << 10).spawn(listen)?;
+        Ok(Desk { line: Mutex::new((server, answered)) })
+    }
+
+    fn tell(&self, what: &Ask) {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        // A server that is gone ends this process.
+        let _ = channel::send(&mut line.0, what);
+    }
+
+    fn ask(&self, what: &Ask) -> Answer {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = channel::send(&mut line.0, what);
+        let answer = asked.ok().and_then(|()| line.1.recv().ok());
+        answer.unwrap_or_else(|| Answer::No("the server has ended".to_owned().into()))
+    }
+}
+
+impl server::AccessControl for Desk {
+    fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
+        match self.ask(&Ask::Grant(secret.to_vec())) {
+            Answer::Granted(grant) => Ok(grant),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Yes | Answer::Busy(_) => Err(TransferError::Denied(no_answer())),
+        }
+    }
+
+    fn admit(&self, task: &Task) -> std::result::Result<(), TransferError> {
+        match self.ask(&Ask::Admit(task.clone())) {
+            Answer::Yes => Ok(()),
+            Answer::Busy(most) => Err(TransferError::Busied(most)),
+            Answer::No(denial) => Err(TransferError::Denied(denial)),
+            Answer::Granted(_) => Err(TransferError::Denied(no_answer())),
+        }
+    }
+
+    fn distrusts(&self, file: &str) {
+        self.tell(&Ask::Distrusts(file.to_owned()));
+    }
+}
+
+impl fullpipe_net::serve::Gatekeeper for Desk {
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
+        yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
+    }
+
+    fn let_in(&self) -> std::result::Result<(), Denial> {
+        yes(self.ask(&Ask::LetIn))
+    }
+
+    fn begins(&self, request: &Request) {
+        self.tell(&Ask::Begins(request.clone()));
+    }
+}
+
+fn yes(answer: Answer) -> std::result::Result<(), Denial> {
+    match answer {
+        Answer::Yes => Ok(()),
+        Answer::No(denial) => Err(denial),
+        Answer::Busy(most) => Err(Denial::new(
+            format!("it is busy (its --max-clients is {most})"),
+            "try again later, or ask its operator to raise that",
+        )),
+        Answer::Granted(_) => Err(no_answer()),
+    }
+}
+
+/// The server said something else than what was asked.
+fn no_answer() -> Denial {
+    "the server did not answer".to_owned().into()
+}

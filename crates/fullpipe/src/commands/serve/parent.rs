@@ -1,0 +1,198 @@
+//! Hands each client to a process of its own, and answers what that process asks.
+//!
+//! Tokens, places and limits stay here. A process that is killed, or that a flaw ends, takes its client with it and nobody
+//! else.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fullpipe_net::serve::{Event, MeasurementPolicy, PendingClient, Purpose};
+use fullpipe_net::wire::is_proof;
+use fullpipe_net::{Admitted, AnonymousLimits, NetError};
+use fullpipe_path::ExitClass;
+use fullpipe_transfer::resolve::Base;
+use nix::sys::signal::Signal;
+
+use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
+use super::{Clients, Copy, Door, Told, log};
+
+/// How long a process may take to end once its client has been served.
+const LAST: Duration = Duration::from_secs(5);
+
+/// What every client is served by.
+pub struct Parent {
+    /// How clients are measured.
+    pub measure: MeasurementPolicy,
+    /// How copies are served, and the folder; none where there are none.
+    pub copies: Option<(CopyOptions, Base)>,
+    /// Tokens; none where none is asked for.
+    pub door: Option<Door>,
+    /// What clients without a token may use; none for all.
+    pub limits: Option<AnonymousLimits>,
+    /// Clients, for the log.
+    pub clients: Clients,
+    /// Readers of the log.
+    pub told: Told,
+}
+
+/// The state of one client, as far as this process knows it.
+struct Served<'a> {
+    peer: &'a str,
+    guest: &'a PendingClient,
+    /// A copy of the client's connection, by which the limits end it.
+    control: TcpStream,
+    admitted: Option<Admitted>,
+    copy: Copy<'a>,
+}
+
+impl Parent {
+    /// Serves one connection to its end.
+    ///
+    /// # Errors
+    /// The client's; the client has been told, if it could be.
+    pub fn serve(&self, socket: TcpStream, peer: &str, guest: &PendingClient, measured: bool) -> Result<(), NetError> {
+        let system = |what| move |source| NetError::System { what, source };
+        let (work, folder) = match &self.copies {
+            Some((options, base)) if !measured => (Work::Copy(options.clone()), Some(base.as_fd())),
+            _ => (Work::Measure(self.measure.clone()), None),
+        };
+        let (mut channel, mut child) = start().map_err(system("starting a process for a client"))?;
+        let job = Job { peer: peer.to_owned(), work };
+        let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).collect();
+        let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
+        let sent = send_job(&mut channel, &job, &fds);
+        // From here on the connection is the other process's; it ends with that process.
+        drop(socket);
+        let mut served = Served { peer, guest, control, admitted: None, copy: Copy::new(peer) };
+        let done = sent.and_then(|()| self.answer(&mut channel, &mut served));
+        drop(channel);
+        let ended = end(&mut child);
+        match (done, ended) {
+            (Ok(Ok(())), _) => Ok(()),
+            (Ok(Err(Failed { why, class })), _) => {
+                Err(NetError::Served { why, class: ExitClass::from_code(class.into()).unwrap_or(ExitClass::Peer) })
+            }
+            (Err(_), Ok(status)) => Err(NetError::Other(format!("{}: this client alone is affected", crash(status)))),
+            (Err(_), Err(source)) => Err(system("waiting for a client's process")(source)),
+        }
+    }
+
+    /// Answers until the client has been served.
+    fn answer(&self, channel: &mut UnixStream, served: &mut Served<'_>) -> io::Result<Result<(), Failed>> {
+        loop {
+            let answer = match channel::receive(channel)? {
+                Ask::Done(done) => {
+                    return Ok(done.map(|copied| {
+                        if let Some(copied) = copied {
+                            served.copy.ends(&copied, self.told);
+                        }
+                    }));
+                }
+                Ask::Begins(request) => {
+                    let token = self.clients.served(served.peer);
+                    log(&Event::Begin { peer: served.peer, request: &request }, token.as_deref(), self.told);
+                    continue;
+                }
+                Ask::Distrusts(file) => {
+                    served.copy.distrusts(&file, self.told);
+                    continue;
+                }
+                Ask::Grant(secret) => self.grant(&secret, served),
+                Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
+                Ask::LetIn => self.let_in(served),
+                Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
+                    Ok(()) => {
+                        self.clients.served(served.peer);
+                        served.copy.begins(&task, self.told);
+                        Answer::Yes
+                    }
+                    Err(most) => Answer::Busy(most),
+                },
+            };
+            channel::send(channel, &answer)?;
+        }
+    }
+
+    fn grant(&self, secret: &[u8], served: &Served<'_>) -> Answer {
+        let Some(door) = &self.door else { return Answer::Granted(None) };
+        door.refresh();
+        match door.tokens.check(secret, SystemTime::now()) {
+            Ok(grant) => {
+                self.clients.holds(served.peer, &grant.name);
+                served.copy.holds(&grant.name);
+                Answer::Granted(Some(grant))
+            }
+            Err(refusal) => Answer::No(refusal.into()),
+        }
+    }
+
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32], peer: &str) -> Answer {
+        let Some(door) = &self.door else { return Answer::Yes };
+        door.refresh();
+        match door.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac)) {
+            Ok(grant) => {
+                self.clients.holds(peer, &grant.name);
+                Answer::Yes
+            }
+            Err(refusal) => Answer::No(refusal.into()),
+        }
+    }
+
+    fn let_in(&self, served: &mut Served<'_>) -> Answer {
+        // Whoever has proven to hold a token has no limits.
+        if let Some(limits) = self.limits.as_ref().filter(|_| self.door.is_none()) {
+            let from = served.control.peer_addr().map_err(|e| NetError::Other(e.to_string()));
+            match from.and_then(|from| limits.admit(from.ip(), &served.control)) {
+                Ok(admitted) => served.admitted = Some(admitted),
+                Err(NetError::Denied(denial)) => return Answer::No(denial),
+                Err(error) => return Answer::No(error.to_string().into()),
+            }
+        }
+        match served.guest.let_in(Purpose::Measurement) {
+            Ok(()) => Answer::Yes,
+            Err(most) => Answer::Busy(most),
+        }
+    }
+}
+
+/// Starts a process of this very program, without this one's environment, and gives the channel to it.
+fn start() -> io::Result<(UnixStream, Child)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg("serve-client").env_clear().stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+    Ok((ours, command.spawn()?))
+}
+
+/// Waits for a process that has served its client, and ends one that does not end by itself.
+fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    let until = std::time::Instant::now() + LAST;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if std::time::Instant::now() > until {
+            child.kill()?;
+            return child.wait();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// How a process has ended that was not done.
+fn crash(status: ExitStatus) -> String {
+    match status.signal().map(Signal::try_from) {
+        Some(Ok(signal)) => format!("its process was ended by {signal}"),
+        _ => format!("its process ended too early ({status})"),
+    }
+}
+
+/// Lets a server serve with a process for each client.
+pub fn serve(parent: Parent) -> fullpipe_net::serve::Serve {
+    Arc::new(move |socket, peer, guest, measured| parent.serve(socket, peer, guest, measured))
+}

@@ -1,0 +1,296 @@
+//! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
+
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fullpipe_path::{ExitClass, Time};
+use fullpipe_transfer::TransferError;
+use fullpipe_transfer::connection::token::{self, Token};
+use fullpipe_transfer::connection::token_store::{self, Grant, Rights};
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::failure::{Failure, Result};
+use crate::output::{errln, outln};
+
+/// Environment variable that holds a client's token.
+const VARIABLE: &str = "FULLPIPE_TOKEN";
+/// Longest time that a token may be good for, seconds: a century.
+const LIFETIME_MAX_S: u64 = 100 * 365 * 86_400;
+
+/// Command line.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Make a token; a server that runs accepts it at once
+    New(New),
+    /// List a server's tokens: names, rights, folders, ends; never secrets
+    List(List),
+    /// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+    Revoke(Revoke),
+}
+
+/// Make a token; a server that runs accepts it at once
+#[derive(clap::Args)]
+struct New {
+    /// Keep the token's holder in this folder; it must be the server's --root or below it. All of --root by default
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Allow copies from the server only
+    #[arg(long, conflicts_with = "write_only")]
+    read_only: bool,
+    /// Allow copies to the server only
+    #[arg(long)]
+    write_only: bool,
+    /// End it after this time, such as 12h, 7d or 4w; never by default
+    #[arg(long, value_name = "TIME", value_parser = lifetime)]
+    expires: Option<u64>,
+    /// Name for the log and for revoking it; a random one by default
+    #[arg(long)]
+    name: Option<String>,
+    /// Write the token to this new file, readable by its owner only, instead of standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The token and what it grants as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// List a server's tokens: names, rights, folders, ends; never secrets
+#[derive(clap::Args)]
+struct List {
+    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// NDJSON on stdout, a line per token
+    #[arg(long)]
+    json: bool,
+}
+
+/// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+#[derive(clap::Args)]
+struct Revoke {
+    /// The token's name, as 'fullpipe token list' has it
+    name: String,
+    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The revoked token's name as JSON on stdout
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes, lists or revokes.
+pub fn run(args: Args) -> Result {
+    match args.what {
+        What::New(args) => new(&args),
+        What::List(args) => list(&args),
+        What::Revoke(args) => revoke(&args),
+    }
+}
+
+fn usage(why: impl std::fmt::Display) -> Failure {
+    Failure::new(ExitClass::Usage, why)
+}
+
+/// Reads a time, seconds: `7d`, `4w`, or as elsewhere (`12h`, `30min`).
+fn lifetime(text: &str) -> std::result::Result<u64, String> {
+    let days = |number: &str, each: u64| number.parse::<u64>().ok().and_then(|n| n.checked_mul(each * 86_400));
+    let seconds = match (text.strip_suffix('d'), text.strip_suffix('w')) {
+        (Some(number), _) => days(number, 1),
+        (_, Some(number)) => days(number, 7),
+        _ => text.parse::<Time>().ok().map(|time| time.0 / 1_000_000_000),
+    };
+    let fits = seconds.filter(|seconds| (1..=LIFETIME_MAX_S).contains(seconds));
+    fits.ok_or_else(|| "give a time from 1s to a century, such as 12h, 7d or 4w".to_owned())
+}
+
+/// The server's token file: the one given, or the default place.
+pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(file) = given {
+        return Ok(file.to_owned());
+    }
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
+    let why = "where to keep the token? HOME is not set; give --token-file FILE";
+    let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
+    // Its files are refused where others may write to them.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
+    Ok(folder.join("token"))
+}
+
+/// A client's token, from `--token-file` or the environment; none if neither has one.
+pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
+    let Some(file) = file else {
+        let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
+        return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
+    };
+    let (token, exposed) = token::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
+    for exposed in exposed.iter().filter(|_| !quiet) {
+        errln!("warning: {exposed}");
+    }
+    Ok(Some(token))
+}
+
+/// A time as RFC 3339, UTC.
+pub fn utc(unix_s: u64) -> String {
+    let time = i64::try_from(unix_s).ok().and_then(|s| OffsetDateTime::from_unix_timestamp(s).ok());
+    time.and_then(|time| time.format(&Rfc3339).ok()).unwrap_or_else(|| format!("{unix_s} s after 1970"))
+}
+
+fn new(args: &New) -> Result {
+    let file = server_file(args.token_file.as_deref())?;
+    let folder = args.root.as_deref().map(folder).transpose()?;
+    let rights = match (args.read_only, args.write_only) {
+        (true, _) => Rights::ReadOnly,
+        (_, true) => Rights::WriteOnly,
+        _ => Rights::ReadWrite,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let expires_unix_s = args.expires.map(|seconds| now.saturating_add(seconds));
+    let grant = Grant { name: String::new(), rights, folder, expires_unix_s };
+    let mut kept = false;
+    let keep = |token: &Token, _: &Grant| match &args.out {
+        Some(out) => write(out, token).inspect(|()| kept = true),
+        None => Ok(()),
+    };
+    let added = token_store::add(&file, args.name.as_deref(), grant, keep);
+    let (token, grant) = added.inspect_err(|_| {
+        if let Some(out) = args.out.as_ref().filter(|_| kept) {
+            // It opens nothing.
+            let _ = std::fs::remove_file(out);
+        }
+    })?;
+    for exposed in token_store::exposed(&file)? {
+        errln!("warning: {exposed}");
+    }
+    if args.json {
+        let mut line = described(&grant);
+        match &args.out {
+            Some(out) => line["file"] = json!(out.to_string_lossy()),
+            None => line["token"] = json!(token.to_string()),
+        }
+        outln!("{line}");
+        return Ok(());
+    }
+    if args.out.is_none() {
+        outln!("{token}");
+    }
+    let folder =
+        grant.folder.as_ref().map_or_else(|| "the server's --root".into(), |folder| folder.display().to_string());
+    let end =
+        grant.expires_unix_s.map_or_else(|| "until it is revoked".to_owned(), |end| format!("until {}", utc(end)));
+    let place = match &args.out {
+        Some(out) => format!("it is in {}", out.display()),
+        None => "it is not shown again".to_owned(),
+    };
+    errln!("token {}: {} below {folder}, {end}; {place}", grant.name, grant.rights);
+    if grant.folder.is_some() {
+        errln!(
+            "it opens only a server that has this token file and serves {folder} or a folder above it (serve --root)"
+        );
+    }
+    Ok(())
+}
+
+/// The folder of a token: absolute, without links, as text.
+fn folder(typed: &Path) -> Result<PathBuf> {
+    let whole = std::fs::canonicalize(typed).map_err(|e| {
+        let why = match e.kind() {
+            ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
+            _ => e.to_string(),
+        };
+        usage(format!("--root {}: {why}", typed.display()))
+    })?;
+    if !whole.is_dir() {
+        return Err(usage(format!("--root {}: it is not a folder", typed.display())));
+    }
+    if whole.to_str().is_none() {
+        return Err(usage(format!("--root {}: its name is not UTF-8, so the store cannot hold it", typed.display())));
+    }
+    Ok(whole)
+}
+
+/// Writes a token to a new file.
+fn write(out: &Path, token: &Token) -> std::result::Result<(), TransferError> {
+    let write = || {
+        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(out)?;
+        to.write_all(format!("{token}\n").as_bytes()).and_then(|()| to.sync_all()).inspect_err(|_| {
+            let _ = std::fs::remove_file(out);
+        })
+    };
+    write().map_err(|e| TransferError::of_file(format!("cannot write the token to --out {}", out.display()), &e))
+}
+
+/// What a token grants, for programs.
+fn described(grant: &Grant) -> Value {
+    json!({"kind": "token", "name": grant.name, "rights": grant.rights.to_string(), "folder": grant.folder,
+           "expires": grant.expires_unix_s.map(utc), "expired": grant.has_expired(SystemTime::now())})
+}
+
+fn list(args: &List) -> Result {
+    let grants = token_store::list(&server_file(args.token_file.as_deref())?)?;
+    if args.json {
+        for grant in &grants {
+            outln!("{}", described(grant));
+        }
+        return Ok(());
+    }
+    let width = grants.iter().map(|grant| grant.name.len()).max().unwrap_or(0).max("NAME".len());
+    outln!("{:width$}  {:10}  {:20}  FOLDER", "NAME", "RIGHTS", "ENDS");
+    for grant in &grants {
+        let end = match grant.expires_unix_s {
+            None => "never".to_owned(),
+            Some(_) if grant.has_expired(SystemTime::now()) => "has expired".to_owned(),
+            Some(end) => utc(end),
+        };
+        let folder = grant.folder.as_ref().map_or_else(|| "--root".into(), |folder| folder.display().to_string());
+        outln!("{:width$}  {:10}  {end:20}  {folder}", grant.name, grant.rights.to_string());
+    }
+    Ok(())
+}
+
+fn revoke(args: &Revoke) -> Result {
+    let file = server_file(args.token_file.as_deref())?;
+    if token_store::revoke(&file, &args.name)? {
+        if args.json {
+            outln!("{}", json!({"kind": "revoked", "name": args.name}));
+            return Ok(());
+        }
+        errln!("token {} is revoked; a server that runs refuses it from now on", args.name);
+        return Ok(());
+    }
+    let names: Vec<String> = token_store::list(&file)?.into_iter().map(|grant| grant.name).collect();
+    let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
+    Err(usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes() {
+        for (text, seconds) in [("7d", 604_800), ("2w", 1_209_600), ("12h", 43_200), ("1s", 1), ("30min", 1_800)] {
+            assert_eq!(lifetime(text), Ok(seconds), "{text}");
+        }
+        for bad in ["", "7", "d", "-1d", "0d", "1ms", "99999999999999d", "101000w", "1 d"] {
+            assert!(lifetime(bad).is_err(), "{bad}");
+        }
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert!(utc(u64::MAX).contains("after 1970"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The record of a run, a measurement's or a copy's: its name, its place, its lines (`docs/reference/record.md`).
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::{Path as FilePath, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fullpipe_net::measure::Measured;
+use fullpipe_path::record::{self, Copied, Header};
+use fullpipe_path::{ExitClass, Run, Time};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result};
+
+/// Shortest time between samples, ns: more samples would be a load that changes what they measure.
+const MIN_SAMPLE: Time = Time(10_000_000);
+
+/// What the controller of window and pacing (SOBAS) did during a run.
+pub struct SobasTrace {
+    /// Name of the law that it followed.
+    pub law: &'static str,
+    /// Its decisions, each with its time on the run's clock, ns.
+    pub decisions: Vec<(u64, Value)>,
+}
+
+/// Refuses a `--sample` that is too short.
+///
+/// # Errors
+/// The time is below [`MIN_SAMPLE`].
+pub fn check_sample(sample: Time) -> Result {
+    if sample < MIN_SAMPLE {
+        return Err(Failure::usage(format!("--sample {sample} is too short; give at least {MIN_SAMPLE}")));
+    }
+    Ok(())
+}
+
+/// Says whether `to` names one file, not a folder of records.
+pub fn is_file(to: &FilePath) -> bool {
+    to.extension().is_some_and(|e| e == "ndjson")
+}
+
+/// Checks that a record can be written to `to`. Called before the run, so that a typo does not lose hours of work.
+///
+/// # Errors
+/// The folder cannot be made or written to.
+pub fn check_target(to: &FilePath) -> Result {
+    let folder = if is_file(to) { to.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(to) };
+    Ok(record::check_folder(folder.unwrap_or(FilePath::new(".")))?)
+}
+
+/// The file of the record named `id`: `to` itself if it is a file, else `ID.ndjson` in the folder `to`.
+pub fn file(to: &FilePath, id: &str) -> PathBuf {
+    if is_file(to) { to.to_owned() } else { to.join(format!("{id}.ndjson")) }
+}
+
+/// The name of a record. A run's own name does not tell a controller from none, nor a copy without encryption from one
+/// with it; here they get a suffix.
+pub fn id(run: &Run, sobas: Option<&SobasTrace>, copy: Option<&Copied>) -> String {
+    let law = sobas.map_or_else(String::new, |s| format!("-sobas-{}", s.law));
+    let plain = copy.filter(|copy| !copy.encrypted).map_or("", |_| "-plain");
+    run.id() + &law + plain
+}
+
+/// Writes a record as NDJSON: header, samples and decisions in the order of their times, result.
+///
+/// # Errors
+/// `to` cannot be written.
+pub fn render(
+    run: &Run,
+    measured: &Measured,
+    sobas: Option<&SobasTrace>,
+    copy: Option<Copied>,
+    to: &mut impl Write,
+) -> Result {
+    write_lines(&header(run, measured, sobas, copy), measured, sobas, to)
+        .map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
+}
+
+fn header(run: &Run, measured: &Measured, sobas: Option<&SobasTrace>, copy: Option<Copied>) -> Header {
+    let mut real: BTreeMap<String, Value> = BTreeMap::new();
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    real.insert("ended_unix_s".into(), json!(ended.as_secs()));
+    real.insert("zero_ns".into(), json!(measured.zero_ns));
+    if let Ok(host) = nix::unistd::gethostname() {
+        real.insert("host".into(), json!(host.to_string_lossy()));
+    }
+    Header {
+        kind: "run".into(),
+        version: record::VERSION,
+        id: id(run, sobas, copy.as_ref()),
+        program: env!("CARGO_PKG_VERSION").into(),
+        run: run.clone(),
+        rtt_s: measured.rtt_s,
+        sender: measured.sender.clone(),
+        receiver: measured.receiver.clone(),
+        sobas: sobas.map(|s| s.law.to_owned()),
+        copy,
+        real,
+    }
+}
+
+/// A line with a decision of the controller. `t` stands second: the testbed reads it without parsing the line.
+#[derive(Serialize)]
+struct DecisionLine<'a> {
+    kind: &'static str,
+    t: f64,
+    #[serde(flatten)]
+    fields: &'a Value,
+}
+
+fn write_lines(
+    header: &Header,
+    measured: &Measured,
+    sobas: Option<&SobasTrace>,
+    to: &mut impl Write,
+) -> io::Result<()> {
+    write_line(to, header)?;
+    let mut decisions = sobas.map_or(&[][..], |s| &s.decisions[..]).iter().peekable();
+    let decision = |to: &mut _, (t_ns, fields): &(u64, Value)| {
+        write_line(to, &DecisionLine { kind: "sobas", t: *t_ns as f64 / 1e9, fields })
+    };
+    for sample in &measured.samples {
+        while let Some(next) = decisions.next_if(|(t_ns, _)| *t_ns <= sample.t_ns) {
+            decision(to, next)?;
+        }
+        write_line(to, sample)?;
+    }
+    for next in decisions {
+        decision(to, next)?;
+    }
+    write_line(to, &measured.outcome)?;
+    to.flush()
+}
+
+fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *to, line)?;
+    to.write_all(b"\n")
+}

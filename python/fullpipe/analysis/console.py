@@ -1,0 +1,112 @@
+"""Prints an analysis on a terminal: tables, and sentences about each transport."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fullpipe.analysis import tables, words
+from fullpipe.labels import cell, gbps
+
+
+def _print(
+    console: Console, title: str, columns: list[str], rows: list[list[str]], wraps: bool = False
+) -> None:
+    console.print(f"[bold]{title}[/bold]", highlight=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=not (wraps and number), justify="left" if wraps else "right")
+    table.columns[0].justify = "left"
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def _profile(console: Console, section: Mapping[str, Any]) -> None:
+    columns = ["transport \\ RTT, ms", *(f"{rtt:g}" for rtt in section["rtt_ms"])]
+    rows = []
+    for transport in section["transports"]:
+        points = tables.by_rtt(section["rtt_ms"], transport["profile"])
+        rows.append([transport["name"], *("" if point is None else cell(dict(point)) for point in points)])
+    _print(console, "Profile: Gb/s, mean ± half of the 95% interval", columns, rows)
+
+
+def _decision(console: Console, section: Mapping[str, Any], level: float) -> None:
+    rows = [
+        [f"{d['rtt_ms']:g}", d["best"], gbps(d["mean_bps"])[0], words.tied(d), words.more_runs(d)]
+        for d in section["decision"]
+    ]
+    columns = ["RTT, ms", "highest mean", "Gb/s", "how sure", "further runs needed (power 80%)"]
+    _print(console, f"Best at each RTT, {100 * level:g}% sure", columns, rows, wraps=True)
+
+
+def _phases(console: Console, section: Mapping[str, Any]) -> None:
+    columns = ["transport \\ RTT, ms", *(f"{rtt:g}" for rtt in section["rtt_ms"])]
+    rows = []
+    for transport in section["transports"]:
+        points = tables.by_rtt(section["rtt_ms"], transport["model"]["points"])
+        rows.append([transport["name"], *("" if p is None else tables.phases_cell(p) for p in points)])
+    _print(console, "Ramp-up, s, and the sustained rate, Gb/s", columns, rows)
+    if tables.above_line_rate(section):
+        console.print(
+            "  rates above the path's: data that waited behind a lost segment are read at once",
+            highlight=False,
+        )
+    _reasons(console, section, "model", "? ")
+
+
+def _dynamics(console: Console, section: Mapping[str, Any]) -> None:
+    rows = [[name, *row] for name, row in tables.dynamics_rows(section)]
+    title = "Dynamics after ramp-up, of one run of each"
+    if not rows:
+        console.print(f"[bold]{title}[/bold]", highlight=False)
+    else:
+        _print(console, title, ["transport", *tables.DYNAMICS_COLUMNS], rows, wraps=True)
+        if any("*" in row[5] for row in rows):
+            console.print(
+                "  * limited by its window: the map shows how bursts fall into samples", highlight=False
+            )
+    _reasons(console, section, "dynamics")
+
+
+def _reasons(console: Console, section: Mapping[str, Any], part: str, mark: str = "") -> None:
+    for line in tables.reasons(tables.points_of(section, part)):
+        console.print(f"  {mark}cannot say: {line}", highlight=False, markup=False)
+    console.print()
+
+
+def _words(console: Console, section: Mapping[str, Any], level: float) -> None:
+    for transport in section["transports"]:
+        console.print(f"[bold]{escape(transport['name'])}[/bold]", highlight=False)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column()
+        for about, said in tables.said_of(transport, level):
+            grid.add_row(f"  {about}", escape(said))
+        console.print(grid)
+    console.print()
+
+
+def show(content: Mapping[str, Any], console: Console) -> None:
+    """Prints an analysis.
+
+    Args:
+        content: The content of `analysis.json`.
+        console: The console to print on.
+    """
+    parts, level = content["parts"], content["level"]
+    for section in content["sections"]:
+        console.print(f"[bold underline]{escape(section['conditions'])}[/bold underline]\n", highlight=False)
+        if "profile" in parts:
+            _profile(console, section)
+        if "decision" in parts:
+            _decision(console, section, level)
+        if "transition" in parts or "model" in parts:
+            _words(console, section, level)
+        if "model" in parts:
+            _phases(console, section)
+        if "dynamics" in parts:
+            _dynamics(console, section)

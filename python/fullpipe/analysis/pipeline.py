@@ -1,0 +1,40 @@
+"""Analyses a folder of records and writes everything that was found into files."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fullpipe.analysis.build import PARTS, analyze, check_parts
+from fullpipe.analysis.source import digest, load
+from fullpipe.analysis.store import FILE, write_analysis
+from fullpipe.profile import profile, write_profile
+from fullpipe.runs import Runs
+
+
+def analyze_folder(
+    folder: Path, out: Path, *, parts: Iterable[str] | None = None, quick: bool = False
+) -> tuple[dict[str, Any], Runs]:
+    """Writes `runs.parquet`, `samples.parquet`, `profile.json` and `analysis.json` for a folder of records.
+
+    Args:
+        folder: A folder with records (`*.ndjson`), or with only the Parquet files made of them.
+        out: The folder for the files.
+        parts: Some of :data:`fullpipe.analysis.PARTS`; None for all.
+        quick: Whether to leave out Lyapunov exponents, which need resampling.
+
+    Returns:
+        The content of `analysis.json`, and the runs without their samples.
+
+    Raises:
+        UsageError: A part is unknown.
+        RecordError: The folder has nothing readable, or the output cannot be written.
+    """
+    chosen = check_parts(PARTS if parts is None else parts)
+    source = load(folder, out)
+    write_profile(out / "profile.json", profile(source.runs.runs))
+    content = analyze(source.runs, source.samples, parts=chosen, quick=quick)
+    # The digest of the records stands before the findings about them.
+    content = {"records": digest(folder)} | content
+    content = {"kind": content["kind"], "version": content["version"]} | content
+    write_analysis(out / FILE, content)
+    return content, source.runs

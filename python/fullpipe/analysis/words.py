@@ -1,0 +1,231 @@
+"""Puts the content of `analysis.json` into words; every function accepts entries with `cannot_say`."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from fullpipe.analysis.dynamics import WINDOWS
+from fullpipe.labels import gbps
+from fullpipe.units import counted
+
+Content = Mapping[str, Any]
+
+_MAX_NAMES = 4
+"""The most transports that a sentence names."""
+_MAX_RUNS = 1000
+"""The largest number of further runs that is given exactly."""
+
+
+def cannot_say(content: Content) -> str:
+    """Formats the reason of `cannot_say`."""
+    return f"cannot say: {content['cannot_say']}"
+
+
+def _gap(between: Sequence[float]) -> str:
+    return f"between {between[0]:g} and {between[1]:g} ms"
+
+
+def _curve(shape: str, gaps: Sequence[Sequence[float]]) -> str:
+    if shape != "dual":
+        return f"entirely {shape}"
+    return f"concave up to a point {_gap((gaps[0][0], gaps[-1][1]))}, convex beyond"
+
+
+def shape(content: Content, level: float) -> str:
+    """Describes the shape of a profile that the runs allow without other assumptions."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    fit, sure = content["fit_shape"], f" ({100 * level:g}% sure)"
+    if fit["shape"] == "none":
+        off = f"the closest is off by up to {_rate(fit['off_bps'])}"
+        return f"none: no falling profile that is concave, then convex, fits the runs{sure}; {off}"
+    gaps: dict[str, list[Sequence[float]]] = {}
+    for split in fit["allowed"]:
+        gaps.setdefault(split["shape"], []).append(split["between_ms"])
+    if fit["p_fit"] is None:
+        best = _curve(fit["best"]["shape"], [fit["best"]["between_ms"]])
+        return f"cannot say: without repeats the noise is unknown; the closest is {best}"
+    curves = "; or ".join(_curve(name, gaps[name]) for name in fit["shapes"])
+    return f"{'cannot say: ' if len(fit['shapes']) > 1 else ''}{curves}{sure}"
+
+
+def dual_sigmoid(content: Content) -> str:
+    """Describes the papers' estimate beside the RTT where throughput falls to half its peak."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    fit = content["dual_sigmoid"]
+    if fit["between_ms"] is None:
+        return f"{fit['shape']}, no transition among these RTTs"
+    half = _half(content["rtt_ms"], content["fit_shape"]["fitted_bps"])
+    return f"turns {_gap(fit['between_ms'])}; throughput falls to half of its peak {half}"
+
+
+def _half(rtt_ms: Sequence[float], fitted: Sequence[float]) -> str:
+    below = [rtt for rtt, bps in zip(rtt_ms, fitted, strict=True) if bps < max(fitted) / 2]
+    if not below:
+        return f"beyond {rtt_ms[-1]:g} ms"
+    return _gap((max((rtt for rtt in rtt_ms if rtt < below[0]), default=rtt_ms[0]), below[0]))
+
+
+def second_differences(content: Content) -> str:
+    """Describes the curvature at each RTT in standard errors, with its sign."""
+    if "cannot_say" in content:
+        return cannot_say(content)
+    found = content["second_differences"]
+    if found["z"] is None:
+        return "cannot say: without repeats the noise is unknown"
+    pairs = zip(found["rtt_ms"], found["z"], strict=True)
+    return "z " + ", ".join(f"{_errors(z)} at {rtt:g} ms" for rtt, z in pairs)
+
+
+def _errors(z: float) -> str:
+    return (f"{z:+.1f}" if abs(z) < 9.95 else f"{z:+,.0f}").replace("-", "−")
+
+
+def signed(number: float) -> str:
+    """Formats a number with its sign and three digits."""
+    return f"{number:+.3g}".replace("-", "−")
+
+
+def _names(names: Sequence[str]) -> str:
+    shown, more = names[:_MAX_NAMES], len(names) - _MAX_NAMES
+    return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
+
+
+def tied(entry: Content) -> str:
+    """Names the transports that cannot be distinguished from the best at one RTT."""
+    if "cannot_say" in entry:
+        return cannot_say(entry)
+    return (
+        f"cannot be distinguished from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
+    )
+
+
+def more_runs(entry: Content) -> str:
+    """Says how many more runs would separate the best from the next; empty if none are needed or known."""
+    if "more_runs" not in entry:
+        return ""
+    needed = entry["more_runs"]
+    if "cannot_say" in needed:
+        return f"{cannot_say(needed)} ({needed['against']})"
+    if needed["more_of_each"] > _MAX_RUNS:
+        return f"over {_MAX_RUNS} of each: {needed['against']} is practically equal"
+    return f"{needed['more_of_each']} of each, to tell it from {needed['against']}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s"
+
+
+def _rate(bps: float) -> str:
+    return f"{gbps(bps)[0]} Gb/s"
+
+
+def phases_at(point: Content) -> str:
+    """Describes ramp-up and sustainment at one RTT."""
+    if "cannot_say" in point:
+        return cannot_say(point)
+    some = "" if point["said"] == point["n"] else f" ({point['said']} of {counted(point['n'], 'run')})"
+    sustain = f"sustains {_rate(point['sustain_mean_bps'])}"
+    if point["ramp_mean_bps"] is None:
+        return f"no ramp-up longer than {_seconds(point['resolution_s'])}, {sustain}{some}"
+    share = f"{100 * point['f_r']:.0f}% of the time"
+    return f"ramps up for {_seconds(point['ramp_s'])}, {share}, {sustain}{some}"
+
+
+def reasons(points: Sequence[Content]) -> list[str]:
+    """Lists the RTTs whose phases are unknown, joined by reason."""
+    silent: dict[str, list[str]] = {}
+    for point in points:
+        if "cannot_say" in point:
+            silent.setdefault(point["cannot_say"], []).append(f"{point['rtt_ms']:g}")
+    return [f"{', '.join(rtts)} ms: cannot say: {reason}" for reason, rtts in silent.items()]
+
+
+def fits(content: Content) -> str:
+    """Names the form that is closest to a profile, with the errors of all forms."""
+    found = content["fits"]
+    if "cannot_say" in found:
+        return cannot_say(found)
+    if found["ahead"] is None:
+        return "cannot say: too few RTTs to compare forms of so many parameters"
+    forms = sorted(found["forms"], key=lambda form: form["rmse_bps"])
+    errors = ", ".join(f"{gbps(form['rmse_bps'])[0]} {form['form']}" for form in forms)
+    if found["closest"] is None:
+        apart = f"AICc {found['ahead']:.1f} apart"
+        return f"cannot say: the two best are about equally good ({apart}); rms errors, Gb/s: {errors}"
+    return f"{found['closest']} (AICc {found['ahead']:.0f} below the next); rms errors, Gb/s: {errors}"
+
+
+def closest(content: Content) -> str:
+    """Names the form that is closest to a profile."""
+    found = content["fits"]
+    if "cannot_say" in found or found["closest"] is None:
+        return "cannot say"
+    return str(found["closest"])
+
+
+def prediction(content: Content) -> str:
+    """Says how far the model's prediction, which is not fitted to the runs, is off."""
+    if content["predicted_bps"] is None:
+        return "cannot say: there is no model for these runs"
+    columns = (content["rtt_ms"], content["measured_bps"], content["predicted_bps"])
+    off = [(rtt, predicted / mean - 1) for rtt, mean, predicted in zip(*columns, strict=True) if mean > 0]
+    if not off:
+        return "cannot say: nothing arrived"
+    middle = median(abs(share) for _, share in off)
+    rtt, worst = max(off, key=lambda pair: abs(pair[1]))
+    furthest = f"{100 * worst:+.1f}%".replace("-", "−") if abs(worst) >= 0.0005 else "0.0%"
+    if len(off) == 1:
+        return f"{furthest} off, at {rtt:g} ms"
+    return f"{100 * middle:.1f}% off (median), at most {furthest}, at {rtt:g} ms"
+
+
+def exponent(content: Content | None) -> str:
+    """Describes a Lyapunov exponent: interval, percentile among surrogates, and verdict."""
+    if content is None:
+        return "exponent left out (--quick)"
+    if "cannot_say" in content:
+        return cannot_say(content)
+    ends = " to ".join(signed(content[end]) for end in ("low", "high"))
+    among = f"above {content['surrogate_percentile']:.0f}% of surrogates"
+    return f"{content['verdict']}: exponent {signed(content['exponent'])} {content['unit']} ({ends}), {among}"
+
+
+def geometry(content: Content) -> str:
+    """Describes the shape of a Poincaré map; spreads are shares of the mean."""
+    found, mean = content["poincare"], content["mean_bps"]
+    if "cannot_say" in found:
+        return cannot_say(found)
+    if not mean:
+        return "cannot say: nothing arrived"
+    spreads = [f"{100 * found[name] / mean:.2g}%" for name in ("sd1_bps", "sd2_bps")]
+    correlation = "" if found["correlation"] is None else f", correlation {signed(found['correlation'])}"
+    tilt = "round" if found["tilt_deg"] is None else f"tilt {signed(round(found['tilt_deg']))}°"
+    return f"map {tilt}, {spreads[0]} across and {spreads[1]} along the diagonal{correlation}"
+
+
+def verdicts(streams: Sequence[Content]) -> str:
+    """Counts the streams of each verdict."""
+    known = [stream["lyapunov"] for stream in streams if stream["lyapunov"] is not None]
+    counts = Counter(found.get("verdict", "cannot say") for found in known)
+    return ", ".join(f"{counts[name]} {name}" for name in sorted(counts))
+
+
+def window_held(run: Content) -> bool:
+    """Whether a run was limited by its window; its map then shows how bursts fall into samples."""
+    return run["bottleneck"] in WINDOWS
+
+
+def dynamics_at(run: Content) -> str:
+    """Describes the dynamics of one run: of all streams together, and the verdicts of single streams."""
+    if "cannot_say" in run:
+        return cannot_say(run)
+    whole = run["aggregate"]
+    words = f"{exponent(whole['lyapunov'])}; {geometry(whole)}"
+    if run["streams"] and (alone := verdicts(run["streams"])):
+        words += f"; streams alone: {alone}"
+    return words + (
+        "; limited by its window: the map shows how bursts fall into samples" if window_held(run) else ""
+    )

@@ -1,0 +1,76 @@
+"""Names of paths, workloads, transports and rates, as tables, figures and messages show them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Groups the entries of a profile by path and workload; pairs of a title and its entries."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in content["entries"]:
+        found.setdefault(conditions(entry), []).append(entry)
+    return list(found.items())
+
+
+def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
+    """All RTTs of the given entries of a profile, in ms, ascending."""
+    return sorted({point["rtt_ms"] for entry in entries for point in entry["points"]})
+
+
+def conditions(entry: dict[str, Any]) -> str:
+    """Describes the path and the workload of a profile's entry, without its RTT."""
+    path, workload = entry["path"], entry["workload"]
+    words = []
+    if path["host"]:
+        words.append(f"to {path['host']}")
+    else:
+        words.append(f"{path['rate_bps'] / 1e9:g} Gb/s")
+        if path["modality"]:
+            words.append(str(path["modality"]))
+        if path["queue_bdp"] is not None:
+            words.append(f"queue {path['queue_bdp']:g} BDP")
+        elif path["queue"]:
+            words.append(f"queue {path['queue']}")
+        words.append(f"MTU {path['mtu']}")
+        for key, text in (("loss", "loss"), ("loss_back", "loss back")):
+            if path[key]:
+                words.append(f"{text} {path[key]:g}")
+        for key in ("reorder", "duplicate", "corrupt"):
+            if key in path:
+                words.append(f"{key} {path[key]:g}")
+        for key, text in (("jitter_ms", "jitter"), ("host_noise_ms", "host noise")):
+            if key in path:
+                words.append(f"{text} {path[key]:g} ms")
+        if path["cross"]:
+            words.append(f"cross traffic {path['cross']}")
+        if path["kernel"]:
+            words.append(f"kernel {path['kernel']}")
+    if path.get("direction") == "receive":
+        words.append("receiving")
+    words.append(f"transfers of {workload.get('size') or workload['duration']}")
+    return ", ".join(words)
+
+
+def transport_name(transport: dict[str, Any]) -> str:
+    """Names a transport: `cubic × 4, 256MB`."""
+    streams = transport["streams"]
+    paced = f", paced {transport['pacing']}" if transport["pacing"] else ""
+    return f"{transport['cc']} × {streams}, {transport['buffer']}{paced}"
+
+
+def gbps(bps: float) -> tuple[str, int]:
+    """Formats a rate in bit/s as Gb/s with three significant digits; also returns the number of decimals."""
+    value = bps / 1e9
+    decimals = 2
+    while decimals < 6 and 0 < abs(value) * 10**decimals < 99.95:
+        decimals += 1
+    return f"{value:.{decimals}f}", decimals
+
+
+def cell(point: dict[str, Any]) -> str:
+    """Formats one point of a profile in Gb/s: mean, half-width of the interval and n, `9.41 ±0.02 n=2`."""
+    mean, decimals = gbps(point["mean_bps"])
+    if point["high_bps"] is None:
+        return f"{mean} n={point['n']}"
+    half = (point["high_bps"] - point["mean_bps"]) / 1e9
+    return f"{mean} ±{half:.{decimals}f} n={point['n']}"

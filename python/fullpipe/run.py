@@ -1,0 +1,158 @@
+"""The complete description of one run. In the testbed, the same description gives the same record."""
+
+import difflib
+import hashlib
+from dataclasses import dataclass
+
+from fullpipe.errors import UsageError
+from fullpipe.tcp import ETHERNET_HEADER
+from fullpipe.units import format_rate, format_size, format_time
+
+LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
+"""The rate of each modality, in bit/s (Rao et al., HPDC 2017, section 2.1)."""
+
+LINUX_CONGESTION_CONTROLS = (
+    "bbr", "bic", "cdg", "cubic", "dctcp", "highspeed", "htcp", "hybla", "illinois",
+    "lp", "nv", "reno", "scalable", "vegas", "veno", "westwood", "yeah",
+)  # fmt: skip
+"""Names of the congestion controls in Linux, all of which the testbed's kernels have.
+
+The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the two.
+"""
+
+_MAX_QUEUE_BYTES = 2**32 - 1
+"""The largest queue that the kernel's `tbf` can count."""
+
+
+@dataclass(frozen=True)
+class LabPath:
+    """A connection that the testbed emulates. Times are in ns, rates in bit/s, sizes in bytes."""
+
+    rtt: int
+    rate: int
+    queue: int
+    mtu: int = 9000
+    loss: float = 0.0
+    loss_back: float = 0.0
+    reorder: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    jitter: int | None = None
+    modality: str | None = None
+    kernel: str | None = None
+    cross: str | None = None
+    host_noise: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks that the queue holds a packet and that the kernel can count it.
+
+        Raises:
+            UsageError: The queue is too small or too large.
+        """
+        packet = self.mtu + ETHERNET_HEADER
+        if self.queue < packet:
+            raise UsageError(
+                f"path queue: {format_size(self.queue)} is smaller than one packet ({packet} B with "
+                f"mtu={self.mtu}); give at least {packet}B"
+            )
+        if self.queue > _MAX_QUEUE_BYTES:
+            raise UsageError(
+                f"path queue: {format_size(self.queue)} (rtt={format_time(self.rtt)}, "
+                f"rate={format_rate(self.rate)}) is over the 4.29GB that the testbed can count; give less"
+            )
+
+    def __str__(self) -> str:
+        """The path in the form that `fullpipe measure` accepts."""
+        parts = {
+            "rtt": format_time(self.rtt),
+            "rate": format_rate(self.rate),
+            "queue": format_size(self.queue),
+            "mtu": self.mtu,
+            "loss": self.loss or None,
+            "loss_back": self.loss_back or None,
+            "reorder": self.reorder or None,
+            "duplicate": self.duplicate or None,
+            "corrupt": self.corrupt or None,
+            "jitter": format_time(self.jitter) if self.jitter else None,
+            "modality": self.modality,
+            "kernel": self.kernel,
+            "cross": self.cross,
+            "host_noise": format_time(self.host_noise) if self.host_noise else None,
+        }
+        return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
+
+
+def bdp(rate: int, rtt: int) -> int:
+    """The bandwidth-delay product in bytes, of a rate in bit/s and an RTT in ns."""
+    return rate * rtt // 8_000_000_000
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """A path, a transport, a workload and a seed. Times are in ns, rates in bit/s, sizes in bytes."""
+
+    path: LabPath | str
+    """An emulated path, or a real host's name and port."""
+    cc: str
+    streams: int
+    buffer: int | None
+    """The socket buffer of each stream in bytes; None for the kernel's autotuning."""
+    pacing: int | None
+    size: int | None
+    """Bytes over all streams; None if a duration is given."""
+    duration: int | None
+    seed: int
+    sample: int
+    reverse: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the size against the number of streams, and the name of the congestion control.
+
+        Raises:
+            UsageError: A stream would get less than a byte, or the testbed lacks the congestion control.
+        """
+        if self.size is not None and self.size < self.streams:
+            raise UsageError(
+                f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
+            )
+        if isinstance(self.path, LabPath) and self.cc not in LINUX_CONGESTION_CONTROLS:
+            near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
+            raise UsageError(
+                f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
+                + (f"perhaps '{near[0]}' is meant; " if near else "")
+                + f"it has {', '.join(LINUX_CONGESTION_CONTROLS)}"
+            )
+
+    @property
+    def buffer_text(self) -> str:
+        """The buffer in the form that `fullpipe measure` accepts."""
+        return "auto" if self.buffer is None else format_size(self.buffer)
+
+    @property
+    def name(self) -> str:
+        """The name of the run's record without its extension: readable, and unique to this description."""
+        digest = hashlib.sha256("\0".join(self.arguments()).encode()).hexdigest()[:10]
+        if isinstance(self.path, LabPath):
+            place = f"rtt{format_time(self.path.rtt)}"
+        else:
+            place = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.path)
+        return f"{self.cc}-n{self.streams}-b{self.buffer_text}-{place}-s{self.seed}-{digest}"
+
+    def arguments(self) -> list[str]:
+        """The description as arguments of the `fullpipe` program."""
+        pacing = [] if self.pacing is None else ["--pacing", format_rate(self.pacing)]
+        if self.size is not None:
+            workload = ["--size", format_size(self.size)]
+        else:
+            workload = ["--duration", format_time(self.duration or 0)]
+        return [
+            "measure", str(self.path),
+            "--cc", self.cc,
+            "--streams", str(self.streams),
+            "--buffer", self.buffer_text,
+            *pacing,
+            *workload,
+            "--seed", str(self.seed),
+            "--sample", format_time(self.sample),
+            *(["--reverse"] if self.reverse else []),
+        ]  # fmt: skip
