@@ -10,9 +10,9 @@ use std::sync::mpsc;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-use crate::fs::metadata;
+use crate::fs::sparse;
+use crate::limits::ALIGN;
 use crate::protocol::message::Direct;
-use crate::send::schedule::ALIGN;
 
 /// Files from this size on are worth it; smaller ones are soon read again, from the cache.
 const WORTH: u64 = 32 << 20;
@@ -72,8 +72,8 @@ impl<T> Pipe<T> {
 pub fn wanted(how: Direct, file: &File, size: u64) -> bool {
     match how {
         Direct::Off => false,
-        Direct::On => !metadata::in_memory(file),
-        Direct::Auto => size >= WORTH && !metadata::in_memory(file),
+        Direct::On => !sparse::in_memory(file),
+        Direct::Auto => size >= WORTH && !sparse::in_memory(file),
     }
 }
 

@@ -14,43 +14,43 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use rand::RngExt;
 
-use crate::fs::metadata;
-use crate::protocol::file::scratch;
+use crate::fs::{at, publish};
+use crate::protocol::name::scratch;
 
 /// Tries to make a file under names that nobody can guess.
 const MAX_TRIES: u32 = 8;
 
 /// A file that was left under a name of the transfer's own.
-pub(crate) enum Left {
+pub(crate) enum Trust {
     /// There is none.
-    Nothing,
+    Missing,
     /// This user's, which nobody else may have changed.
-    Ours(File),
+    Trusted(File),
     /// Anything else; why it does not count.
-    NotOurs(String),
+    Distrusted(String),
 }
 
 /// Opens what stands under a name of the transfer's own, if that can be believed.
 ///
 /// # Errors
 /// The file system's, other than what another user can bring about with the name.
-pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Left> {
+pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Trust> {
     // A FIFO must not make this wait.
-    match metadata::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
+    match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
             let file = File::from(fd);
             Ok(match distrust(&folder, &fstat(&file)?)? {
-                None => Left::Ours(file),
-                Some(why) => Left::NotOurs(why),
+                None => Trust::Trusted(file),
+                Some(why) => Trust::Distrusted(why),
             })
         }
-        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Left::Nothing),
-        Err(e) => match metadata::look(&folder, name) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Trust::Missing),
+        Err(e) => match at::look(&folder, name) {
             Ok(stat) => match distrust(&folder, &stat)? {
                 None => Err(e),
-                Some(why) => Ok(Left::NotOurs(why)),
+                Some(why) => Ok(Trust::Distrusted(why)),
             },
-            Err(gone) if gone.raw_os_error() == Some(libc::ENOENT) => Ok(Left::Nothing),
+            Err(gone) if gone.raw_os_error() == Some(libc::ENOENT) => Ok(Trust::Missing),
             Err(_) => Err(e),
         },
     }
@@ -62,9 +62,9 @@ pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Lef
 /// The file system's; `PermissionDenied` with the reason where it cannot be believed.
 pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
     let ours = |how| match open(&folder, name, how)? {
-        Left::Ours(file) => Ok(file),
-        Left::Nothing => Err(io::Error::from(Errno::ENOENT)),
-        Left::NotOurs(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+        Trust::Trusted(file) => Ok(file),
+        Trust::Missing => Err(io::Error::from(Errno::ENOENT)),
+        Trust::Distrusted(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
     };
     match ours(OFlag::O_RDWR) {
         // It was about to take its name, and has the permissions that go with it.
@@ -90,7 +90,7 @@ pub(crate) fn fresh<T>(
     let mut name = name;
     for _ in 0..MAX_TRIES {
         match make(&name) {
-            Err(e) if exists(&e) && metadata::remove(&folder, &name).is_ok() => match make(&name) {
+            Err(e) if exists(&e) && publish::remove(&folder, &name).is_ok() => match make(&name) {
                 Err(e) if exists(&e) => {}
                 made => return made.map(|made| (made, name)),
             },
@@ -131,11 +131,11 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
 /// The owner that a file system gives to what this user makes in a folder: another than the user's own where a server maps
 /// root to nobody (`exports(5)`, root_squash), or a mount names one (`mount.cifs(8)`, uid=).
 fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
-    let fd: OwnedFd = match metadata::nameless(&folder, 0o600) {
+    let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
         Some(file) => file.into(),
         None => {
             let (file, name) = fresh(&folder, scratch(rand::rng().random(), "partial"), |name| create(&folder, name))?;
-            metadata::remove(&folder, &name)?;
+            publish::remove(&folder, &name)?;
             file.into()
         }
     };
@@ -150,9 +150,9 @@ mod tests {
 
     fn why(folder: &File, name: &str) -> Option<String> {
         match open(folder, Path::new(name), OFlag::O_RDWR).unwrap() {
-            Left::Ours(_) => None,
-            Left::Nothing => Some("nothing".to_owned()),
-            Left::NotOurs(why) => Some(why),
+            Trust::Trusted(_) => None,
+            Trust::Missing => Some("nothing".to_owned()),
+            Trust::Distrusted(why) => Some(why),
         }
     }
 

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
-use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::Skipped;
 use fullpipe_transfer::connection::tls::Identity;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::{Summary, Task};
@@ -87,7 +87,7 @@ pub struct Copied {
     /// The receiver's counts.
     pub summary: Summary,
     /// What the sender could not read.
-    pub left: Leftovers,
+    pub skipped: Skipped,
 }
 
 /// Why a client could not be served.

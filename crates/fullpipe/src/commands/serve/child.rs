@@ -19,7 +19,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 use fullpipe_transfer::transfer::Outcome;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
@@ -78,7 +78,7 @@ fn copy(
     let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
     let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
     let listen = socket.local_addr().map_err(lost)?;
-    let far = FarOptions {
+    let far = ServerOptions {
         realm: Realm::Below(Base::received(folder, options.path)),
         listen,
         ports: options.data_ports,
@@ -88,7 +88,7 @@ fn copy(
         stall: options.stall,
     };
     let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
-    let copied = |done: Outcome| Copied { summary: done.summary, left: done.left };
+    let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
     done.map(|done| done.map(copied)).map_err(failed)
 }
 
@@ -186,7 +186,7 @@ impl Desk {
     }
 }
 
-impl server::Desk for Desk {
+impl server::AccessControl for Desk {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),

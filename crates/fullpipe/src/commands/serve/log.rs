@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use fullpipe_net::serve::Event;
 use fullpipe_path::text;
-use fullpipe_transfer::Left;
-use fullpipe_transfer::protocol::file::{one_line, printable};
+use fullpipe_transfer::SkippedEntry;
 use fullpipe_transfer::protocol::message::{Summary, Task, Verified};
+use fullpipe_transfer::protocol::name::{one_line, printable};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -134,31 +134,32 @@ impl<'a> Copy<'a> {
     }
 
     pub fn ends(&self, outcome: &Copied, told: Told) {
-        let Summary { files, skipped, bytes, verified, .. } = outcome.summary;
+        let Summary { files, present, bytes, verified, .. } = outcome.summary;
         // All zeros unless the client asked for --verify.
         let verified = (verified != Verified::default()).then_some(verified);
-        let left = outcome.left.clone().with(&outcome.summary.left);
+        let skipped = outcome.skipped.clone().with(&outcome.summary.skipped);
         let seconds = self.begin.elapsed().as_secs_f64();
         if told.json {
             outln!(
                 "{}",
                 json!({"kind": "copied", "time": now(), "peer": self.peer, "token": self.token.get(),
-                       "files": files, "skipped": skipped, "bytes": bytes,
-                       "left": fitting(left.named.iter().map(shortened)), "left_total": left.total,
+                       "files": files, "skipped": present, "bytes": bytes,
+                       "left": fitting(skipped.named.iter().map(shortened)), "left_total": skipped.total,
                        "seconds": seconds, "verified": verified.as_ref().map(format::verified)})
             );
         } else if !told.quiet {
-            let files = format::count(files.saturating_sub(skipped), "file", "files");
+            let files = format::count(files.saturating_sub(present), "file", "files");
             let rate = format::rate(bytes as f64 * 8.0 / seconds.max(1e-9));
             let (bytes, seconds) = (format::bytes(bytes as f64), format::seconds(seconds));
-            let skipped =
-                if skipped > 0 { format!(", {} already there", format::thousands(skipped)) } else { String::new() };
-            for one in left.named.iter().take(SHOWN) {
+            let present =
+                if present > 0 { format!(", {} already there", format::thousands(present)) } else { String::new() };
+            for one in skipped.named.iter().take(SHOWN) {
                 self.say(format_args!("not copied: {one}"));
             }
-            let left = if left.total > 0 { format!(", {} not", format::thousands(left.total)) } else { String::new() };
+            let left =
+                if skipped.total > 0 { format!(", {} not", format::thousands(skipped.total)) } else { String::new() };
             let verified = verified.as_ref().map(format::verified_line).unwrap_or_default();
-            self.say(format_args!("{files} copied{skipped}{left}; {bytes} in {seconds} ({rate}){verified}"));
+            self.say(format_args!("{files} copied{present}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }
 }
@@ -189,7 +190,7 @@ fn fitting(values: impl Iterator<Item = Value>) -> Vec<Value> {
 }
 
 /// Something that was not copied, as JSON that fits into a line of the log.
-fn shortened(left: &Left) -> Value {
+fn shortened(left: &SkippedEntry) -> Value {
     let name = text::cut(printable(&left.name), MAX_NAME);
     let why = text::cut(text::from_peer(&left.why), MAX_NAME / 2);
     json!({"name": name, "why": why, "for_good": left.for_good})
