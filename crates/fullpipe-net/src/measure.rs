@@ -79,7 +79,7 @@ pub fn measure(
     };
     let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
     to.set_port(port);
-    let connector = stream::connector(to, &request.transport, true);
+    let connector = stream::open::connector(to, &request.transport, true);
     let streams = connect_streams(&*connector, to, token, request, options.connect)?;
     match control.receive("connecting the streams")? {
         Message::Joined => {}

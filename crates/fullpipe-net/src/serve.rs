@@ -404,7 +404,7 @@ fn join(
         move |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
     let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
     let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
-    let mut acceptor = stream::acceptor(local, &request.transport, expected)?;
+    let mut acceptor = stream::open::acceptor(local, &request.transport, expected)?;
     let port = acceptor.address().map_err(system("reading the data port"))?.port();
     control.send(&Message::Ready { port, token }, "getting ready")?;
     let mut streams: Vec<Option<Box<dyn DataStream>>> = (0..n).map(|_| None).collect();

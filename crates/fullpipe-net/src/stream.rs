@@ -23,13 +23,14 @@
 //!    transport cannot tell a quantity, leave it `None`: a zero is a measurement.
 //! 2. Implement [`Connector`] and [`Acceptor`]. The acceptor hands out only streams that have shown the session's token:
 //!    anyone may call a port.
-//! 3. Give the transport its word: a protocol in [`fullpipe_path::Transport`], and a branch in [`connector`] and
-//!    [`acceptor`], which are the only places that choose.
+//! 3. Give the transport its word: a protocol in [`fullpipe_path::Transport`], and a branch in
+//!    [`open::connector`] and [`open::acceptor`], which are the only places that choose.
 //! 4. Add the transport to the test at the end of `traffic.rs`, which runs the engine over a stream that can do nothing
 //!    but read and write.
 //!
 //! Samplers, SOBAS's actuators, records and both engines then work as far as the transport's handle allows.
 
+pub mod open;
 pub mod tcp;
 
 use std::io;
@@ -37,8 +38,6 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-use fullpipe_path::Transport;
 
 use crate::error::NetError;
 use crate::tcp_info::TcpInfo;
@@ -278,12 +277,6 @@ pub trait Acceptor: AsFd {
     fn accepted(&mut self) -> io::Result<Vec<(u16, Box<dyn DataStream>)>>;
 }
 
-/// The connector of a transport: the one place where the calling host chooses what carries its streams. `sends` tells
-/// whether this host will send data, so that its congestion control matters.
-pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + Send + 'a> {
-    Box::new(tcp::TcpConnector::new(to, transport, sends))
-}
-
 /// Returns the number of a stream for a preamble with the session's token, and `None` for any other preamble.
 pub type PreambleCheck<const N: usize> = Box<dyn Fn(&[u8; N]) -> Option<u16> + Send>;
 
@@ -295,17 +288,4 @@ pub struct Expected<const N: usize> {
     pub peer: Option<std::net::IpAddr>,
     /// Recognizes the session's streams.
     pub check: PreambleCheck<N>,
-}
-
-/// The acceptor of a transport: the one place where the called host chooses what carries its streams. It listens on
-/// `local`'s address. The transport's settings are in force from the handshake on.
-///
-/// # Errors
-/// No port is free, or this host refuses a setting.
-pub fn acceptor<const N: usize>(
-    local: SocketAddr,
-    transport: &Transport,
-    expected: Expected<N>,
-) -> Result<Box<dyn Acceptor>, NetError> {
-    Ok(Box::new(tcp::TcpAcceptor::new(local, transport, expected)?))
 }

@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::units::{Probability, Rate, Size, Time, UnitError};
-use crate::{Classified, ExitClass};
 
 /// Default port of `fullpipe serve`.
 pub const DEFAULT_PORT: u16 = 7412;

@@ -13,9 +13,10 @@ use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::run::Run;
+use crate::text;
 use crate::units::Rate;
-use crate::{Classified, ExitClass, text};
 
 /// Version of the format that this program writes and reads.
 pub const VERSION: u32 = 1;

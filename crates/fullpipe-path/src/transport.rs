@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::units::{Rate, Size, Time, UnitError};
-use crate::{Classified, ExitClass};
 
 /// Most parallel streams of one transport.
 pub const MAX_STREAMS: u16 = 64;

@@ -8,8 +8,8 @@ use fullpipe_net::sys;
 use fullpipe_path::{Cross, LabPath, Rate, Size};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
+use super::step::{Doing, Fallible};
 use super::topology::Net;
-use super::{Doing, Fallible};
 use crate::job::ADDRESS_B;
 
 /// Port of the cross traffic's sink: that of the discard protocol (RFC 863).

@@ -6,6 +6,7 @@ mod netlink;
 mod node;
 mod programs;
 mod root;
+mod step;
 mod sysctl;
 mod topology;
 
@@ -15,6 +16,8 @@ use std::process::ExitCode;
 
 use nix::sys::reboot::{RebootMode, reboot};
 
+use step::{Doing, Fallible};
+
 use crate::job::{GUEST_VARIABLE, Job, OUT_FOLDER, Report, file};
 
 pub use netlink::{InstalledQdisc, installed_qdiscs};
@@ -22,20 +25,6 @@ pub use netlink::{InstalledQdisc, installed_qdiscs};
 /// Whether this process is the first one of a guest.
 pub fn is_guest() -> bool {
     std::process::id() == 1 && std::env::var_os(GUEST_VARIABLE).is_some()
-}
-
-/// Result of a step in the guest. Errors go to the host as text.
-type Fallible<T> = Result<T, String>;
-
-/// Puts the step that failed before an error.
-trait Doing<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Fallible<T>;
-}
-
-impl<T, E: std::fmt::Display> Doing<T> for Result<T, E> {
-    fn doing(self, what: impl FnOnce() -> String) -> Fallible<T> {
-        self.map_err(|error| format!("{}: {error}", what()))
-    }
 }
 
 /// Does the guest's job, writes the report, and powers the guest off.

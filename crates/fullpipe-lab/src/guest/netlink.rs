@@ -15,7 +15,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::{Doing, Fallible};
+use super::step::{Doing, Fallible};
 use crate::job::QueueTotals;
 
 /// `TCA_OPTIONS` (include/uapi/linux/rtnetlink.h).

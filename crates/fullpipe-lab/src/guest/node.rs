@@ -9,7 +9,8 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::netlink::Netlink;
-use super::{Doing, Fallible, sysctl};
+use super::step::{Doing, Fallible};
+use super::sysctl;
 
 type Task = Box<dyn FnOnce(&mut Netlink) + Send>;
 

@@ -15,8 +15,9 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::step::{Doing, Fallible};
 use super::topology::Net;
-use super::{Doing, Fallible, cross_traffic, host_noise, root};
+use super::{cross_traffic, host_noise, root};
 use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
 
 /// Virtual time between asking a program to end and killing it, ns.

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Doing, Fallible, sysctl};
+use super::step::{Doing, Fallible};
+use super::sysctl;
 use crate::job::{ADDRESS_A, ADDRESS_B, OUT_FOLDER, OWN_FOLDER, TOP};
 
 /// Folder in which programs of the guest find this program as `fullpipe`, whatever the host calls it.

@@ -19,7 +19,8 @@ use fullpipe_path::{Cross, LabPath};
 
 use super::netlink::{Plug, Qdisc};
 use super::node::Node;
-use super::{Fallible, sysctl};
+use super::step::Fallible;
+use super::sysctl;
 use crate::job::{ADDRESS_A, ADDRESS_B, Job};
 
 const A0: Plug = Plug { name: "a0", address: ADDRESS_A };
