@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode};
 
-pub(in crate::fs) fn flags(extra: OFlag) -> OFlag {
+pub(super) fn flags(extra: OFlag) -> OFlag {
     // openat2 refuses flags that mean nothing together.
     let usual = if extra.contains(OFlag::O_PATH) { OFlag::empty() } else { OFlag::O_NOCTTY };
     extra | usual | OFlag::O_CLOEXEC

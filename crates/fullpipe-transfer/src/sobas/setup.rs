@@ -24,20 +24,20 @@ fn decrease(cc: &str) -> f64 {
 }
 
 /// Time without an answer after which UDP is given up, in addition to two round trips.
-pub(in crate::sobas) const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Time between two greetings until the other end answers, nanoseconds.
-pub(in crate::sobas) const GREET_EVERY_NS: u64 = 50_000_000;
+pub(super) const GREET_EVERY_NS: u64 = 50_000_000;
 
 /// Longest time that a thread waits before it checks whether the session is over, nanoseconds.
-pub(in crate::sobas) const SESSION_CHECK_NS: u64 = 100_000_000;
+pub(super) const SESSION_CHECK_NS: u64 = 100_000_000;
 
 /// Most events that wait for a display. A display takes them many times a second, and the controller decides at most once
 /// per millisecond.
 const MAX_WAITING_EVENTS: usize = 1000;
 
 /// Keeps an event until a display takes it. A server has no display, and the other end may send any number of events.
-pub(in crate::sobas) fn keep_event(counters: &Counters, event: SizingEvent) {
+pub(super) fn keep_event(counters: &Counters, event: SizingEvent) {
     let mut events = lock(&counters.sizing_events);
     if events.len() < MAX_WAITING_EVENTS {
         events.push(event);
@@ -46,12 +46,12 @@ pub(in crate::sobas) fn keep_event(counters: &Counters, event: SizingEvent) {
 
 /// What an end needs for sizing besides its streams.
 pub(crate) struct SizingSetup {
-    pub(in crate::sobas) law: SizingMode,
-    pub(in crate::sobas) udp: Option<Udp>,
-    pub(in crate::sobas) rtt_ns: u64,
-    pub(in crate::sobas) buffer: Buffer,
+    pub(super) law: SizingMode,
+    pub(super) udp: Option<Udp>,
+    pub(super) rtt_ns: u64,
+    pub(super) buffer: Buffer,
     /// Fraction of its window that the congestion control gives up at a loss.
-    pub(in crate::sobas) decrease: f64,
+    pub(super) decrease: f64,
 }
 
 impl SizingSetup {
@@ -85,7 +85,7 @@ pub(crate) fn call(token: &[u8; 32], to: SocketAddr) -> Option<Udp> {
 }
 
 /// Bytes of payload in a full segment, and of the IP packet that carries it.
-pub(in crate::sobas) fn segment(socket: &TcpStream) -> (u32, u32) {
+pub(super) fn segment(socket: &TcpStream) -> (u32, u32) {
     const ETHERNET: u32 = 1500;
     let info = tcp_info(socket);
     let get = |name| info.as_ref().and_then(|i| i.get(name)).and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0);
@@ -95,7 +95,7 @@ pub(in crate::sobas) fn segment(socket: &TcpStream) -> (u32, u32) {
 }
 
 /// Largest window of a stream, bytes: the buffer that was asked for, or half of the limit of the kernel's autotuning.
-pub(in crate::sobas) fn max_window(buffer: Buffer) -> u64 {
+pub(super) fn max_window(buffer: Buffer) -> u64 {
     match buffer {
         Buffer::Bytes(Size(bytes)) => bytes,
         Buffer::Auto => fullpipe_net::socket::tuned().1 / 2,
