@@ -64,10 +64,11 @@ impl Parent {
             Some((options, base)) if !measured => (Work::Copy(options.clone()), Some(base.as_fd())),
             _ => (Work::Measure(self.measure.clone()), None),
         };
+        // All that can fail comes before the process starts: from there on, nothing returns before `end` has waited for it.
+        let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
         let (mut channel, mut child) = start().map_err(system("starting a process for a client"))?;
         let job = Job { peer: peer.to_owned(), work };
         let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).collect();
-        let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
         let sent = send_job(&mut channel, &job, &fds);
         // From here on only the other process holds the connection, which ends with it.
         drop(socket);
