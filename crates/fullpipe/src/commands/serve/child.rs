@@ -26,7 +26,8 @@ use landlock::{
     Scope,
 };
 use nix::sys::resource::{Resource, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use nix::sys::signal::{SigSet, Signal};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_name};
 
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
 use crate::failure::{Failure, Result};
@@ -43,6 +44,11 @@ pub fn run() -> Result {
     // SAFETY: takes plain integers; this process has opened nothing but its standard streams yet (close_range(2)).
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    // The hangup signal asks the server to read its tokens again. It may be sent to all processes of a service or terminal,
+    // and must end no transfer. Threads that start later inherit this.
+    SigSet::from(Signal::SIGHUP).thread_block().map_err(|e| failed(e.into()))?;
+    // The kernel names a process after the link that it was started by, "exe". Only people read the name.
+    let _ = set_name(c"fullpipe");
     let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
     let mut fds = fds.into_iter();
     let missing = || failed(io::ErrorKind::InvalidInput.into());
