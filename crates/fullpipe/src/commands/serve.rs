@@ -159,10 +159,8 @@ pub fn run(args: Args) -> Result {
             "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
         notices.push(Notice::Warning(why.to_owned()));
     }
-    if !args.guest && !child::can_confine() {
-        let why = "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
-                   later have it)";
-        notices.push(Notice::Warning(why.to_owned()));
+    if let Some(gap) = (!args.guest).then(child::confinement_gap).flatten() {
+        notices.push(Notice::Warning(gap.to_owned()));
     }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
