@@ -211,8 +211,9 @@ fn hand_over(
 ) -> (bool, Result<(), NetError>) {
     let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, check, guest));
     match first {
-        Ok(Some(first)) => (first == 0, serve(stream, peer, guest, first == 0)),
-        Ok(None) => (false, Ok(())),
+        // To serve a client takes a process, which a connection that has been ended already does not get.
+        Ok(Some(first)) if !guest.is_ended() => (first == 0, serve(stream, peer, guest, first == 0)),
+        Ok(_) => (false, Ok(())),
         Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
     }
 }
@@ -430,6 +431,28 @@ fn join(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_the_server_has_ended_is_not_served() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (lobby, places) = (Admission::default(), Places::new(1));
+        let call = || {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            io::Write::write_all(&mut client, b"x").unwrap();
+            let (stream, from) = listener.accept().unwrap();
+            let guest = lobby.enter(from.ip(), &stream, &places).unwrap();
+            stream.peek(&mut [0]).unwrap();
+            (client, stream, guest)
+        };
+        let serve: Serve = Arc::new(|_, _: &str, _: &PendingClient, _| Err(NetError::Other("served".to_owned())));
+        let [ended, waits] = [call(), call()];
+        assert!(lobby.make_room());
+        let served = |(_client, stream, guest): (TcpStream, TcpStream, PendingClient)| {
+            hand_over(stream, "peer", None, &guest, &serve).1
+        };
+        assert!(served(ended).is_ok());
+        assert!(served(waits).is_err());
+    }
 
     /// Whoever keeps something for each connection is told of each end, also when strangers fill the log.
     #[test]
