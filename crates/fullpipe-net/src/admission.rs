@@ -231,6 +231,11 @@ impl PendingClient {
         lock(&self.place).is_some()
     }
 
+    /// Whether its connection has been ended before it was let in.
+    pub(crate) fn is_ended(&self) -> bool {
+        lock(&self.waiting.0).waiting.get(&self.waiting.1).is_some_and(|one| one.ended.is_some())
+    }
+
     fn leave(&self) -> Option<Waiting> {
         lock(&self.waiting.0).leave(self.waiting.1)
     }

@@ -11,6 +11,8 @@ use crate::error::{Denial, NetError, system};
 
 /// Time that a client may spend besides its run: to greet, to connect its streams, and to fetch the report.
 const BESIDE_RUN: Duration = Duration::from_secs(120);
+/// Time that what serves a client may take to end after the client's connection has been closed.
+const EXIT_TIME: Duration = Duration::from_secs(5);
 
 /// Limits for clients without a token.
 #[derive(Debug, Clone)]
@@ -19,6 +21,8 @@ pub struct AnonymousLimits {
     pub run: Duration,
     /// Longest time that a client may spend besides its run.
     beside_run: Duration,
+    /// Time to end after the connection has been closed.
+    exit: Duration,
     places: NetworkPlaces,
 }
 
@@ -28,15 +32,22 @@ impl AnonymousLimits {
         AnonymousLimits {
             run,
             beside_run: BESIDE_RUN,
+            exit: EXIT_TIME,
             places: NetworkPlaces { most: places_per_network, taken: Arc::default() },
         }
     }
 
-    /// Takes a place for a client, and closes its connection when its time is over.
+    /// Takes a place for a client, and closes its connection when its time is over. If the place is still taken 5 s later,
+    /// calls `end`, which must end what serves the client.
     ///
     /// # Errors
     /// The client is refused: its network has too many clients here, or the server has no thread for it.
-    pub fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
+    pub fn admit(
+        &self,
+        from: IpAddr,
+        control: &TcpStream,
+        end: impl FnOnce() + Send + 'static,
+    ) -> Result<Admitted, NetError> {
         let Some(place) = self.places.take(from) else {
             let most = self.places.most;
             return Err(NetError::Denied(Denial::new(
@@ -46,11 +57,15 @@ impl AnonymousLimits {
         };
         let control = control.try_clone().map_err(system("doubling a descriptor"))?;
         let (here, gone) = mpsc::channel::<()>();
-        let most = self.run.saturating_add(self.beside_run);
+        let (most, exit) = (self.run.saturating_add(self.beside_run), self.exit);
         let watch = move || {
-            if gone.recv_timeout(most) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let stays = |time| gone.recv_timeout(time) == Err(mpsc::RecvTimeoutError::Timeout);
+            if stays(most) {
                 // The thread that serves the client gets an error, and frees all that it holds.
                 let _ = control.shutdown(Shutdown::Both);
+                if stays(exit) {
+                    end();
+                }
             }
         };
         let watch = std::thread::Builder::new().name("limit".into()).stack_size(64 << 10).spawn(watch);
@@ -117,13 +132,17 @@ mod tests {
         let (control, from) = listener.accept().unwrap();
         let limits = AnonymousLimits {
             beside_run: Duration::from_millis(100),
+            exit: Duration::from_millis(300),
             ..AnonymousLimits::new(Duration::from_millis(100), 1)
         };
-        let admitted = limits.admit(from.ip(), &control).unwrap();
-        assert!(limits.admit(from.ip(), &control).is_err(), "one place");
+        let (end, ended) = mpsc::channel();
+        let admitted = limits.admit(from.ip(), &control, move || end.send(()).unwrap()).unwrap();
+        assert!(limits.admit(from.ip(), &control, || ()).is_err(), "one place");
         assert_eq!(std::io::Read::read(&mut caller, &mut [0]).unwrap(), 0, "shut down, not timed out");
+        assert!(ended.try_recv().is_err(), "it may end by itself");
+        assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(()));
         drop(admitted);
-        assert!(limits.admit(from.ip(), &control).is_ok());
+        assert!(limits.admit(from.ip(), &control, || ()).is_ok());
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub enum Event<'a> {
         result: Result<(), NetError>,
         /// Whether the client wanted to be measured.
         measured: bool,
+        /// Whether the log has room for it: strangers must not fill the log.
+        logged: bool,
     },
 }
 
@@ -144,18 +146,18 @@ impl Server {
     }
 
     /// Serves until the process is killed. With [`ServeOptions::once`], it returns after the first client that was admitted.
-    /// Nothing that a client does can end it earlier.
+    /// Nothing that a client does can end it earlier. `log` is called for every connection that ends, whether or not the end
+    /// is to be logged.
     ///
     /// # Errors
     /// With `once`, serving that client failed.
     pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
-        let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, event: &Event<'_>| {
+        let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, peer: &str, measured, result| {
             // The end of a client is always logged.
             let is_in = guest.is_some_and(PendingClient::is_in);
-            if is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now()) {
-                log(event);
-            }
+            let logged = is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now());
+            log(&Event::End { peer, result, measured, logged });
         };
         loop {
             let (stream, address) = match self.listener.accept() {
@@ -175,8 +177,7 @@ impl Server {
             let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
                 Ok(guest) => guest,
                 Err(why) => {
-                    let result = Err(NetError::Other(why));
-                    end(&log, None, &Event::End { peer: &peer, result, measured: false });
+                    end(&log, None, &peer, false, Err(NetError::Other(why)));
                     continue;
                 }
             };
@@ -186,16 +187,14 @@ impl Server {
                 if guest.is_in() {
                     return result;
                 }
-                let result = guest.explain(result);
-                end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
+                end(&log, Some(&guest), &peer, measured, guest.explain(result));
                 continue;
             }
             let (check, serve, log, end) = (self.check.clone(), serve.clone(), log.clone(), end.clone());
             // Without a thread, the connection closes; nothing else can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 let (measured, result) = hand_over(stream, &peer, check.as_ref(), &guest, &serve);
-                let result = guest.explain(result);
-                end(&log, Some(&guest), &Event::End { peer: &peer, result, measured });
+                end(&log, Some(&guest), &peer, measured, guest.explain(result));
             });
         }
     }
@@ -212,8 +211,9 @@ fn hand_over(
 ) -> (bool, Result<(), NetError>) {
     let first = stream.set_read_timeout(Some(ANSWER)).and_then(|()| first_byte(&mut stream, check, guest));
     match first {
-        Ok(Some(first)) => (first == 0, serve(stream, peer, guest, first == 0)),
-        Ok(None) => (false, Ok(())),
+        // To serve a client takes a process, which a connection that has been ended already does not get.
+        Ok(Some(first)) if !guest.is_ended() => (first == 0, serve(stream, peer, guest, first == 0)),
+        Ok(_) => (false, Ok(())),
         Err(source) => (false, Err(NetError::Lost { peer: peer.into(), doing: "greeting", source })),
     }
 }
@@ -426,4 +426,67 @@ fn join(
         }
     }
     Ok(streams.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_the_server_has_ended_is_not_served() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (lobby, places) = (Admission::default(), Places::new(1));
+        let call = || {
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            io::Write::write_all(&mut client, b"x").unwrap();
+            let (stream, from) = listener.accept().unwrap();
+            let guest = lobby.enter(from.ip(), &stream, &places).unwrap();
+            stream.peek(&mut [0]).unwrap();
+            (client, stream, guest)
+        };
+        let serve: Serve = Arc::new(|_, _: &str, _: &PendingClient, _| Err(NetError::Other("served".to_owned())));
+        let [ended, waits] = [call(), call()];
+        assert!(lobby.make_room());
+        let served = |(_client, stream, guest): (TcpStream, TcpStream, PendingClient)| {
+            hand_over(stream, "peer", None, &guest, &serve).1
+        };
+        assert!(served(ended).is_ok());
+        assert!(served(waits).is_err());
+    }
+
+    /// Whoever keeps something for each connection is told of each end, also when strangers fill the log.
+    #[test]
+    fn the_end_of_every_connection_is_told() {
+        let bind = ([127, 0, 0, 1], 0).into();
+        let server = Server::bind(ServeOptions { bind, max_clients: 1, once: true }).unwrap();
+        let address = server.address().unwrap();
+        let call = move || {
+            for _ in 0..60 {
+                io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"x").unwrap();
+            }
+            // The server ends after the first client that comes in.
+            io::Write::write_all(&mut TcpStream::connect(address).unwrap(), b"in").unwrap();
+        };
+        let calls = std::thread::spawn(call);
+        let serve: Serve = Arc::new(|mut stream: TcpStream, _: &str, guest: &PendingClient, _| {
+            let mut sent = Vec::new();
+            stream.read_to_end(&mut sent).unwrap();
+            if sent == b"in" {
+                guest.let_in(Purpose::Other).unwrap();
+            }
+            Err(NetError::Other("refused".to_owned()))
+        });
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let told = ends.clone();
+        let log = move |event: &Event<'_>| {
+            if let Event::End { logged, .. } = event {
+                told.lock().unwrap().push(*logged);
+            }
+        };
+        assert!(server.run(&serve, log).is_err());
+        calls.join().unwrap();
+        let ends = ends.lock().unwrap();
+        assert_eq!(ends.len(), 60);
+        assert!(ends[0] && !ends.iter().all(|logged| *logged), "{ends:?}");
+    }
 }

@@ -214,6 +214,8 @@ struct Snapshot {
     exposed: Vec<Exposed>,
     /// Of the token file and of the store, before they were read.
     stamps: [Stamp; 2],
+    /// Whether the system failed to read the files at the last try: the next caller tries again.
+    unread: bool,
 }
 
 impl std::fmt::Debug for Tokens {
@@ -247,7 +249,7 @@ impl Tokens {
         };
         let State { identity, entries, exposed } = state;
         let fingerprint = identity.fingerprint();
-        let read = RwLock::new(Snapshot { entries, exposed, stamps });
+        let read = RwLock::new(Snapshot { entries, exposed, stamps, unread: false });
         Ok((Tokens { file: file.to_owned(), fingerprint, read }, identity, made))
     }
 
@@ -255,7 +257,8 @@ impl Tokens {
         self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the tokens again; says how many there are. Where that fails, those read before stay in force.
+    /// Reads the tokens again; says how many there are. Where that fails, those read before stay in force. After an error of
+    /// the system (such as a lack of descriptors), [`Tokens::refresh`] tries again, so that no revocation is missed.
     ///
     /// # Errors
     /// A file cannot be read, does not hold what it should, or may have been written by others; or the server's key is
@@ -264,8 +267,11 @@ impl Tokens {
         let stamps = stamps(&self.file);
         let state = read(&self.file);
         let mut snapshot = self.read.write().unwrap_or_else(PoisonError::into_inner);
-        // Also where it fails: it is told of once, not for each client.
-        snapshot.stamps = stamps;
+        snapshot.unread = matches!(state, Err(TransferError::Local { .. }));
+        if !snapshot.unread {
+            // Also where the content is wrong: that is reported once, not for each client.
+            snapshot.stamps = stamps;
+        }
         let (entries, exposed) = match state? {
             Some(state) if state.identity.fingerprint() != self.fingerprint => {
                 let key = token::key_file(&self.file);
@@ -279,10 +285,20 @@ impl Tokens {
         Ok(snapshot.entries.len())
     }
 
-    /// Reads the tokens again if their files have changed; none if they have not.
+    /// Reads the tokens again if their files have changed, or could not be read at the last try. Returns none if they have not
+    /// changed, or if they still cannot be read, which the first failure has reported.
     pub fn refresh(&self) -> Option<Result<usize, TransferError>> {
-        let changed = stamps(&self.file) != self.snapshot().stamps;
-        changed.then(|| self.reload())
+        let now = stamps(&self.file);
+        let unread = {
+            let snapshot = self.snapshot();
+            if now == snapshot.stamps && !snapshot.unread {
+                return None;
+            }
+            snapshot.unread
+        };
+        let read = self.reload();
+        let reported = unread && matches!(read, Err(TransferError::Local { .. }));
+        (!reported).then_some(read)
     }
 
     /// What the holder of a secret may do. Takes the same time whichever token it is, or none.
@@ -518,6 +534,28 @@ mod tests {
         assert!(revoke(&file, &left[0].name).unwrap());
         let (none, _, made) = Tokens::load_or_make(&file).unwrap();
         assert!(!made && none.grants().is_empty());
+    }
+
+    #[test]
+    fn a_revocation_that_could_not_be_read_is_read_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let (tokens, ..) = Tokens::load_or_make(&file).unwrap();
+        let one = add(&file, Some("one"), grant(Rights::ReadWrite, None), |_, _| Ok(())).unwrap().0;
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 2);
+        assert!(revoke(&file, "one").unwrap());
+        // A folder cannot be read, as no file can be where descriptors are lacking.
+        let (key, aside) = (token::key_file(&file), dir.path().join("aside"));
+        fs::rename(&key, &aside).unwrap();
+        fs::create_dir(&key).unwrap();
+        assert!(matches!(tokens.refresh(), Some(Err(TransferError::Local { .. }))));
+        assert!(tokens.refresh().is_none(), "it is reported once");
+        assert!(tokens.check(&one.secret, at(0)).is_ok());
+        fs::remove_dir(&key).unwrap();
+        fs::rename(&aside, &key).unwrap();
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 1);
+        assert_eq!(tokens.check(&one.secret, at(0)), Err(Refusal::Unknown));
+        assert!(tokens.refresh().is_none());
     }
 
     #[test]

@@ -159,10 +159,8 @@ pub fn run(args: Args) -> Result {
             "it runs as root, so clients choose who owns what they bring: run it as a user who may write to --root";
         notices.push(Notice::Warning(why.to_owned()));
     }
-    if !args.guest && !child::can_confine() {
-        let why = "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and \
-                   later have it)";
-        notices.push(Notice::Warning(why.to_owned()));
+    if let Some(gap) = (!args.guest).then(child::confinement_gap).flatten() {
+        notices.push(Notice::Warning(gap.to_owned()));
     }
     notices.iter().for_each(|notice| told.operator(notice));
     on_signals(clients.clone(), door.clone(), told)?;
@@ -185,8 +183,12 @@ pub fn run(args: Args) -> Result {
     server.run(&parent::serve(parent), move |event| {
         let token = match event {
             Event::Begin { peer, .. } => clients.served(peer),
-            Event::End { peer, .. } => {
+            Event::End { peer, logged, .. } => {
+                // Also where it is not logged: otherwise the client would be remembered for ever.
                 let client = clients.remove(peer);
+                if !logged {
+                    return;
+                }
                 // Who has only asked for the round-trip time has not been served.
                 if let (false, Event::End { result: Ok(()), .. }, false) = (client.served, event, told.json) {
                     return;
@@ -220,7 +222,11 @@ fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
             let clients = clients.lock();
             for (peer, client) in clients.iter().filter(|(_, client)| client.served) {
                 let why = NetError::Other("cut off: SIGTERM has ended this server".to_owned());
-                log(&Event::End { peer, result: Err(why), measured: false }, client.token.as_deref(), told);
+                log(
+                    &Event::End { peer, result: Err(why), measured: false, logged: true },
+                    client.token.as_deref(),
+                    told,
+                );
             }
             // What it does where nobody waits for it.
             let _ = low_level::emulate_default_handler(signal);

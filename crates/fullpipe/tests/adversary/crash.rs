@@ -143,6 +143,29 @@ fn the_process_of_a_client_has_few_capabilities() {
     }
 }
 
+/// `systemctl kill -s HUP` sends the signal to all processes of a service.
+#[test]
+fn a_hangup_signal_to_all_processes_ends_no_transfer() {
+    let host = Host::in_memory();
+    let (mut server, copies) = eight(&host);
+    let mut before = children(server.id());
+    for pid in before.iter().copied().chain([server.id() as i32]) {
+        kill(Pid::from_raw(pid), Signal::SIGHUP).unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    // Only a transfer that had ended may have lost its process; a client that came again has another.
+    let log = server.log(0);
+    assert!(!log.iter().any(|line| line["error"].is_string()), "{log:?}");
+    let after = children(server.id());
+    before.retain(|pid| after.contains(pid));
+    assert_eq!(before.len(), after.len());
+    for (i, copy) in copies.into_iter().enumerate() {
+        assert_eq!(copy.wait().code(), 0);
+        assert!(is_whole(&host, i));
+    }
+    assert!(server.alive());
+}
+
 /// The process may open nothing but the server's folder, even where its user may: it is confined by the kernel.
 #[test]
 fn the_process_of_a_client_is_confined() {
@@ -160,6 +183,7 @@ fn the_process_of_a_client_is_confined() {
         limits.lines().any(|line| line.starts_with("Max data size") && line.contains("4294967296"))
     });
     assert!(!limits.is_empty());
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "fullpipe\n");
     // Its environment has nothing of the server's.
     assert!(fs::read(format!("/proc/{pid}/environ")).unwrap().is_empty());
     assert_eq!(fs::metadata(Path::new(&format!("/proc/{pid}"))).unwrap().uid(), nix::unistd::geteuid().as_raw());

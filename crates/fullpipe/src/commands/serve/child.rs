@@ -25,8 +25,9 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
     Scope,
 };
-use nix::sys::resource::{Resource, setrlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_name};
 
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
 use crate::failure::{Failure, Result};
@@ -43,6 +44,11 @@ pub fn run() -> Result {
     // SAFETY: takes plain integers; this process has opened nothing but its standard streams yet (close_range(2)).
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    // The hangup signal asks the server to read its tokens again. It may be sent to all processes of a service or terminal,
+    // and must end no transfer. Threads that start later inherit this.
+    SigSet::from(Signal::SIGHUP).thread_block().map_err(|e| failed(e.into()))?;
+    // The kernel names a process after the link that it was started by, "exe". Only people read the name.
+    let _ = set_name(c"fullpipe");
     let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
     let mut fds = fds.into_iter();
     let missing = || failed(io::ErrorKind::InvalidInput.into());
@@ -94,8 +100,9 @@ fn copy(
 
 /// Limits the memory and core dumps of this process, so that a flaw cannot exhaust the machine.
 fn limit() {
-    // This fails if the hard limit is lower already, which is fine.
-    let _ = setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA);
+    // Root could raise a hard limit that is lower already.
+    let most = getrlimit(Resource::RLIMIT_DATA).map_or(MAX_DATA, |(_, hard)| hard.min(MAX_DATA));
+    let _ = setrlimit(Resource::RLIMIT_DATA, most, most);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
 
@@ -119,8 +126,8 @@ fn drop_capabilities(data_ports: (u16, u16)) -> io::Result<()> {
 }
 
 /// Lets this process open files only below the folder, and connect to nobody (Landlock, Linux 5.13 and later; connections from
-/// 6.7 on). Says whether the kernel does that.
-fn confine(folder: Option<BorrowedFd<'_>>) -> std::result::Result<bool, landlock::RulesetError> {
+/// 6.7 on; signals from 6.12 on). Says how much of that the kernel does.
+fn confine(folder: Option<BorrowedFd<'_>>) -> std::result::Result<RulesetStatus, landlock::RulesetError> {
     let abi = ABI::V6;
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(abi))?
@@ -139,12 +146,27 @@ fn confine(folder: Option<BorrowedFd<'_>>) -> std::result::Result<bool, landlock
             rules = rules.add_rule(PathBeneath::new(fd, read))?;
         }
     }
-    Ok(rules.restrict_self()?.ruleset != RulesetStatus::NotEnforced)
+    Ok(rules.restrict_self()?.ruleset)
 }
 
-/// Whether this kernel can confine a process, tried on a thread that ends.
-pub fn can_confine() -> bool {
-    std::thread::spawn(|| confine(None).unwrap_or(false)).join().unwrap_or(false)
+/// What this kernel lacks to confine a process as far as [`confine`] asks, for a warning; tried on a thread that ends.
+pub fn confinement_gap() -> Option<&'static str> {
+    let tried = std::thread::spawn(|| confine(None).ok()).join();
+    gap(tried.ok().flatten().unwrap_or(RulesetStatus::NotEnforced))
+}
+
+fn gap(status: RulesetStatus) -> Option<&'static str> {
+    match status {
+        RulesetStatus::FullyEnforced => None,
+        RulesetStatus::PartiallyEnforced => Some(
+            "this kernel's Landlock is older than Linux 6.12: a flaw that a client finds gives no access to files outside \
+             --root, but to this user's other processes (signals), and before Linux 6.7 also to other hosts (TCP)",
+        ),
+        RulesetStatus::NotEnforced => Some(
+            "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and later \
+             have it)",
+        ),
+    }
 }
 
 /// The server, as seen from this process.
@@ -238,4 +260,16 @@ fn yes(answer: Answer) -> std::result::Result<(), Denial> {
 /// The server said something else than what was asked.
 fn no_answer() -> Denial {
     "the server did not answer".to_owned().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_that_confines_wholly_gives_no_warning() {
+        assert_eq!(gap(RulesetStatus::FullyEnforced), None);
+        assert!(gap(RulesetStatus::PartiallyEnforced).unwrap().contains("6.12"));
+        assert!(gap(RulesetStatus::NotEnforced).unwrap().contains("no Landlock"));
+    }
 }

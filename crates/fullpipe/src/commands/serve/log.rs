@@ -209,7 +209,7 @@ pub fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
             outln!("{}", json!({"kind": "end", "time": now(), "peer": peer, "token": token, "error": error}));
         }
         Event::End { peer, result: Err(error), .. } => say(peer, token, error.in_log()),
-        Event::End { peer, result: Ok(()), measured: true } if !quiet => say(peer, token, "done"),
+        Event::End { peer, result: Ok(()), measured: true, .. } if !quiet => say(peer, token, "done"),
         _ => {}
     }
 }

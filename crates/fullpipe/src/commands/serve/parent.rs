@@ -4,10 +4,10 @@
 //! else.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -50,6 +50,8 @@ struct Served<'a> {
     /// A duplicate of the client's connection, with which the limits can end it.
     control: TcpStream,
     admitted: Option<Admitted>,
+    /// Whether the client has shown or proved a token here. The other process is not believed.
+    has_token: bool,
     copy: Copy<'a>,
 }
 
@@ -64,14 +66,15 @@ impl Parent {
             Some((options, base)) if !measured => (Work::Copy(options.clone()), Some(base.as_fd())),
             _ => (Work::Measure(self.measure.clone()), None),
         };
+        // All that can fail comes before the process starts: from there on, nothing returns before `end` has waited for it.
+        let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
         let (mut channel, mut child) = start().map_err(system("starting a process for a client"))?;
         let job = Job { peer: peer.to_owned(), work };
         let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).collect();
-        let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
         let sent = send_job(&mut channel, &job, &fds);
         // From here on only the other process holds the connection, which ends with it.
         drop(socket);
-        let mut served = Served { peer, guest, control, admitted: None, copy: Copy::new(peer) };
+        let mut served = Served { peer, guest, control, admitted: None, has_token: false, copy: Copy::new(peer) };
         let done = sent.and_then(|()| self.answer(&mut channel, &mut served));
         drop(channel);
         let ended = end(&mut child);
@@ -106,8 +109,11 @@ impl Parent {
                     continue;
                 }
                 Ask::Grant(secret) => self.grant(&secret, served),
-                Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served.peer),
-                Ask::LetIn => self.let_in(served),
+                Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served),
+                Ask::LetIn | Ask::Admit(_) if self.door.is_some() && !served.has_token => {
+                    Answer::No("no token was shown".to_owned().into())
+                }
+                Ask::LetIn => self.let_in(channel, served),
                 Ask::Admit(task) => match served.guest.let_in(Purpose::Other) {
                     Ok(()) => {
                         self.clients.served(served.peer);
@@ -121,36 +127,42 @@ impl Parent {
         }
     }
 
-    fn grant(&self, secret: &[u8], served: &Served<'_>) -> Answer {
+    fn grant(&self, secret: &[u8], served: &mut Served<'_>) -> Answer {
         let Some(door) = &self.door else { return Answer::Granted(None) };
         door.refresh();
         match door.tokens.check(secret, SystemTime::now()) {
             Ok(grant) => {
                 self.clients.holds(served.peer, &grant.name);
                 served.copy.holds(&grant.name);
+                served.has_token = true;
                 Answer::Granted(Some(grant))
             }
             Err(refusal) => Answer::No(refusal.into()),
         }
     }
 
-    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32], peer: &str) -> Answer {
+    fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32], served: &mut Served<'_>) -> Answer {
         let Some(door) = &self.door else { return Answer::Yes };
         door.refresh();
         match door.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac)) {
             Ok(grant) => {
-                self.clients.holds(peer, &grant.name);
+                self.clients.holds(served.peer, &grant.name);
+                served.has_token = true;
                 Answer::Yes
             }
             Err(refusal) => Answer::No(refusal.into()),
         }
     }
 
-    fn let_in(&self, served: &mut Served<'_>) -> Answer {
+    fn let_in(&self, channel: &UnixStream, served: &mut Served<'_>) -> Answer {
         // Holders of a token have no limits.
         if let Some(limits) = self.limits.as_ref().filter(|_| self.door.is_none()) {
-            let from = served.control.peer_addr().map_err(|e| NetError::Other(e.to_string()));
-            match from.and_then(|from| limits.admit(from.ip(), &served.control)) {
+            let from = served.control.peer_addr().and_then(|from| Ok((from, channel.try_clone()?)));
+            let admitted = from.map_err(|e| NetError::Other(e.to_string())).and_then(|(from, channel)| {
+                // Without its channel the process ends, or is killed.
+                limits.admit(from.ip(), &served.control, move || drop(channel.shutdown(Shutdown::Both)))
+            });
+            match admitted {
                 Ok(admitted) => served.admitted = Some(admitted),
                 Err(NetError::Denied(denial)) => return Answer::No(denial),
                 Err(error) => return Answer::No(error.to_string().into()),
@@ -167,7 +179,12 @@ impl Parent {
 fn start() -> io::Result<(UnixStream, Child)> {
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new("/proc/self/exe");
-    command.arg("serve-client").env_clear().stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+    command
+        .arg0("fullpipe")
+        .arg("serve-client")
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null());
     Ok((ours, command.spawn()?))
 }
 
@@ -197,4 +214,55 @@ fn crash(status: ExitStatus) -> String {
 /// The function with which a server serves each client in a process of its own.
 pub fn serve(parent: Parent) -> fullpipe_net::serve::Serve {
     Arc::new(move |socket, peer, guest, measured| parent.serve(socket, peer, guest, measured))
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_net::{ServeOptions, Server};
+    use fullpipe_transfer::connection::token::Token;
+    use fullpipe_transfer::connection::token_store::Tokens;
+    use fullpipe_transfer::protocol::message::{Sources, Task};
+
+    use super::*;
+
+    /// A process in which a client has found a flaw says that its client may come in.
+    #[test]
+    fn a_client_without_a_token_gets_no_place_whatever_its_process_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let (tokens, ..) = Tokens::load_or_make(&file).unwrap();
+        let token: Token = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        let told = Told { json: false, quiet: true };
+        let measure = MeasurementPolicy {
+            data_ports: (0, 0),
+            stall: Duration::from_secs(1),
+            check_memory: false,
+            max_run: None,
+            wants_proof: true,
+        };
+        let door = Some(Door::new(dir.path().to_owned(), tokens, told));
+        let parent = Parent { measure, copies: None, door, limits: None, clients: Clients::default(), told };
+        let look = || Ask::Admit(Task::Look(Sources { paths: Vec::new(), exclude: Vec::new(), patterns: false }));
+        let serve = move |socket, peer: &str, guest: &PendingClient, _| {
+            let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+            let wrong = Ask::Prove { nonce: [1; 32], mac: [2; 32] };
+            let secret = Ask::Grant(token.secret.to_vec());
+            for ask in [look(), Ask::LetIn, wrong, Ask::LetIn, secret, look(), Ask::LetIn, Ask::Done(Ok(None))] {
+                channel::send(&mut theirs, &ask).unwrap();
+            }
+            let copy = Copy::new(peer);
+            let mut served = Served { peer, guest, control: socket, admitted: None, has_token: false, copy };
+            assert!(parent.answer(&mut ours, &mut served).unwrap().is_ok());
+            let said: Vec<Answer> = (0..7).map(|_| channel::receive(&mut theirs).unwrap()).collect();
+            assert!(said[..4].iter().all(|answer| matches!(answer, Answer::No(_))));
+            assert!(matches!(said[4..], [Answer::Granted(Some(_)), Answer::Yes, Answer::Yes]));
+            Ok(())
+        };
+        let bind = ([127, 0, 0, 1], 0).into();
+        let server = Server::bind(ServeOptions { bind, max_clients: 1, once: true }).unwrap();
+        let mut client = TcpStream::connect(server.address().unwrap()).unwrap();
+        io::Write::write_all(&mut client, b"x").unwrap();
+        let serve: fullpipe_net::serve::Serve = Arc::new(serve);
+        server.run(&serve, |_| ()).unwrap();
+    }
 }
