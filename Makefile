@@ -1,5 +1,6 @@
 # make demo   from nothing to a profile, a report and a selection
-# make test   everything that is checked
+# make check  what is quick to check, for daily work
+# make test   everything that is tested
 # make install   the program, its manual pages and completions, below PREFIX
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -16,7 +17,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo test build install kernel validate fuzz bench profile papers sobas docs docs-test lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo check test build install kernel validate fuzz bench profile papers sobas docs docs-test lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -61,6 +62,10 @@ install:
 
 demo: setup
 	@scripts/demo
+
+# Quick: under a minute once it has run. No testbed, no release build.
+check: .venv/.test
+	@scripts/check
 
 test: setup-test build
 	@$(MAKE) --no-print-directory python-test

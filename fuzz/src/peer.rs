@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::FileItem;
-use fullpipe_transfer::protocol::message::{self, Chunk, FRAME_HEAD, Hello, Limits, MAGIC, Message, PROTOCOL, Terms, Trailer};
+use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
+use fullpipe_transfer::protocol::preamble;
+use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
+use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
+use fullpipe_transfer::protocol::message::{Message, Terms};
 
 use crate::steps::{Script, Step};
 
@@ -39,7 +43,7 @@ impl Door {
     pub fn streams(&self, n: u16) -> Vec<TcpStream> {
         let one = |i: u16| {
             let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], self.port))).ok()?;
-            stream.write_all(&message::preamble(&self.token, i)).ok()?;
+            stream.write_all(&preamble::preamble(&self.token, i)).ok()?;
             Some(stream)
         };
         (0..n).filter_map(one).collect()
@@ -85,7 +89,7 @@ impl Peer {
     fn step(&mut self, step: Step) {
         match step {
             Step::Say(message) => {
-                let _ = message::send(&mut *self.control, &message);
+                let _ = frame::send(&mut *self.control, &message);
             }
             Step::Bytes(bytes) => {
                 let _ = self.control.write_all(&bytes);
@@ -115,7 +119,7 @@ impl Peer {
     }
 
     fn chunk(&mut self, stream: u8, chunk: &Chunk, data: &[u8], right: bool) {
-        let Ok(mut bytes) = message::pack(chunk) else { return };
+        let Ok(mut bytes) = frame::pack(chunk) else { return };
         let len = chunk.data_len().filter(|len| *len <= MOST);
         let content: Vec<u8> = match len {
             Some(len) if !data.is_empty() => data.iter().copied().cycle().take(len as usize).collect(),
@@ -199,7 +203,7 @@ fn is_of(content: &[u8], parts: &Parts) -> bool {
 pub fn hear(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<Message> {
     let (give, messages) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        while let Ok(message) = message::receive::<Message>(&mut from) {
+        while let Ok(message) = frame::receive::<Message>(&mut from) {
             // Whoever listens no more still lets it be said.
             let _ = give.send(message);
         }

@@ -3,6 +3,7 @@
 //! A corpus that keeps only what reaches new code is small. Most hostile inputs are near one of it, so they are derived when
 //! they are needed: the seed is the stored input's checksum and the mutant's number.
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,9 +45,11 @@ pub fn replay(data: &[u8], mutant: impl Fn(&[u8], u64) -> Vec<u8>, run: impl Fn(
     };
     let seed = u64::from(crc32fast::hash(data)) << 32;
     let mutants = (0..order.mutants).map(|i| mutant(data, seed | i));
+    // A run that fails leaves its input there. Emptied and closed for each input, the file would be brought to disk each time.
+    let last = std::fs::File::create(file("-input")).expect("the input can be kept");
     for input in std::iter::once(data.to_vec()).chain(mutants) {
-        // A run that fails leaves it there.
-        std::fs::write(file("-input"), &input).expect("the input is kept");
+        let kept = last.set_len(input.len() as u64).and_then(|()| last.write_all_at(&input, 0));
+        kept.expect("the input is kept");
         run(&input);
         DONE.fetch_add(1, Ordering::Relaxed);
     }

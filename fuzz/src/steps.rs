@@ -1,10 +1,12 @@
 //! A script: what the fuzzer's end does, one step after the other. In bytes, as libFuzzer keeps it, it is postcard; it is
 //! changed both as bytes and as steps, since few bytes that are drawn are a right message, and fewer a right sequence.
 
-use fullpipe_transfer::Leftovers;
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::protocol::message::{Chunk, Message, Reading, Summary, Want};
-use fullpipe_transfer::sobas::Seen;
+use fullpipe_transfer::Skipped;
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
+use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::chunk::Chunk;
+use fullpipe_transfer::protocol::message::{Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::sizing::SenderStats;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -244,7 +246,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
             say(Message::Want((0..n).map(|_| want(rng)).collect()))
         }
         8 => (0..3).map(|stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true }).collect(),
-        9 => say(Message::AllSent(Leftovers::default())),
+        9 => say(Message::AllSent(Skipped::default())),
         10 => say(Message::AllDone(Summary::default())),
         11 => say(Message::Report { end: String::new(), samples: Vec::new(), last: true }),
         12 => say(Message::Totals { bytes: 1 << 20, files: 4, all: true }),
@@ -256,14 +258,14 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
             2 => Message::SlowStart,
             _ => {
                 let (retransmits, window_limited_us) = (rng.random(), rng.random());
-                Message::Seen(Seen { retransmits, window_limited_us, rtt_us: rng.random() })
+                Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })
             }
         }),
         // A whole conversation's end.
         _ => {
             let end = |stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true };
             let report = Message::Report { end: String::new(), samples: Vec::new(), last: true };
-            let all = Step::Say(Message::AllSent(Leftovers::default()));
+            let all = Step::Say(Message::AllSent(Skipped::default()));
             vec![end(0), end(1), end(2), all, Step::Wait(6), Step::Say(report), Step::Wait(2)]
         }
     }

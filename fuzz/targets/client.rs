@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::client::{self, Endpoint, Order, Way};
+use fullpipe_transfer::client::{self, Order, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::digest::Key;
-use fullpipe_transfer::protocol::message::{self, Direct, Message, Options, Sources, Target, Terms};
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::{Direct, Message, Options, Sources, Target, Terms};
+use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -38,7 +40,7 @@ fn run(script: Script) {
         update: bit(1),
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(5).then_some(Law::All),
+        sobas: bit(5).then_some(SizingMode::All),
     };
     let pulls = bit(2);
     let streams = 1 + (how >> 8) % 3;
@@ -110,8 +112,8 @@ fn serve(listener: &TcpListener, streams: u16, script: Script) -> Option<Sent> {
     let (key, tags) = (Key([3; Key::LEN]), Key([4; Key::LEN]));
     let terms = Some(Terms { offer: script.how >> 4 & 1 == 1, key, tags });
     let port = door.local_addr().ok()?.port();
-    message::send(&mut control, &hello()).ok()?;
-    message::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
+    frame::send(&mut control, &hello()).ok()?;
+    frame::send(&mut control, &Message::Ready { port, token: [5; 32], certificate: Vec::new(), terms, udp: 0 }).ok()?;
     let theirs = said.iter().find_map(|message| match message {
         Message::Connect(connect) => Some(connect.terms),
         _ => None,

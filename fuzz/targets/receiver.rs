@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Target, Task};
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Target, Task};
+use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -32,7 +33,7 @@ fn run(script: Script) {
 
 /// One run of the command; gives what has been sent.
 fn session(world: &World, script: Script, sent: Sent) -> Sent {
-    let far = FarOptions {
+    let far = ServerOptions {
         realm: Realm::Below(Base::open(&world.root()).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
@@ -56,7 +57,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         update: bit(1),
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(5).then_some(Law::All),
+        sobas: bit(5).then_some(SizingMode::All),
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
@@ -70,7 +71,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
-        message::send(&mut ours, &message).expect("a word to the far end");
+        frame::send(&mut ours, &message).expect("a word to the far end");
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, terms, .. } => Some((Door { port, token }, terms)),

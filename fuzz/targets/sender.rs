@@ -9,10 +9,11 @@ use std::time::Duration;
 use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::digest::Key;
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
+use fullpipe_transfer::protocol::sizing::SizingMode;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -26,7 +27,7 @@ fn run(script: Script) {
     let root = world.root();
     std::fs::write(root.join("in/small"), b"some").expect("a file");
     std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");
-    let far = FarOptions {
+    let far = ServerOptions {
         realm: Realm::Below(Base::open(&root).unwrap()),
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         ports: (0, 0),
@@ -50,7 +51,7 @@ fn run(script: Script) {
         update: bit(3),
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(6).then_some(Law::All),
+        sobas: bit(6).then_some(SizingMode::All),
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
@@ -67,7 +68,7 @@ fn run(script: Script) {
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {
         // It may have refused.
-        let _ = message::send(&mut ours, &message);
+        let _ = frame::send(&mut ours, &message);
     }
     let ready = messages.iter().find_map(|message| match message {
         Message::Ready { port, token, .. } => Some(Door { port, token }),

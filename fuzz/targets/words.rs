@@ -6,9 +6,11 @@ use std::io::{Seek, SeekFrom, Write};
 use fullpipe_fuzz::{mutant_of_bytes, replay};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire;
-use fullpipe_transfer::protocol::file::Name;
+use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::receive::journal::{Journal, Record};
-use fullpipe_transfer::protocol::message::{self, Chunk, Message};
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::chunk::Chunk;
+use fullpipe_transfer::protocol::message::Message;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| replay(data, mutant_of_bytes, run));
@@ -40,8 +42,8 @@ fn run(data: &[u8]) {
 /// What is read behind a right checksum is what would be written.
 fn again<T: serde::Serialize + for<'de> serde::Deserialize<'de> + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
     let Ok(value) = postcard::from_bytes::<T>(bytes) else { return };
-    let Ok(frame) = message::pack(&value) else { return };
-    let back: T = message::receive(&mut &frame[..]).expect("what was packed can be read");
+    let Ok(frame) = frame::pack(&value) else { return };
+    let back: T = frame::receive(&mut &frame[..]).expect("what was packed can be read");
     // But for numbers that are none, which equal nothing.
     assert_eq!(format!("{back:?}"), format!("{value:?}"));
 }

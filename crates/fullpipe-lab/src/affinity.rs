@@ -1,4 +1,4 @@
-//! One guest, one processor.
+//! Keeps each guest on one processor.
 //!
 //! A guest is a kernel process and one process per address space, which take turns through ptrace. On
 //! one processor a turn costs a context switch; across two it wakes an idle one each time, which on
@@ -12,14 +12,14 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// A processor that is this guest's as long as the value lives.
-pub(crate) struct Seat {
+/// A processor that is reserved for one guest until this value is dropped.
+pub(crate) struct ReservedCpu {
     _lock: Flock<File>,
 }
 
-/// Takes a free processor of those that this thread may use, and moves the thread to it, so that what it
-/// starts stays there. None where all are taken: then the scheduler decides.
-pub(crate) fn take(folder: &Path) -> Option<Seat> {
+/// Reserves a free processor of those that this thread may use, and moves the thread to it; processes that the thread starts
+/// stay there. Returns `None` if all are reserved: the scheduler decides then. `folder` holds one lock file per processor.
+pub(crate) fn reserve(folder: &Path) -> Option<ReservedCpu> {
     let me = Pid::from_raw(0);
     let before = sched_getaffinity(me).ok()?;
     fs::create_dir_all(folder).ok()?;
@@ -29,7 +29,7 @@ pub(crate) fn take(folder: &Path) -> Option<Seat> {
         let mut only = CpuSet::new();
         only.set(cpu).ok()?;
         sched_setaffinity(me, &only).ok()?;
-        return Some(Seat { _lock: lock });
+        return Some(ReservedCpu { _lock: lock });
     }
     None
 }

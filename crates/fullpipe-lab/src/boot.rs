@@ -1,4 +1,4 @@
-//! Boots a guest, watches it, and tells how it ended.
+//! Boots a guest, watches it, and finds out how it ended.
 
 use std::fs;
 use std::io::Read;
@@ -19,44 +19,43 @@ use nix::unistd::Pid;
 
 use crate::affinity;
 use crate::error::{LabError, host};
-use crate::guest::MARK;
-use crate::job::{Job, Report, file};
+use crate::job::{GUEST_VARIABLE, Job, Report, file};
 
-/// How often the guest's progress is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time between two looks at the guest's progress.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How to boot.
+/// What a guest is booted with.
 pub struct Boot<'a> {
-    /// The kernel's executable.
+    /// Executable of the guest kernel.
     pub kernel: &'a Path,
-    /// Most memory that the guest may use, bytes.
+    /// Memory of the guest, bytes.
     pub memory: u64,
-    /// Real time after which it is killed.
+    /// Real time after which the guest is killed.
     pub limit: Duration,
-    /// Folder of locks that keep guests on different processors.
+    /// Folder of the locks by which guests reserve processors.
     pub seats: &'a Path,
 }
 
-/// A guest that has ended well.
+/// A guest that has done its job.
 pub struct Done {
-    /// What it did.
+    /// The guest's report.
     pub report: Report,
-    /// Its folder: `out` holds what it wrote. Removed when dropped.
+    /// The guest's folder; `out` in it holds the files that the guest wrote. It is removed when this is dropped.
     pub folder: tempfile::TempDir,
-    /// Real seconds from start to end.
+    /// Real time from start to end, s.
     pub wall_s: f64,
-    /// Most memory that any of its processes held, bytes.
+    /// Most memory that any of the guest's processes held, bytes.
     pub memory_peak: u64,
 }
 
 impl Done {
-    /// A file that the guest wrote.
+    /// Returns the path of a file that the guest wrote.
     pub fn out(&self, name: &str) -> PathBuf {
         self.folder.path().join("out").join(name)
     }
 }
 
-/// Set when the user wants to stop.
+/// Returns the flag that SIGINT, SIGTERM and SIGHUP set.
 fn interrupted() -> &'static Arc<AtomicBool> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     FLAG.get_or_init(|| {
@@ -69,38 +68,39 @@ fn interrupted() -> &'static Arc<AtomicBool> {
     })
 }
 
-/// A guest's kernel process. It is killed if its watcher leaves without having seen its end.
+/// The process of a guest's kernel. It is killed if this is dropped before the process has ended.
 struct Guest {
     child: Option<Child>,
-    /// The thread that started it waits for this to go: its end would be taken for the parent's.
+    /// The thread that started the process lasts until this is dropped. If it ended earlier, the kernel would take that for
+    /// the parent's death and kill the guest.
     _starter: mpsc::Sender<()>,
 }
 
 impl Drop for Guest {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // All of them: the kernel's threads and its users' processes are one group.
+            // The guest kernel's threads and its users' processes are one group.
             let _ = killpg(Pid::from_raw(child.id() as i32), Signal::SIGKILL);
             let _ = child.wait();
         }
     }
 }
 
-/// Starts the kernel from a thread of its own, since what it inherits is a thread's: one processor, the
-/// same addresses each time (they order some of the kernel's tables), and leave to write nowhere but into
-/// the guest's folder and those that the job names. Each is done where this machine allows it.
+/// Starts the kernel from a thread of its own, because a process inherits these from a thread: one processor; the same
+/// addresses in every run, which order some of the kernel's tables; and permission to write only to the guest's folder and to
+/// the folders that the job names. Each of them is set if this machine allows it.
 fn spawn(
     mut command: Command,
     boot: &Boot<'_>,
     folder: &Path,
     written: Vec<PathBuf>,
-) -> Result<(Guest, Option<affinity::Seat>), LabError> {
+) -> Result<(Guest, Option<affinity::ReservedCpu>), LabError> {
     let failed = host(format!("starting the guest kernel {}", boot.kernel.display()));
     let (seats, folder) = (boot.seats.to_owned(), folder.to_owned());
     let (report, started) = mpsc::channel();
     let (starter, until) = mpsc::channel::<()>();
     let start = move || {
-        let seat = affinity::take(&seats);
+        let seat = affinity::reserve(&seats);
         if let Ok(before) = personality::get() {
             let _ = personality::set(before | Persona::ADDR_NO_RANDOMIZE);
         }
@@ -109,10 +109,10 @@ fn spawn(
         // SAFETY: between fork and exec only an async-signal-safe system call is made.
         unsafe { command.pre_exec(|| prctl::set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) };
         let child = command.spawn();
-        // The pipe's other end is then the guest's alone, and its end that of the guest.
+        // Now only the guest holds the pipe's other end, so the pipe ends with the guest.
         drop(command);
         let _ = report.send(child.map(|child| (child, seat)));
-        // Ends with the guest's handle, by the sender's disappearance.
+        // Returns when the guest's handle, which holds the sender, is dropped.
         let _ = until.recv();
     };
     std::thread::Builder::new().spawn(start).map_err(host("starting a thread"))?;
@@ -120,29 +120,29 @@ fn spawn(
     spawned.map(|(child, seat)| (Guest { child: Some(child), _starter: starter }, seat)).map_err(failed)
 }
 
-/// How guests' folders are named.
-const PREFIX: &str = "fullpipe-";
+/// Beginning of the names of guests' folders.
+const FOLDER_PREFIX: &str = "fullpipe-";
 
-/// Marks a folder as in use, as long as the value lives.
+/// Marks a folder as in use until the lock is dropped.
 fn lock(folder: &Path) -> std::io::Result<Flock<fs::File>> {
     Flock::lock(fs::File::create(folder.join("lock"))?, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| e.into())
 }
 
-/// Removes what killed watchers have left: folders of ours that nobody has locked. One that is being made
-/// this very moment may lack its lock, so the young are left alone.
+/// Removes guests' folders that nobody has locked, which killed programs have left behind. Folders younger than 60 s stay:
+/// they may not have their lock yet.
 fn clear_stale() {
     for entry in fs::read_dir(memory_place()).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let ours = entry.file_name().to_string_lossy().starts_with(FOLDER_PREFIX);
         let age = entry.metadata().and_then(|m| m.modified()).ok().and_then(|at| at.elapsed().ok());
         if ours && age.is_some_and(|age| age > Duration::from_secs(60)) && lock(&entry.path()).is_ok() {
-            // Another user's cannot be removed, and need not be.
+            // A folder of another user cannot be removed.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
-/// Lets this thread, and what it starts, write only below a folder (Landlock, kernels from 5.13). Root in
-/// the guest may mount what it likes; on the host it is still only this process.
+/// Lets this thread and the processes that it starts write only below these folders (Landlock, kernels from 5.13). Root in
+/// the guest may mount any folder of the host, but on the host it is only this process.
 fn confine(folder: &Path, written: &[PathBuf]) -> Result<(), landlock::RulesetError> {
     let writes = AccessFs::from_write(ABI::V5);
     // User-mode Linux tries out terminals when it starts.
@@ -156,7 +156,7 @@ fn confine(folder: &Path, written: &[PathBuf]) -> Result<(), landlock::RulesetEr
         .map(drop)
 }
 
-/// Where guests' memory lives: a memory file system, or every page would go to a disk.
+/// The folder that holds guests' memory. It is a memory file system; else every page would go to a disk.
 fn memory_place() -> PathBuf {
     PathBuf::from("/dev/shm")
 }
@@ -173,16 +173,17 @@ fn check_room(needed: u64) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Runs a job to its end. `progress` is told virtual seconds and bytes through the bottleneck.
+/// Boots a guest and runs a job to its end. `progress` is called with seconds of virtual time and bytes that went through the
+/// bottleneck.
 ///
 /// # Errors
-/// The guest could not be started, or did not end with a report.
+/// The guest cannot be started, or does not end with a report.
 pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
     check_room(boot.memory)?;
     let stop = interrupted();
     clear_stale();
     let folder = tempfile::Builder::new()
-        .prefix(PREFIX)
+        .prefix(FOLDER_PREFIX)
         .tempdir_in(memory_place())
         .map_err(host("making a folder for the guest"))?;
     let at = folder.path();
@@ -203,10 +204,10 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
         .args(["time-travel=inf-cpu", "time-travel-start=1500000000000000000"])
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"])
         .args(["con=null", "con0=null,fd:1", "quiet", "panic=-1"])
-        // The kernel stirs its command line into its random numbers, so nothing in it may differ from
-        // one run to the next: the guest finds its folder as the kernel process's working directory.
+        // The kernel mixes its command line into its random numbers, so the line must be the same in every run. The guest
+        // finds its folder through the working directory of the kernel's process.
         .args(["umid=fullpipe", "init=/proc/self/cwd/init"])
-        .arg(format!("{MARK}=1"))
+        .arg(format!("{GUEST_VARIABLE}=1"))
         .current_dir(at)
         .env_clear()
         .env("HOME", at)
@@ -222,7 +223,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     let deadline = started + boot.limit;
     let mut seen = (0.0, 0);
     let printed = loop {
-        match console.recv_timeout(LOOK) {
+        match console.recv_timeout(PROGRESS_INTERVAL) {
             Ok(printed) => break printed,
             Err(RecvTimeoutError::Disconnected) => break String::new(),
             Err(RecvTimeoutError::Timeout) => {}
@@ -255,7 +256,7 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     }
 }
 
-/// Collects what the guest prints; given when it has ended.
+/// Collects what the guest prints, and hands it over when the guest has ended.
 fn listen(mut output: std::io::PipeReader) -> mpsc::Receiver<String> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || {
@@ -268,7 +269,7 @@ fn listen(mut output: std::io::PipeReader) -> mpsc::Receiver<String> {
                 bytes.drain(..1 << 19);
             }
         }
-        // Nobody listens any more if the guest was given up.
+        // If the guest was given up, nobody receives this.
         let _ = send.send(String::from_utf8_lossy(&bytes).into_owned());
     });
     receive
@@ -280,7 +281,7 @@ fn read_progress(path: &Path) -> Option<(f64, u64)> {
     Some((words.next()?.parse::<u64>().ok()? as f64 * 1e-9, words.next()?.parse().ok()?))
 }
 
-/// Tells apart the ways in which a guest ends without a report.
+/// Finds out why a guest ended without a report.
 fn why_it_ended(status: Option<ExitStatus>, console: &str, memory: u64) -> LabError {
     let line = |word: &str| console.lines().find(|line| line.contains(word)).map(|line| line.trim().to_owned());
     if line("Out of memory").or_else(|| line("out of memory")).or_else(|| line("oom-kill")).is_some() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a guest, each told apart.
+//! Errors of the testbed.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,106 +6,106 @@ use std::path::PathBuf;
 use fullpipe_path::record::RecordError;
 use fullpipe_path::{Classified, ExitClass, Size};
 
-/// Why the testbed did not do what was asked.
+/// The reason why the testbed failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Another architecture.
+    /// This machine is not x86-64.
     #[error(
         "the testbed runs on x86-64 only: user-mode Linux does not exist for {0}; 'measure HOST' and 'serve' work here"
     )]
     Architecture(&'static str),
-    /// No kernel has been built.
+    /// No guest kernel has been built, or none of the version.
     #[error("no guest kernel{} is built{}; run 'fullpipe lab kernel{}' once (some minutes; 6.1 or later)",
             .wanted.as_ref().map(|w| format!(" {w}")).unwrap_or_default(),
             if .built.is_empty() { String::new() } else { format!(" (there is {})", .built.join(", ")) },
             .wanted.as_ref().map(|w| format!(" --version {w}")).unwrap_or_default())]
     NoKernel {
-        /// The version asked for.
+        /// Version that the user asked for.
         wanted: Option<String>,
-        /// Those that are built.
+        /// Versions that have been built.
         built: Vec<String>,
     },
-    /// Older than what the testbed's patches fit.
-    #[error("kernel {wanted} is older than the testbed takes; give 6.1 or later")]
+    /// The kernel is too old for the testbed's patches.
+    #[error("kernel {wanted} is too old for the testbed; use 6.1 or later")]
     TooOld {
-        /// The version asked for.
+        /// Version that the user asked for.
         wanted: String,
     },
-    /// No kernel source.
+    /// No kernel source was found.
     #[error("no kernel source{} (6.1 or later) found in /usr/src; as root: apt-get install {package}, or name a tarball with --source",
             .wanted.as_ref().map(|w| format!(" of version {w}")).unwrap_or_default())]
     NoSource {
-        /// The version asked for.
+        /// Version that the user asked for.
         wanted: Option<String>,
-        /// The package that has it.
+        /// Package of the distribution that has the source.
         package: String,
     },
-    /// A tool that the build needs.
+    /// A tool that the kernel's build needs is missing.
     #[error("the kernel's build needs '{tool}'; as root: apt-get install build-essential flex bison bc xz-utils patch")]
     NoTool {
-        /// Its name.
+        /// Name of the tool.
         tool: &'static str,
     },
     /// The kernel's build failed.
     #[error("building the guest kernel failed while {doing}: {why}")]
     Build {
-        /// Step.
+        /// Step of the build that failed.
         doing: &'static str,
-        /// The end of its output.
+        /// Last lines of the step's output.
         why: String,
     },
-    /// Something about files or processes on the host.
+    /// A file or process of the host.
     #[error("{what}: {source}")]
     Host {
-        /// What was tried.
+        /// The step that failed.
         what: String,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// Too little room for the guest's memory.
+    /// The host has too little memory for the guest.
     #[error("the guest needs up to {needed} MB of memory, and {} has {free} MB; free some, or choose a smaller rate, RTT or queue", .place.display())]
     NoMemory {
-        /// Megabytes.
+        /// Memory that the guest may need, MB.
         needed: u64,
-        /// Megabytes.
+        /// Free memory of the host, MB.
         free: u64,
-        /// Where guests' memory lives.
+        /// Folder that holds guests' memory.
         place: PathBuf,
     },
-    /// Less memory than a guest can boot with.
+    /// The guest cannot boot with so little memory.
     #[error("a guest cannot boot with {given}; give it at least {least}")]
     TooLittleMemory {
-        /// Asked for.
+        /// Memory that the user gave.
         given: Size,
-        /// The least.
+        /// Least memory of a guest.
         least: Size,
     },
     /// The guest's kernel panicked.
     #[error("the guest's kernel panicked: {why}")]
     Panic {
-        /// What it printed.
+        /// Line with the panic on its console.
         why: String,
     },
     /// The guest ran out of memory.
     #[error("the guest ran out of its {memory} MB of memory; give it more with --memory")]
     OutOfMemory {
-        /// What it had.
+        /// Memory of the guest, MB.
         memory: u64,
     },
-    /// The guest took too long.
+    /// The guest took longer than `--limit` allows.
     #[error("the guest did not finish within {seconds:.0} s of real time{at}; raise --limit, or measure less")]
     Limit {
-        /// The limit.
+        /// The limit, s of real time.
         seconds: f64,
-        /// How far it came.
+        /// How far the guest came, or empty.
         at: String,
     },
     /// The guest ended without a report.
     #[error("the guest ended without a result ({status}){}", .console.is_empty().then(String::new).unwrap_or_else(|| format!("; it printed: {}", .console)))]
     Vanished {
-        /// Of its process.
+        /// Exit status of the guest's process.
         status: String,
-        /// The end of what it printed.
+        /// Last lines on the guest's console.
         console: String,
     },
     /// The guest could not do its job.
@@ -114,29 +114,29 @@ pub enum LabError {
     /// A program in the guest failed.
     #[error("in the guest, '{program}' on end {end} {how}{}", .output.is_empty().then(String::new).unwrap_or_else(|| format!(": {}", .output)))]
     Program {
-        /// Its command.
+        /// Command of the program.
         program: String,
-        /// Where it ran.
+        /// End on which the program ran.
         end: &'static str,
-        /// How it ended.
+        /// How the program ended.
         how: String,
-        /// The end of what it printed.
+        /// Last lines of its standard error.
         output: String,
-        /// If it was fullpipe itself, the class of its failure.
+        /// Class of the failure: fullpipe's own if the program was fullpipe.
         class: ExitClass,
     },
-    /// A scenario that is none.
+    /// A file is not a scenario.
     #[error("scenario {}: {why}", .file.display())]
     Scenario {
-        /// Its file.
+        /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// What is wrong with it.
         why: String,
     },
-    /// The record.
+    /// The record cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Interrupted from the keyboard.
+    /// The user interrupted the program.
     #[error("interrupted")]
     Interrupted,
 }

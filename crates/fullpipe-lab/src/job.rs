@@ -1,23 +1,43 @@
-//! What a guest is to do, and what it did: the two files between host and guest.
+//! What host and guest share: the job that the guest does, its report, and the names that both must know.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use fullpipe_path::{LabPath, Size, Time};
 use serde::{Deserialize, Serialize};
 
+/// Environment variable that the kernel sets for its first process, from its own command line. It marks a guest.
+pub(crate) const GUEST_VARIABLE: &str = "FULLPIPE_GUEST";
+
+/// The guest's own folder. Hosts hardly have one of this name: theirs is not seen, and nothing is copied there.
+pub(crate) const OWN_FOLDER: &str = "/.fullpipe";
+/// Where the guest sees the output folder that it shares with the host.
+pub(crate) const OUT_FOLDER: &str = "/.fullpipe/out";
+/// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are on the host.
+pub const TOP: &str = "/.fullpipe/top";
+/// Where a copy in the guest writes its record: [`file::RECORD`] in [`OUT_FOLDER`].
+pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
+
+/// Address of end a.
+pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
+/// Address of end b.
+pub(crate) const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
+/// [`ADDRESS_B`] as text: the server of a measurement or a copy runs there.
+pub const SERVER_ADDRESS: &str = "10.0.2.1";
+
 /// One of the two ends of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// The near end; data goes from here unless told otherwise.
+    /// The end whose programs a scenario waits for. Clients run here.
     A,
-    /// The far end.
+    /// The other end. Servers run here.
     B,
 }
 
 impl End {
-    /// Its name, which resolves in the guest.
+    /// Returns the end's name, which resolves in the guest.
     pub fn name(self) -> &'static str {
         match self {
             End::A => "a",
@@ -26,24 +46,24 @@ impl End {
     }
 }
 
-/// A program on one end.
+/// A program that runs on one end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Where it runs.
+    /// End on which the program runs.
     pub end: End,
-    /// Program and arguments. `fullpipe` is this very program.
+    /// Program and arguments. `fullpipe` is this program itself.
     pub run: Vec<String>,
-    /// When it starts, virtual time.
+    /// Virtual time at which the program starts.
     #[serde(default = "zero")]
     pub start: Time,
-    /// When it is asked to end (SIGTERM), if it has not by itself.
+    /// Virtual time at which the program is asked to end (SIGTERM).
     #[serde(default)]
     pub stop: Option<Time>,
-    /// Added to its environment.
+    /// Variables that are added to the program's environment.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Whether the scenario goes on until it ends. By default on end a, not on end b.
+    /// Whether the scenario lasts until the program ends. By default it does for programs on end a.
     #[serde(default)]
     pub wait: Option<bool>,
 }
@@ -53,7 +73,7 @@ fn zero() -> Time {
 }
 
 impl Program {
-    /// Whether the scenario waits for it.
+    /// Whether the scenario lasts until the program ends.
     pub fn waited(&self) -> bool {
         self.wait.unwrap_or(self.end == End::A)
     }
@@ -64,22 +84,22 @@ impl Program {
 pub struct Job {
     /// The path between the ends.
     pub path: LabPath,
-    /// Seeds every random number of the guest.
+    /// Seed of all random numbers in the guest.
     pub seed: u64,
     /// The programs, in the order in which they are started when they start together.
     pub programs: Vec<Program>,
     /// Size of the memory-backed folder `/space` at each end, if any.
     pub space: Option<Size>,
-    /// Folders of the host that an end sees where the host has them, whatever else is there in the guest.
+    /// Folders of the host that an end sees under the same names, whatever else is there in the guest.
     #[serde(default)]
     pub folders: Vec<Folder>,
-    /// Kernel settings of both ends besides the testbed's own, `net.ipv4.tcp_rmem` and its like.
+    /// Kernel settings of both ends besides the testbed's own, such as `net.ipv4.tcp_rmem`.
     pub sysctl: BTreeMap<String, String>,
-    /// Between looks at the bottleneck's queue.
+    /// Time between two samples of the bottleneck's queue.
     pub sample: Time,
-    /// Virtual time after which the scenario is over in any case.
+    /// Virtual time at which the scenario ends in any case.
     pub until: Option<Time>,
-    /// For so long those that are not waited for run on: a last word may be on its way to them.
+    /// Virtual time for which the other programs run on at the end: a last message may be on its way to them.
     pub linger: Time,
 }
 
@@ -87,11 +107,11 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Folder {
-    /// Which end.
+    /// The end that sees the folder.
     pub end: End,
-    /// Its absolute name, the same on both sides.
+    /// Absolute name of the folder, the same on the host and in the guest.
     pub path: PathBuf,
-    /// Whether the end may write to it.
+    /// Whether the end may write to the folder.
     #[serde(default)]
     pub write: bool,
 }
@@ -100,87 +120,89 @@ pub struct Folder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// By itself, with this status.
+    /// The program ended with this exit status.
     Exit(i32),
-    /// By this signal.
+    /// This signal killed the program.
     Signal(i32),
-    /// It could not be started.
+    /// The program could not be started, for this reason.
     NotStarted(String),
 }
 
-/// What a program did.
+/// The course of a program in a scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProgramReport {
-    /// How it ended.
+    /// How the program ended.
     pub ended: Ended,
-    /// When it started, seconds of virtual time.
+    /// Virtual time at which the program started, s.
     pub start_s: f64,
-    /// When it ended.
+    /// Virtual time at which the program ended, s.
     pub end_s: f64,
-    /// Whether it was asked to end, because its time or the scenario was over.
+    /// Whether the program was asked to end, because its time or the scenario was over.
     pub stopped: bool,
 }
 
-/// The bottleneck's queue at one instant.
+/// The bottleneck's queue at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct QueueSample {
-    /// Nanoseconds of the guest's `CLOCK_MONOTONIC`.
+    /// Time of the sample on the guest's `CLOCK_MONOTONIC`, ns.
     pub ns: u64,
-    /// Bytes in it.
+    /// Bytes in the queue.
     pub backlog_bytes: u32,
-    /// Packets that it dropped so far.
+    /// Packets that the queue has dropped so far.
     pub drops: u32,
 }
 
-/// A queue's totals.
+/// Totals of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct QueueTotals {
-    /// Bytes that went through, Ethernet headers included.
+    /// Bytes that went through the queue, Ethernet headers included.
     pub bytes: u64,
-    /// Packets that went through.
+    /// Packets that went through the queue.
     pub packets: u32,
-    /// Packets dropped.
+    /// Packets that the queue dropped.
     pub drops: u32,
 }
 
-/// What a guest did.
+/// A guest's report of its job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// Why the guest could not do its job, if it could not.
+    /// The reason if the guest could not do its job.
     pub error: Option<String>,
-    /// Each program, in the job's order.
+    /// The programs, in the job's order.
     pub programs: Vec<ProgramReport>,
-    /// The forward bottleneck, from a to b.
+    /// The bottleneck in the forward direction, from end a to end b.
     pub forward: QueueTotals,
-    /// The bottleneck from b to a.
+    /// The bottleneck in the direction back, from end b to end a.
     pub back: QueueTotals,
-    /// What the path's impairments did to forward packets; drops are random losses.
+    /// The queue that applies the path's impairments to forward packets. Its drops are the random losses.
     pub impaired: QueueTotals,
-    /// The same on the way back.
+    /// The queue that applies the path's impairments on the way back.
     pub impaired_back: QueueTotals,
-    /// Most bytes seen in the forward queue.
+    /// Most bytes that a sample saw in the forward queue.
     pub deepest: u32,
-    /// The forward queue over time.
+    /// Samples of the forward queue.
     pub queue: Vec<QueueSample>,
-    /// Length of the scenario, seconds of virtual time.
+    /// Length of the scenario in virtual time, s.
     pub seconds: f64,
 }
 
-/// The guest's instant at which a scenario's time starts, nanoseconds of its `CLOCK_MONOTONIC`. Fixed,
-/// and later than any boot, so that a kernel's own timers stand alike in every run.
+/// Start of a scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that
+/// the kernel's own timers have the same phase in every run.
 pub const ZERO_NS: u64 = 1_000_000_000;
 
 /// Names of the files in the guest's output folder.
 pub mod file {
-    /// [`super::Report`], JSON; written last.
+    /// The guest's [`super::Report`] as JSON. It is written last.
     pub const REPORT: &str = "report.json";
-    /// Virtual nanoseconds and bytes through the bottleneck, while the guest runs.
+    /// A copy's record.
+    pub const RECORD: &str = "record.ndjson";
+    /// Virtual time in ns, and bytes that went through the bottleneck. It is rewritten while the guest runs.
     pub const PROGRESS: &str = "progress";
-    /// Standard output of program `i`.
+    /// Name of the file with the standard output of program `i`.
     pub fn stdout(i: usize) -> String {
         format!("{i}.out")
     }
-    /// Standard error of program `i`.
+    /// Name of the file with the standard error of program `i`.
     pub fn stderr(i: usize) -> String {
         format!("{i}.err")
     }

@@ -1,8 +1,8 @@
-//! The guest's kernel: built once from the distribution's source, kept in the user's cache.
+//! Builds the guest's kernel from the distribution's source, once, and keeps it in the user's cache.
 //!
-//! A build is named by a hash of the source tarball, the configuration and the patches, takes its name
-//! only when it is whole, and holds a lock meanwhile: of two builds at once the second waits and finds
-//! the first one's result. What a killed build leaves is cleared away by the next.
+//! The name of a build has a hash of the source tarball, the configuration and the patches. A build gets its name only when it
+//! is complete, and holds a lock meanwhile. If two builds run at once, the second one waits and finds the first one's result.
+//! A build removes what a killed one has left behind.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,20 +24,20 @@ const PATCHES: [(&str, &str); 3] = [
     ("0002-um-room-for-every-xstate.patch", include_str!("../../../lab/kernel/0002-um-room-for-every-xstate.patch")),
     ("0003-um-seeded-random-numbers.patch", include_str!("../../../lab/kernel/0003-um-seeded-random-numbers.patch")),
 ];
-/// Objects that a build compiles, about; for the progress bar.
+/// Approximate number of objects that a build compiles, for the progress bar.
 pub const STEPS: u64 = 1_750;
 const TOOLS: [&str; 7] = ["make", "gcc", "flex", "bison", "bc", "xz", "patch"];
 
 /// A kernel that has been built.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Its executable.
+    /// Executable of the kernel.
     pub executable: PathBuf,
-    /// Its release, `6.12.117`.
+    /// Release of the kernel, for example `6.12.117`.
     pub version: String,
 }
 
-/// What is kept beside the executable.
+/// Facts about a build, kept next to its executable.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
     version: String,
@@ -45,11 +45,10 @@ struct Manifest {
     source_sha256: String,
 }
 
-/// Where fullpipe keeps what can be made again: `$FULLPIPE_CACHE`, else `fullpipe` in the user's cache
-/// folder.
+/// Returns the folder for files that can be made again: `$FULLPIPE_CACHE`, or else `fullpipe` in the user's cache folder.
 ///
 /// # Errors
-/// There is no home folder.
+/// The user has no home folder.
 pub fn cache_folder() -> Result<PathBuf, LabError> {
     let var = |name| std::env::var_os(name).filter(|v: &std::ffi::OsString| !v.is_empty()).map(PathBuf::from);
     var("FULLPIPE_CACHE")
@@ -62,7 +61,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Hash of configuration and patches.
+/// Returns a hash of the configuration and the patches.
 fn recipe() -> String {
     let mut hash = Sha256::new();
     hash.update(CONFIG);
@@ -70,7 +69,7 @@ fn recipe() -> String {
     hex(&hash.finalize()[..8])
 }
 
-/// Version numbers for comparison: 6.12 is after 6.1.
+/// Returns the numbers of a version, for comparison: 6.12 is after 6.1.
 fn order(version: &str) -> Vec<u64> {
     version.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
 }
@@ -80,14 +79,15 @@ fn matches(version: &str, wanted: &str) -> bool {
     version.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-', '+']))
 }
 
-/// The newest kernel of this program's recipe in the cache, or the newest of a version.
+/// Finds the newest kernel in the cache, or the newest of a version, that was built with this program's configuration and
+/// patches.
 ///
 /// # Errors
-/// None there, or not on x86-64.
+/// There is no such kernel, or this machine is not x86-64.
 pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
     check_architecture()?;
     let recipe = recipe();
-    if let Some(wanted) = wanted.filter(|w| !order(w).is_empty() && order(w).as_slice() < OLDEST.as_slice()) {
+    if let Some(wanted) = wanted.filter(|w| !order(w).is_empty() && order(w).as_slice() < OLDEST_VERSION.as_slice()) {
         return Err(LabError::TooOld { wanted: wanted.to_owned() });
     }
     let mut found: Vec<Kernel> = fs::read_dir(cache.join("kernel"))
@@ -107,14 +107,14 @@ pub fn find(cache: &Path, wanted: Option<&str>) -> Result<Kernel, LabError> {
     found.pop().ok_or_else(|| LabError::NoKernel { wanted: wanted.map(str::to_owned), built })
 }
 
-/// The oldest version that the patches fit.
-const OLDEST: [u64; 2] = [6, 1];
+/// Oldest kernel version that the patches fit.
+const OLDEST_VERSION: [u64; 2] = [6, 1];
 
 fn check_architecture() -> Result<(), LabError> {
     if cfg!(target_arch = "x86_64") { Ok(()) } else { Err(LabError::Architecture(std::env::consts::ARCH)) }
 }
 
-/// The distribution's newest source, or that of a version.
+/// Finds the newest kernel source of the distribution, or the newest of a version.
 fn find_source(wanted: Option<&str>) -> Result<PathBuf, LabError> {
     let mut found: Vec<(Vec<u64>, PathBuf)> = fs::read_dir("/usr/src")
         .into_iter()
@@ -129,7 +129,7 @@ fn find_source(wanted: Option<&str>) -> Result<PathBuf, LabError> {
             let fits = name.contains(".tar")
                 && path.is_file()
                 && wanted.is_none_or(|w| matches(w, &version) || matches(&version, w));
-            (fits && order(&version).as_slice() >= OLDEST.as_slice()).then(|| (order(&version), path))
+            (fits && order(&version).as_slice() >= OLDEST_VERSION.as_slice()).then(|| (order(&version), path))
         })
         .collect();
     found.sort();
@@ -149,19 +149,19 @@ fn check_tools() -> Result<(), LabError> {
     Ok(())
 }
 
-/// What to build from.
+/// The source of a build.
 pub struct Source<'a> {
-    /// A tarball that the user names.
+    /// Tarball that the user has named.
     pub tarball: Option<&'a Path>,
-    /// A version of the distribution's.
+    /// Version of the distribution's source.
     pub version: Option<&'a str>,
 }
 
-/// Builds a kernel, or finds that it has been built. `progress` is told the steps done, of about
-/// [`STEPS`].
+/// Builds a kernel, unless it has been built already. `progress` is called with the steps done, of about [`STEPS`], and the
+/// name of the phase.
 ///
 /// # Errors
-/// No source, a tool missing, or the build fails; nothing half-made is left under a kernel's name.
+/// The source or a tool is missing, or the build fails. No incomplete build has a kernel's name then.
 pub fn build(cache: &Path, source: &Source<'_>, progress: &dyn Fn(u64, &str)) -> Result<Kernel, LabError> {
     check_architecture()?;
     let tarball = match source.tarball {
@@ -269,8 +269,8 @@ fn mentions(file: &Path, text: &str) -> bool {
     fs::read_to_string(file).is_ok_and(|content| content.contains(text))
 }
 
-/// Every option that was asked for must have been granted: a dropped one would show only as a
-/// strange result much later.
+/// Checks that the source has granted every option of the configuration. A missing option would show only much later, as a
+/// strange result.
 fn check_config(file: &Path) -> Result<(), LabError> {
     let granted = fs::read_to_string(file).map_err(host("reading the configuration"))?;
     let granted: std::collections::HashSet<&str> = granted.lines().collect();
@@ -285,7 +285,7 @@ fn check_config(file: &Path) -> Result<(), LabError> {
     Err(LabError::Build { doing: "configuring", why: format!("this source did not grant {}", missing.join(", ")) })
 }
 
-/// Runs a step of the build; an error carries the end of what it printed.
+/// Runs a step of the build. Its error has the last lines that the step printed.
 fn run(mut command: Command, doing: &'static str, line: &mut dyn FnMut(&str)) -> Result<(), LabError> {
     let failed = |why: String| LabError::Build { doing, why };
     let (output, writer) = std::io::pipe().map_err(|e| failed(e.to_string()))?;
@@ -310,10 +310,10 @@ fn run(mut command: Command, doing: &'static str, line: &mut dyn FnMut(&str)) ->
     Err(failed(format!("{status}\n{}", text.join("\n"))))
 }
 
-/// Writes the configuration and patches for whoever wants to build by hand.
+/// Writes the configuration and the patches, for a build by hand.
 ///
 /// # Errors
-/// The stream's.
+/// `to` cannot be written.
 pub fn print_recipe(to: &mut impl Write) -> std::io::Result<()> {
     writeln!(to, "{CONFIG}")?;
     PATCHES.iter().try_for_each(|(_, patch)| writeln!(to, "{patch}"))

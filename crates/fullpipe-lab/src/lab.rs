@@ -1,4 +1,4 @@
-//! The testbed as the rest of fullpipe uses it.
+//! Runs measurements, copies and scenarios in the testbed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,72 +6,74 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
+use fullpipe_path::record::lines::{PathView, add_path};
 use fullpipe_path::{Buffer, ExitClass, LabPath, Run, Size, Time, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
 use crate::error::LabError;
 use crate::job::{End, Ended, Folder, Job, Program, file};
-use crate::{kernel, record};
+use crate::kernel;
 
-/// With less the guest's kernel does not come up, and spins.
-const LEAST_MEMORY: Size = Size(64_000_000);
+/// Least memory of a guest. With less, its kernel does not boot, and spins.
+const MIN_MEMORY: Size = Size(64_000_000);
 
-/// A kernel that is ready to boot.
+/// The testbed: a guest kernel that is ready to boot.
 pub struct Lab {
     kernel: kernel::Kernel,
     cache: PathBuf,
+    /// Memory of every guest; `None` for what its path needs.
     memory: Option<Size>,
 }
 
-/// A run's record.
+/// The record of a measurement in the testbed.
 pub struct LabMeasured {
-    /// NDJSON.
+    /// The whole record, NDJSON.
     pub text: String,
-    /// Its last line.
+    /// Its result, which is its last line.
     pub outcome: Outcome,
 }
 
 impl Lab {
-    /// Finds the newest kernel that was built, or the newest of a version.
+    /// Finds the newest kernel that has been built, or the newest of a version.
     ///
     /// # Errors
-    /// There is none, or this is not x86-64.
+    /// There is no such kernel, or this machine is not x86-64.
     pub fn open(version: Option<&str>) -> Result<Lab, LabError> {
         let cache = kernel::cache_folder()?;
         let kernel = kernel::find(&cache, version)?;
         Ok(Lab { kernel, cache, memory: None })
     }
 
-    /// Gives guests this much memory instead of what the path needs.
+    /// Sets the memory of guests, instead of what their paths need.
     pub fn with_memory(mut self, memory: Option<Size>) -> Lab {
         self.memory = memory;
         self
     }
 
-    /// Boots a guest and runs a job to its end. `progress` is told virtual seconds and bytes through
-    /// the bottleneck.
+    /// Boots a guest and runs a job to its end. `limit` is real time. `progress` is called with seconds of virtual time and
+    /// bytes that went through the bottleneck.
     ///
     /// # Errors
-    /// The guest's.
+    /// The guest cannot boot, or ends without a report.
     pub fn run(&self, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
         self.run_in(memory(job), job, limit, progress)
     }
 
     fn run_in(&self, memory: u64, job: &Job, limit: Duration, progress: &dyn Fn(f64, u64)) -> Result<Done, LabError> {
-        if let Some(given) = self.memory.filter(|given| *given < LEAST_MEMORY) {
-            return Err(LabError::TooLittleMemory { given, least: LEAST_MEMORY });
+        if let Some(given) = self.memory.filter(|given| *given < MIN_MEMORY) {
+            return Err(LabError::TooLittleMemory { given, least: MIN_MEMORY });
         }
         let memory = self.memory.map_or(memory, |Size(bytes)| bytes);
         let seats = self.cache.join("seats");
         boot::boot(&Boot { kernel: &self.kernel.executable, memory, limit, seats: &seats }, job, progress)
     }
 
-    /// Measures one run with these programs at the ends; the client prints the record. `progress` is told the fraction done,
-    /// and the rate in words.
+    /// Measures one run with these programs at the ends. The client prints the record. `progress` is called with the fraction
+    /// done and the rate as text.
     ///
     /// # Errors
-    /// The guest's, or that of either program in it.
+    /// The guest or one of the programs fails.
     pub fn measure(
         &self,
         run: &Run,
@@ -81,7 +83,7 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
         let job = commands.job(path, run.seed, run.sample);
-        let memory = memory(&job) + samples(run, path) * SAMPLE + u64::from(run.transport.streams) * STREAM;
+        let memory = memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * STREAM_BYTES;
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
@@ -92,12 +94,12 @@ impl Lab {
         check_programs(&job, &done)?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
-        let (text, outcome) = record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?;
+        let (text, outcome) = whole_record(&text, &done)?;
         Ok(LabMeasured { text, outcome })
     }
 }
 
-/// What of a run is of the host, not of the guest.
+/// Facts of a run that depend on the host and on real time, for the record's `real`.
 fn real(done: &Done) -> BTreeMap<String, Value> {
     let mut real: BTreeMap<String, Value> = BTreeMap::new();
     let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -110,53 +112,58 @@ fn real(done: &Done) -> BTreeMap<String, Value> {
     real
 }
 
+/// Adds what the testbed saw of the path to a record that the guest has written.
+fn whole_record(text: &str, done: &Done) -> Result<(String, Outcome), LabError> {
+    let report = &done.report;
+    let mut queue = report.queue.iter().map(|sample| (sample.ns, sample.backlog_bytes, sample.drops));
+    let path = PathView {
+        queue_drops: u64::from(report.forward.drops),
+        queue_deepest_bytes: u64::from(report.deepest),
+        random_losses: u64::from(report.impaired.drops),
+        queue: &mut queue,
+        real: &real(done),
+    };
+    add_path(text, path).map_err(LabError::Guest)
+}
+
 /// A copy in the testbed.
 pub struct LabCopy<'a> {
-    /// The path between the ends.
+    /// Path between the two ends.
     pub path: &'a LabPath,
-    /// Seeds everything random.
+    /// Seed of all random numbers in the guest.
     pub seed: u64,
-    /// The server that writes the files, and the copy that sends them.
+    /// The commands: a server that writes the files, and a copy that sends them.
     pub commands: Commands,
-    /// Folders of the host that the near end reads.
+    /// Folders of the host that end a reads.
     pub sources: Vec<PathBuf>,
-    /// The folder of the host that the far end writes to.
+    /// Folder of the host that end b writes to.
     pub target: PathBuf,
 }
 
-/// What a copy in the testbed printed.
+/// The result of a copy in the testbed.
 pub struct LabCopied {
-    /// On standard output.
+    /// What the copy printed on standard output.
     pub stdout: String,
-    /// On standard error.
+    /// What the copy printed on standard error.
     pub stderr: String,
-    /// How the copy ended, as an exit code.
+    /// Exit code of the copy.
     pub code: i32,
-    /// What the path saw.
+    /// What the guest reports of the path and the programs.
     pub report: crate::job::Report,
     /// The record, if the copy was to write one to [`RECORD`].
     pub record: Option<String>,
 }
 
-/// Where a copy in the testbed writes its record.
-pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
-
-/// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are here.
-pub const TOP: &str = "/.fullpipe/top";
-
-/// Address of the end at which the server runs.
-pub const SERVER_ADDRESS: &str = "10.0.2.1";
-
-/// Command lines of a server and of its client, each at its end of the path.
+/// Command lines of a server and of its client.
 pub struct Commands {
-    /// The server's, which listens at [`SERVER_ADDRESS`].
+    /// The server, which runs on end b and listens at [`SERVER_ADDRESS`](crate::SERVER_ADDRESS).
     pub server: Vec<String>,
-    /// The client's.
+    /// The client, which runs on end a.
     pub client: Vec<String>,
 }
 
 impl Commands {
-    /// The job that runs both. The client starts when the server listens.
+    /// Makes the job that runs both. The client starts 10 ms after the server, when that listens.
     fn job(&self, path: &LabPath, seed: u64, sample: Time) -> Job {
         let program = |end, run: &[String], start| Program {
             end,
@@ -181,11 +188,10 @@ impl Commands {
 }
 
 impl Lab {
-    /// Copies files of this host over an emulated path into another folder of it, with this program at both
-    /// ends.
+    /// Copies files of this host over an emulated path into another folder of this host.
     ///
     /// # Errors
-    /// The guest's.
+    /// The guest fails. If only the copy fails, [`LabCopied::code`] tells.
     pub fn copy(
         &self,
         copy: &LabCopy<'_>,
@@ -201,15 +207,15 @@ impl Lab {
         // Pages of the source that are in flight stay in memory, and slow start may send several times what
         // the path holds. Memory that is not touched costs nothing.
         let held = (job.path.bdp() + job.path.queue.0) * 8;
-        let done = self.run_in(memory(&job) + COPY + held, &job, limit, progress)?;
+        let done = self.run_in(memory(&job) + COPY_BYTES + held, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
         let code = match done.report.programs.get(1).map(|report| &report.ended) {
             Some(Ended::Exit(code)) => *code,
             _ => ExitClass::Lab as i32,
         };
-        let record = match read("record.ndjson".into()) {
+        let record = match read(file::RECORD.into()) {
             text if text.is_empty() => None,
-            text => Some(record::merge(&text, &done.report, &real(&done)).map_err(LabError::Guest)?.0),
+            text => Some(whole_record(&text, &done)?.0),
         };
         Ok(LabCopied {
             record,
@@ -221,11 +227,14 @@ impl Lab {
     }
 }
 
-/// Bytes that both ends of a copy take: blocks in memory, and pages of files until they are written.
-const COPY: u64 = 768 << 20;
+/// Memory that both ends of a copy need: blocks, and pages of files until they are written.
+const COPY_BYTES: u64 = 768 << 20;
 
-/// An error of the first program that failed and was not asked to end; of the one that was waited for
-/// before the others, since these may only have lost it.
+/// Checks that every program of a job ended well, or was asked to end.
+///
+/// # Errors
+/// The first program that failed. Programs that the scenario waits for come first: the others may have failed only because
+/// they lost their partner.
 pub(crate) fn check_programs(job: &Job, done: &Done) -> Result<(), LabError> {
     let mut order: Vec<usize> = (0..job.programs.len()).collect();
     order.sort_by_key(|&i| !job.programs[i].waited());
@@ -250,7 +259,7 @@ pub(crate) fn check_programs(job: &Job, done: &Done) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The end of a program's output, as one line.
+/// Returns the last three lines of a program's output, as one line.
 fn tail(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -258,9 +267,9 @@ fn tail(path: &Path) -> String {
     last.join(" | ").trim_start_matches("error: ").to_owned()
 }
 
-/// Bytes of memory that a job's guest may use: what is in flight and queued, at the size that it has
-/// in the kernel, and room for the kernel, the programs and their files. Packets sent by reference hold
-/// no payload of their own, but other programs' do.
+/// Returns the memory that a job's guest may need, bytes: packets in flight and in queues at the size that they have in the
+/// kernel, and room for the kernel, the programs and their files. Packets that fullpipe sends by reference hold no payload of
+/// their own; packets of other programs do.
 fn memory(job: &Job) -> u64 {
     let path = &job.path;
     let in_flight = path.bdp() + path.queue.0 * 2;
@@ -270,15 +279,15 @@ fn memory(job: &Job) -> u64 {
     base + (in_flight as f64 * per_byte) as u64 + files
 }
 
-/// Bytes that a sample may take in the guest: at both ends, on the way between them, and in the record
-/// until the host has it.
-const SAMPLE: u64 = 4096;
+/// Memory that a sample may take in the guest: on both ends, on its way between them, and in the record until the host has
+/// read it.
+const SAMPLE_BYTES: u64 = 4096;
 
-/// Bytes that a stream takes beyond what is in flight: what waits to be sent is there by reference, but
-/// each packet of it has a description.
-const STREAM: u64 = 3 << 20;
+/// Memory of a stream besides packets in flight. Bytes that wait to be sent are held by reference, but the kernel describes
+/// each of their packets.
+const STREAM_BYTES: u64 = 3 << 20;
 
-/// How many samples a run takes, both ends and all streams, if nothing but the window limits it.
+/// Returns the number of samples of a run, both ends and all streams together, if only the window limits its rate.
 fn samples(run: &Run, path: &LabPath) -> u64 {
     let streams = u64::from(run.transport.streams);
     let seconds = match (run.workload, run.transport.buffer) {

@@ -1,10 +1,11 @@
 //! The testbed: Linux in virtual time, with an emulated path between two ends.
 //!
-//! A guest is user-mode Linux, started as an ordinary process with `time-travel=inf-cpu`: its clock
-//! moves only when it has nothing left to do, so a path of any rate is exact whatever the machine
-//! does meanwhile. The host side finds or builds the guest's kernel ([`kernel`]), describes the work
-//! as a [`job`], boots ([`boot`]) and collects. The guest side ([`guest`]) is this same program,
-//! running as the guest's first process.
+//! A guest is user-mode Linux, started as an ordinary process with `time-travel=inf-cpu`. Its clock moves only when it has
+//! nothing left to do, so a path of any rate is exact, whatever else the machine does.
+//!
+//! The host side finds or builds the guest's kernel ([`kernel`]), describes the work as a [`job`], boots the guest ([`boot`])
+//! and collects the results. The guest side ([`guest`]) is this same program as the guest's first process. Both sides share
+//! only [`job`].
 
 mod affinity;
 pub mod boot;
@@ -13,8 +14,8 @@ pub mod guest;
 pub mod job;
 pub mod kernel;
 mod lab;
-mod record;
 pub mod scenario;
 
 pub use error::LabError;
-pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured, RECORD, SERVER_ADDRESS, TOP};
+pub use job::{RECORD, SERVER_ADDRESS, TOP};
+pub use lab::{Commands, Lab, LabCopied, LabCopy, LabMeasured};

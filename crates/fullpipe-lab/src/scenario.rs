@@ -16,22 +16,22 @@ use crate::job::{Folder, Job, Program, ProgramReport, file};
 pub struct Scenario {
     /// The path between the ends.
     path: LabPath,
-    /// Seeds everything random.
+    /// Seed of all random numbers in the guest.
     #[serde(default = "one")]
     seed: u64,
-    /// Size of the memory-backed folder `/space` of each end.
+    /// Size of the folder `/space` of each end, which is in memory.
     #[serde(default)]
     space: Option<Size>,
-    /// Folders of the host that the ends see, and may write to where it says so.
+    /// Folders of the host that an end sees, and may write to if the folder says so.
     #[serde(default)]
     folders: Vec<Folder>,
-    /// Virtual time after which the scenario is over in any case.
+    /// Virtual time at which the scenario ends in any case.
     #[serde(default)]
     until: Option<Time>,
-    /// Between looks at the bottleneck's queue.
+    /// Time between two samples of the bottleneck's queue.
     #[serde(default = "tenth")]
     sample: Time,
-    /// Memory of the guest, if what the path needs is not enough.
+    /// Memory of the guest, instead of what the path needs.
     #[serde(default)]
     pub memory: Option<Size>,
     /// Kernel settings of both ends.
@@ -50,14 +50,15 @@ fn tenth() -> Time {
 }
 
 impl Scenario {
-    /// Reads a file.
+    /// Reads a scenario file.
     ///
     /// # Errors
-    /// Unreadable, not TOML, an unknown key, a value that does not parse, no program.
+    /// The file cannot be read, is not TOML, has an unknown key or a value that does not parse, has no program, or would never
+    /// end.
     pub fn read(file: &Path) -> Result<Scenario, LabError> {
         let wrong = |why: String| LabError::Scenario { file: file.to_owned(), why };
         let text = std::fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
-        // The two kinds of file are easily confused.
+        // Users confuse files of paths with scenarios.
         if LabPath::from_toml(&text).is_ok() {
             let name = file.display();
             return Err(wrong(format!("it is a path without programs; measure it with 'fullpipe measure {name}'")));
@@ -80,7 +81,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// What the guest is to do.
+    /// Returns the guest's job.
     pub fn into_job(self) -> Job {
         Job {
             path: self.path,
@@ -95,29 +96,29 @@ impl Scenario {
         }
     }
 
-    /// The kernel that the path asks for.
+    /// Returns the version of the kernel that the path asks for.
     pub fn kernel(&self) -> Option<&str> {
         self.path.kernel.as_deref()
     }
 }
 
-/// One program's part of a scenario's result.
+/// The result of one program of a scenario.
 #[derive(Debug, Serialize)]
 pub struct ProgramResult {
-    /// Where it ran.
+    /// End on which the program ran.
     pub end: &'static str,
-    /// Its command.
+    /// Command of the program.
     pub run: Vec<String>,
-    /// How and when it ended.
+    /// How and when the program ended.
     #[serde(flatten)]
     pub report: ProgramReport,
-    /// What it printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What it printed to stderr.
+    /// Its standard error.
     pub stderr: String,
 }
 
-/// Each program's result, in the scenario's order.
+/// Returns the results of a job's programs, in the scenario's order.
 pub fn results(job: &Job, done: &Done) -> Vec<ProgramResult> {
     let read = |name: String| {
         std::fs::read(done.out(&name)).map_or_else(|_| String::new(), |b| String::from_utf8_lossy(&b).into_owned())

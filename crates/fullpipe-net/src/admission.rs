@@ -1,8 +1,8 @@
-//! Who may come in: connections that have not said yet what they are, and the places of those that are served.
+//! Admission control of a server: pending connections, which have not shown yet what they want, and places of clients.
 //!
-//! Anyone may connect, and say nothing, or a byte now and then. Such connections take no client's place, are given up
-//! after a while, and are few from one network. When there are too many, the oldest from the most crowded network goes,
-//! not the newcomer. Connections that have proved that they know a token have places of their own.
+//! Anyone may connect, and send nothing, or a byte now and then. A pending connection takes no client's place, is closed
+//! after a while, and is one of few from its network. When there are too many, the server closes the oldest one from the
+//! most crowded network, not the newcomer. Connections that have proved that they know a token are counted apart.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -13,29 +13,29 @@ use std::time::{Duration, Instant};
 use crate::NetError;
 use crate::callers::{Crowd, Network};
 
-/// How long one may take to show what it is: TLS, over a long and lossy path, and two messages.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Between looks.
-const LOOK: Duration = Duration::from_millis(500);
-/// Most connections that have shown nothing.
-const MOST: usize = 256;
-/// Most connections that have shown nothing from one network ([`Network`]).
-const MOST_EACH: usize = 64;
-/// Most connections that have proved that they know a token, and have not said yet what they want.
-const MOST_PROVEN: usize = 256;
-/// Lines of the log in one second about connections that never became clients.
-const MOST_LINES: u32 = 20;
+/// Longest time that a connection may stay pending. It suffices for TLS and two messages over a long and lossy path.
+const MAX_PENDING_TIME: Duration = Duration::from_secs(20);
+/// Time between two looks for connections that have been pending too long.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// Most pending connections without proof of a token.
+const MAX_PENDING: usize = 256;
+/// Most pending connections without proof of a token from one [`Network`].
+const MAX_PENDING_PER_NETWORK: usize = 64;
+/// Most pending connections with proof of a token. Further ones are treated as if they had none.
+const MAX_PROVEN: usize = 256;
+/// Most lines per second in the log about connections that never became clients.
+const MAX_LOG_LINES_PER_S: u32 = 20;
 
-/// What a client comes for: those of one kind leave the places of the other free.
+/// The purpose of a client. Clients of one purpose leave the places of the other free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// To measure: anyone, or on a server with tokens those who hold one.
+    /// A measurement. On a server with tokens, the client needs one.
     Measurement,
-    /// Something else.
+    /// Anything else.
     Other,
 }
 
-/// Places of clients, of each kind.
+/// Places of clients, counted apart for each [`Purpose`].
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     most: usize,
@@ -54,7 +54,7 @@ impl Places {
     }
 }
 
-/// A client's, as long as it is served.
+/// A client's place, taken until this is dropped.
 #[derive(Debug)]
 struct Place(Arc<AtomicUsize>);
 
@@ -64,18 +64,18 @@ impl Drop for Place {
     }
 }
 
-/// One that waits to be let in.
+/// A pending connection.
 #[derive(Debug)]
 struct Waiting {
     network: Network,
     since: Instant,
     socket: TcpStream,
-    /// It has proved that it knows a token: it is not in the crowd.
+    /// Whether the connection has proved that its client knows a token. It is not in the crowd then.
     proven: bool,
     ended: Option<Why>,
 }
 
-/// Why the lobby has ended a connection.
+/// The reason why the server has closed a pending connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Late,
@@ -85,7 +85,7 @@ enum Why {
 impl Waiting {
     fn end(&mut self, why: Why) {
         self.ended.get_or_insert(why);
-        // One that is gone already needs no shutting down.
+        // A connection that is closed already needs no shutting down.
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
@@ -93,17 +93,17 @@ impl Waiting {
 #[derive(Debug, Default)]
 struct Room {
     waiting: BTreeMap<u64, Waiting>,
-    /// Those that have shown nothing, and have not been ended.
+    /// Pending connections without proof of a token that have not been closed.
     crowd: Crowd,
-    /// Number of those that have proved that they know a token.
+    /// Number of pending connections with proof of a token.
     proven: usize,
     last: u64,
-    /// A thread looks for those that take too long.
+    /// Whether a thread looks for connections that have been pending too long.
     watched: bool,
 }
 
 impl Room {
-    /// Ends one that has shown nothing.
+    /// Closes a connection to make room.
     fn recycle(&mut self, number: u64) {
         if let Some(one) = self.waiting.get_mut(&number) {
             one.end(Why::Crowded);
@@ -125,22 +125,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Connections that have not shown yet what they are.
+/// All pending connections of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
+    /// The lock guards all counts together. It is held only to change them, never across a wait.
     all: All,
 }
 
 impl Admission {
-    /// A connection comes in, and perhaps another one has to go for it.
+    /// Takes a new connection in, and closes another one if there are too many.
     ///
     /// # Errors
-    /// Why this one may not: a descriptor or a thread is lacking.
+    /// The server has no descriptor or no thread for it; the error says which.
     pub(crate) fn enter(&self, from: IpAddr, socket: &TcpStream, places: &Places) -> Result<PendingClient, String> {
         let mut room = lock(&self.all);
         let socket = socket.try_clone().map_err(|e| format!("doubling a descriptor: {e}"))?;
         if !room.watched {
-            // It goes when nobody waits any more.
+            // The thread ends when no connection is pending.
             let all = self.all.clone();
             let watch = std::thread::Builder::new().name("lobby".into()).stack_size(64 << 10);
             watch.spawn(move || watch_over(&all)).map_err(|e| format!("starting a thread: {e}"))?;
@@ -150,9 +151,9 @@ impl Admission {
         let (number, network) = (room.last, Network::from(from));
         room.waiting.insert(number, Waiting { network, since: Instant::now(), socket, proven: false, ended: None });
         room.crowd.insert(number, network);
-        let victim = if room.crowd.members_from(network) > MOST_EACH {
+        let victim = if room.crowd.members_from(network) > MAX_PENDING_PER_NETWORK {
             room.crowd.oldest_from(network)
-        } else if room.crowd.len() > MOST {
+        } else if room.crowd.len() > MAX_PENDING {
             room.crowd.victim(None)
         } else {
             None
@@ -163,7 +164,7 @@ impl Admission {
         Ok(PendingClient { waiting: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
     }
 
-    /// Ends one that has shown nothing, since descriptors are lacking; says whether there was one.
+    /// Closes a pending connection because the process has no descriptors left; returns whether there was one.
     pub(crate) fn make_room(&self) -> bool {
         let mut room = lock(&self.all);
         let victim = room.crowd.victim(None);
@@ -174,16 +175,16 @@ impl Admission {
     }
 }
 
-/// Ends those that take too long, until there are none.
+/// Closes connections that have been pending too long, until none is pending.
 fn watch_over(all: &All) {
     loop {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(LOOK_INTERVAL);
         let mut room = lock(all);
         if room.waiting.is_empty() {
             room.watched = false;
             return;
         }
-        for one in room.waiting.values_mut().filter(|one| one.since.elapsed() > PATIENCE) {
+        for one in room.waiting.values_mut().filter(|one| one.since.elapsed() > MAX_PENDING_TIME) {
             one.end(Why::Late);
         }
     }
@@ -198,10 +199,10 @@ pub struct PendingClient {
 }
 
 impl PendingClient {
-    /// It has shown what it is, and takes a place until this is dropped.
+    /// Admits the client: it has shown what it wants. It has its place until this is dropped.
     ///
     /// # Errors
-    /// All are taken; so many there are.
+    /// All places are taken; the error is their number.
     pub fn let_in(&self, kind: Purpose) -> Result<(), usize> {
         let place = self.places.take(kind).ok_or(self.places.most)?;
         *lock(&self.place) = Some(place);
@@ -209,12 +210,13 @@ impl PendingClient {
         Ok(())
     }
 
-    /// It has proved that it knows a token: as long as there are not too many such, no stranger can take its place.
+    /// Notes that the client has proved that it knows a token. Unless there are too many such connections, no stranger can
+    /// crowd it out from now on.
     pub(crate) fn prove(&self) {
         let mut room = lock(&self.waiting.0);
         let number = self.waiting.1;
         let room = &mut *room;
-        if room.proven >= MOST_PROVEN {
+        if room.proven >= MAX_PROVEN {
             return;
         }
         if let Some(one) = room.waiting.get_mut(&number).filter(|one| !one.proven) {
@@ -224,7 +226,7 @@ impl PendingClient {
         }
     }
 
-    /// Whether it has been let in.
+    /// Whether the client has been admitted.
     pub(crate) fn is_in(&self) -> bool {
         lock(&self.place).is_some()
     }
@@ -233,11 +235,11 @@ impl PendingClient {
         lock(&self.waiting.0).leave(self.waiting.1)
     }
 
-    /// How it has ended: where the lobby has ended it, why.
+    /// Returns the result of the connection: the reason if the server closed it while it was pending, else `result`.
     pub(crate) fn explain(&self, result: Result<(), NetError>) -> Result<(), NetError> {
         let why = match self.leave().and_then(|one| one.ended) {
-            Some(Why::Late) => format!("closed: it has not said within {PATIENCE:?} what it wants"),
-            Some(Why::Crowded) => "closed: too many connections that have not said what they want".to_owned(),
+            Some(Why::Late) => format!("closed: it did not say within {MAX_PENDING_TIME:?} what it wants"),
+            Some(Why::Crowded) => "closed: there are too many connections that have not said what they want".to_owned(),
             None => return result,
         };
         Err(NetError::Other(why))
@@ -250,7 +252,7 @@ impl Drop for PendingClient {
     }
 }
 
-/// Keeps strangers from filling the log.
+/// Limits the lines of the log about connections that never became clients, so that strangers cannot fill it.
 #[derive(Debug)]
 pub(crate) struct LogLimit {
     since: Instant,
@@ -262,13 +264,13 @@ impl LogLimit {
         LogLimit { since: now, lines: 0 }
     }
 
-    /// Whether there may be one more line about a connection that never became a client.
+    /// Counts a line; returns whether the log may have it.
     pub(crate) fn allows(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
             *self = LogLimit::new(now);
         }
         self.lines += 1;
-        self.lines <= MOST_LINES
+        self.lines <= MAX_LOG_LINES_PER_S
     }
 }
 
@@ -292,7 +294,7 @@ mod tests {
         let (socket, lobby, places) = (socket(), Admission::default(), Places::new(2));
         let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, n >> 8, 0, 0, 0, n & 255]);
         let mut guests: Vec<PendingClient> =
-            (0..MOST_EACH as u16).map(|n| lobby.enter(from(n), &socket, &places).unwrap()).collect();
+            (0..MAX_PENDING_PER_NETWORK as u16).map(|n| lobby.enter(from(n), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
         guests.push(lobby.enter(from(99), &socket, &places).unwrap());
         assert!(is_ended(&guests[0]) && !guests[1..].iter().any(is_ended), "the oldest of the /64 has gone");
@@ -318,7 +320,7 @@ mod tests {
         proven.prove();
         proven.prove();
         let mut guests: Vec<PendingClient> =
-            (1..=MOST).map(|n| lobby.enter(from(n / 2), &socket, &places).unwrap()).collect();
+            (1..=MAX_PENDING).map(|n| lobby.enter(from(n / 2), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
         for n in 0..1000 {
             let guest = lobby.enter(from(1000 + n), &socket, &places).unwrap();
@@ -337,7 +339,7 @@ mod tests {
     fn strangers_do_not_fill_the_log() {
         let begin = Instant::now();
         let mut limit = LogLimit::new(begin);
-        assert_eq!((0..1000).filter(|_| limit.allows(begin)).count(), MOST_LINES as usize);
+        assert_eq!((0..1000).filter(|_| limit.allows(begin)).count(), MAX_LOG_LINES_PER_S as usize);
         assert!(limit.allows(begin + Duration::from_secs(1)));
     }
 }

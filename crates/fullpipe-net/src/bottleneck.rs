@@ -1,35 +1,40 @@
-//! Names what held a run back, from the sender's samples. A pure function.
+//! Decides what limited a run, from the sender's samples. A pure function.
 
 use fullpipe_path::record::Bottleneck;
 
-/// What is known about a run.
+/// What the samples of a run show, summed over its streams.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Evidence {
-    /// Payload bit/s.
+    /// Rate of the payload, bit/s.
     pub(crate) goodput: f64,
-    /// The most payload that the path can carry, where known.
+    /// Largest rate of payload that the path can carry, bit/s, if it is known.
     pub(crate) capacity: Option<f64>,
-    /// Pacing rate asked for, bit/s.
+    /// Pacing rate of all streams that was asked for, bit/s.
     pub(crate) pacing: Option<f64>,
-    /// Microseconds that the streams had something in flight, summed (`busy_time`).
+    /// Time in which the streams had data in flight, us (`busy_time`).
     pub(crate) busy: u64,
-    /// Of these, held back by the receive window (`rwnd_limited`).
+    /// Part of `busy` in which the receive window limited the streams, us (`rwnd_limited`).
     pub(crate) rwnd: u64,
-    /// Of these, by the send buffer (`sndbuf_limited`).
+    /// Part of `busy` in which the send buffer limited the streams, us (`sndbuf_limited`).
     pub(crate) sndbuf: u64,
-    /// Share of samples in which the kernel had nothing left to send though both windows had room. The
-    /// kernel's own count misses it where the application refills the buffer at once.
+    /// Fraction of samples in which the kernel had nothing left to send though both windows had room. The kernel's own
+    /// count (`sndbuf`) misses this if the application refills the buffer at once.
     pub(crate) starved: f64,
-    /// Largest share of one processor that a thread of either end could have used up, 0 to 1.
+    /// Fraction of one processor that the busiest thread of either host can have used, 0 to 1.
     pub(crate) cpu: f64,
-    /// Share of samples whose smoothed RTT stood clearly above the least, so that a queue stood.
+    /// Fraction of samples whose smoothed RTT was clearly above the minimum, which shows a standing queue.
     pub(crate) queued: f64,
 }
 
-/// The first of these that holds: the pacing rate reached, or the path's capacity where it is known
-/// (95%); the receive window for most of the busy time; nothing to send in most samples, for want of
-/// processor (90%) or else of send buffer; a standing queue in most samples, where the capacity is not
-/// known; a processor used up; else the congestion window.
+/// Names the bottleneck of a run: the first of these that holds.
+///
+/// 1. The run reached 95% of the pacing rate, or of the path's capacity if that is known.
+/// 2. The receive window limited it for most of the busy time.
+/// 3. The kernel had nothing to send for most of the time. A processor that was used by more than 90% explains it; else
+///    it was the send buffer.
+/// 4. A queue stood in most samples, and the path's capacity is not known: the path.
+/// 5. A processor was used by more than 90%.
+/// 6. The congestion window.
 pub(crate) fn name(e: &Evidence) -> Bottleneck {
     let most = |part: u64| e.busy > 0 && part * 2 > e.busy;
     let reached = |rate: Option<f64>| rate.is_some_and(|rate| e.goodput >= 0.95 * rate);

@@ -1,14 +1,14 @@
-//! Decides which callers of a port are kept until they have shown who they are, and which are dropped.
+//! Decides which callers of a data port are kept until they have shown the session's token, and which are dropped.
 //!
-//! A state machine; it knows no socket and no clock. Anyone may call a data port, and say nothing. A caller that has
-//! not shown the session's token is kept for a bounded time, in a bounded crowd: when the crowd is full, one of its
-//! members is dropped, and never the session. The lobby of a server uses the same [`Crowd`].
+//! A state machine; it knows no socket and no clock. Anyone may call a data port and send nothing. A caller that has not
+//! shown the token is kept for a bounded time in a bounded crowd. When the crowd is full, one of its members is dropped, and
+//! never the session. Admission control of a server uses the same [`Crowd`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// What one subscriber usually has: an IPv4 address, or the /64 of an IPv6 address (RFC 6177, section 2). An
-/// IPv4-mapped address is the IPv4 address in it.
+/// The addresses that one subscriber usually has: an IPv4 address, or the /64 of an IPv6 address (RFC 6177, section 2). An
+/// IPv4-mapped IPv6 address counts as the IPv4 address in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network(IpAddr);
 
@@ -21,7 +21,7 @@ impl From<IpAddr> for Network {
     }
 }
 
-/// Members of a crowd by the network that they call from. Members have numbers, and a later member has a larger one.
+/// Members of a crowd, by their networks. Each member has a number, and later members have larger numbers.
 #[derive(Debug, Default)]
 pub struct Crowd {
     networks: BTreeMap<Network, BTreeSet<u64>>,
@@ -29,7 +29,7 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Number of members.
+    /// Returns the number of members.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -41,7 +41,7 @@ impl Crowd {
         self.len == 0
     }
 
-    /// Number of members from a network.
+    /// Returns the number of members from a network.
     #[must_use]
     pub fn members_from(&self, network: Network) -> usize {
         self.networks.get(&network).map_or(0, BTreeSet::len)
@@ -54,7 +54,7 @@ impl Crowd {
         }
     }
 
-    /// Removes a member, if it is there.
+    /// Removes a member if it is in the crowd.
     pub fn remove(&mut self, member: u64, network: Network) {
         let Some(members) = self.networks.get_mut(&network) else { return };
         if members.remove(&member) {
@@ -65,13 +65,13 @@ impl Crowd {
         }
     }
 
-    /// The oldest member from a network.
+    /// Returns the oldest member from a network.
     #[must_use]
     pub fn oldest_from(&self, network: Network) -> Option<u64> {
         self.networks.get(&network).and_then(|members| members.first().copied())
     }
 
-    /// The member to drop when the crowd is too large: the oldest one from the network with the most members; among
+    /// Returns the member to drop when the crowd is too large: the oldest one from the network with the most members; among
     /// equally crowded networks, the oldest of all. Members from `spared` are chosen only if there are no others.
     #[must_use]
     pub fn victim(&self, spared: Option<Network>) -> Option<u64> {
@@ -82,23 +82,23 @@ impl Crowd {
     }
 }
 
-/// CallerLimits on the callers of one port that have not shown the token.
+/// Limits for the callers of one port that have not shown the token.
 #[derive(Debug, Clone, Copy)]
 pub struct CallerLimits {
-    /// Callers kept at once.
+    /// Most callers that are kept at once.
     pub callers: usize,
-    /// Time in which a caller must have sent its whole preamble, nanoseconds.
+    /// Time within which a caller must have sent its whole preamble, ns.
     pub deadline_ns: u64,
 }
 
-/// What a caller has turned out to be.
+/// The state of a caller after it has sent something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Its preamble is not complete yet.
     Incomplete,
-    /// It has shown the token, and is the stream of this number.
+    /// It has shown the token; it is the stream of this number.
     Stream(u16),
-    /// Its preamble is wrong: drop it.
+    /// Its preamble is wrong, and it is to be dropped.
     Stranger,
 }
 
@@ -114,7 +114,7 @@ struct Caller<const N: usize> {
 #[derive(Debug)]
 pub struct Callers<const N: usize> {
     limits: CallerLimits,
-    /// Network of the session's control connection: its callers are dropped last.
+    /// Network of the session's control connection. Callers from there are dropped last.
     peer: Option<Network>,
     waiting: BTreeMap<u64, Caller<N>>,
     crowd: Crowd,
@@ -122,14 +122,14 @@ pub struct Callers<const N: usize> {
 }
 
 impl<const N: usize> Callers<N> {
-    /// No callers yet. `peer` is the address of the session's control connection, where it is known.
+    /// Makes the state without callers. `peer` is the address of the session's control connection, where it is known.
     #[must_use]
     pub fn new(limits: CallerLimits, peer: Option<IpAddr>) -> Callers<N> {
         let peer = peer.map(Network::from);
         Callers { limits, peer, waiting: BTreeMap::new(), crowd: Crowd::default(), last: 0 }
     }
 
-    /// Takes a caller in; gives its number, and the caller to drop to make room for it, which may be itself.
+    /// Takes a caller in. Returns its number, and the caller that is to be dropped to make room, which may be itself.
     pub fn enter(&mut self, from: IpAddr, now_ns: u64) -> (u64, Option<u64>) {
         self.last += 1;
         let (number, network) = (self.last, Network::from(from));
@@ -140,21 +140,21 @@ impl<const N: usize> Callers<N> {
         (number, if full { self.recycle() } else { None })
     }
 
-    /// Chooses a caller to drop, and forgets it. None if there are no callers.
+    /// Chooses a caller to drop, and forgets it. Returns `None` if there are no callers.
     pub fn recycle(&mut self) -> Option<u64> {
         let victim = self.crowd.victim(self.peer)?;
         self.forget(victim);
         Some(victim)
     }
 
-    /// Bytes that a caller's preamble lacks; 0 if there is no such caller.
+    /// Returns how many bytes of its preamble a caller has not sent yet; 0 if there is no such caller.
     #[must_use]
     pub fn lacks(&self, number: u64) -> usize {
         self.waiting.get(&number).map_or(0, |caller| N - caller.len)
     }
 
-    /// Takes in what a caller has sent, no more than it lacks. `check` gives the stream's number for a right preamble.
-    /// Whoever is no longer incomplete is forgotten.
+    /// Adds bytes to a caller's preamble, at most as many as [`Callers::lacks`] returns. `check` returns the stream's number
+    /// for a right preamble. A caller whose preamble is complete is forgotten.
     pub fn heard(&mut self, number: u64, bytes: &[u8], check: &dyn Fn(&[u8; N]) -> Option<u16>) -> Verdict {
         let Some(caller) = self.waiting.get_mut(&number) else { return Verdict::Stranger };
         let Some(room) = caller.preamble.get_mut(caller.len..caller.len + bytes.len()) else {
@@ -171,14 +171,14 @@ impl<const N: usize> Callers<N> {
         verdict
     }
 
-    /// Forgets a caller: it has hung up.
+    /// Forgets a caller.
     pub fn forget(&mut self, number: u64) {
         if let Some(caller) = self.waiting.remove(&number) {
             self.crowd.remove(number, caller.network);
         }
     }
 
-    /// Forgets the callers whose time is over, and gives them.
+    /// Forgets the callers whose time is over, and returns their numbers.
     pub fn late(&mut self, now_ns: u64) -> Vec<u64> {
         // Numbers and deadlines grow together.
         let late = self.waiting.iter().take_while(|(_, caller)| caller.deadline_ns <= now_ns);

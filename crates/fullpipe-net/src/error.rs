@@ -1,4 +1,4 @@
-//! What can go wrong between two ends.
+//! Errors between the two hosts of a run.
 
 use std::io;
 
@@ -6,22 +6,22 @@ use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
 use serde::{Deserialize, Serialize};
 
-/// The flags that choose what is listened on.
+/// The flags of `fullpipe serve` that choose the address of a listener.
 fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
 }
 
-/// Why a server turns a client away.
+/// The reason why a server refuses a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The reason, for the client and for the server's log.
+    /// The reason, for the client's user and the server's log.
     pub why: String,
-    /// What the client's user can do about it: only the client is told.
+    /// What the client's user can do. Only the client gets it.
     pub advice: Option<String>,
 }
 
 impl Denial {
-    /// A reason, and what the client's user can do about it.
+    /// Makes a denial of a reason and what the client's user can do.
     pub fn new(why: impl Into<String>, advice: impl Into<String>) -> Denial {
         Denial { why: why.into(), advice: Some(advice.into()) }
     }
@@ -33,7 +33,7 @@ impl From<String> for Denial {
     }
 }
 
-/// What the client is told.
+/// The text for the client.
 impl std::fmt::Display for Denial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.why)?;
@@ -41,146 +41,151 @@ impl std::fmt::Display for Denial {
     }
 }
 
-/// Why a run did not happen or did not finish.
+/// The reason why a run did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// The far end cannot be reached.
+    /// The server cannot be reached.
     #[error("cannot connect to {host}: {source}; is 'fullpipe serve' running there, and the port open?")]
     Connect {
-        /// As asked for.
+        /// The host as the user named it.
         host: String,
-        /// Why.
+        /// The connection's error.
         source: io::Error,
     },
-    /// The name does not resolve.
+    /// The host's name does not resolve.
     #[error("cannot resolve host '{host}': {source}; check the name")]
     Resolve {
-        /// As asked for.
+        /// The host as the user named it.
         host: String,
-        /// Why.
+        /// The resolver's error.
         source: io::Error,
     },
-    /// The server's port cannot be taken.
-    #[error("cannot listen on {address}: {source}; choose another with {}, or end what uses it", choosing(address))]
+    /// The server cannot listen on an address.
+    #[error(
+        "cannot listen on {address}: {source}; choose another one with {}, or stop the program that uses it",
+        choosing(address)
+    )]
     Listen {
-        /// Address and port.
+        /// Address and port, or address and range of data ports.
         address: String,
-        /// Why.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The far end is no fullpipe.
+    /// The other end does not speak fullpipe's protocol.
     #[error("{peer} does not speak fullpipe's protocol ({why}); is another program on that port?")]
     Stranger {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// What came instead.
+        /// What it sent instead.
         why: String,
     },
-    /// The far end has another version.
+    /// The other end has another version.
     #[error(
         "{peer} runs fullpipe {theirs} (protocol {their_protocol}), this is {ours} (protocol {our_protocol}); \
              install the same version on both ends"
     )]
     Version {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// Its version.
+        /// The version of fullpipe at the other end.
         theirs: String,
-        /// Its protocol.
+        /// The version of its protocol.
         their_protocol: u32,
-        /// Ours.
+        /// The version of this program.
         ours: &'static str,
-        /// Our protocol.
+        /// The version of this program's protocol.
         our_protocol: u32,
     },
-    /// The far end says no.
+    /// The other end refused the run.
     #[error("{peer} refused: {why}")]
     Refused {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// In its words.
+        /// The reason that it gave, made safe to show.
         why: String,
     },
-    /// What a server says to a client that it turns away.
+    /// This server refused a client.
     #[error("{0}")]
     Denied(Denial),
-    /// The far end failed in the middle.
+    /// The run failed at the other end.
     #[error("the run failed at {peer}: {why}")]
     Remote {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// In its words.
+        /// The reason that it gave, made safe to show.
         why: String,
     },
-    /// The connection broke.
+    /// The connection to the other end broke.
     #[error("lost {peer} while {doing}: {source}")]
     Lost {
-        /// Who.
+        /// The other end's address.
         peer: String,
-        /// What was going on.
+        /// The step in which the connection broke.
         doing: &'static str,
-        /// Why.
+        /// The connection's error.
         source: io::Error,
     },
-    /// Nothing moved for too long.
-    #[error("no data moved for {seconds:.0} s: the path or the other end is stuck; raise --stall if it is only slow")]
+    /// No data moved for the time that `--stall` allows.
+    #[error(
+        "no data moved for {seconds:.0} s: the path or the other end is stuck; raise --stall if the path is only slow"
+    )]
     Stalled {
-        /// How long.
+        /// Seconds without data.
         seconds: f64,
     },
-    /// A run took longer than a client without a token may have.
+    /// The run took longer than the server lets a client without a token run.
     #[error(
         "cut off after {seconds:.0} s, this server's limit for a run; ask for less, or ask its operator to raise \
          --max-duration"
     )]
     TooLong {
-        /// The limit.
+        /// The limit, seconds.
         seconds: f64,
     },
-    /// This kernel lacks the congestion control.
+    /// This kernel does not have the congestion control.
     #[error("this kernel has no congestion control '{name}'; it has: {available}{}", advice(.name))]
     NoSuchCc {
-        /// As asked for.
+        /// Its name as the user gave it.
         name: String,
-        /// `tcp_available_congestion_control`.
+        /// The congestion controls that are loaded (`tcp_available_congestion_control`).
         available: String,
     },
-    /// This kernel has the congestion control, but not for this user.
+    /// The kernel has the congestion control and does not let this user set it.
     #[error(
         "this user may not use congestion control '{name}', only: {allowed}. As root: \
          sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{allowed} {name}\""
     )]
     NotAllowedCc {
-        /// As asked for.
+        /// Its name as the user gave it.
         name: String,
-        /// `tcp_allowed_congestion_control`.
+        /// The congestion controls that users may set (`tcp_allowed_congestion_control`).
         allowed: String,
     },
-    /// A buffer that this machine cannot hold.
-    #[error("a buffer of {buffer} is beyond this machine's memory ({memory}); choose a smaller --buffer")]
+    /// A socket buffer larger than this machine's memory.
+    #[error("a buffer of {buffer} is larger than this machine's memory ({memory}); choose a smaller --buffer")]
     Memory {
-        /// As asked for.
+        /// The buffer that was asked for.
         buffer: Size,
-        /// What there is.
+        /// Physical memory of this machine.
         memory: Size,
     },
-    /// What was handed to somebody else failed there.
+    /// Any other reason, as text.
     #[error("{0}")]
     Other(String),
-    /// A client could not be served by the process that it was handed to.
+    /// The process that served a client failed.
     #[error("{why}")]
     Served {
-        /// In that process's words.
+        /// The reason that the process gave.
         why: String,
-        /// Its kind.
+        /// The class of its error.
         class: ExitClass,
     },
-    /// A socket option or thread that the machine refuses.
+    /// The kernel refused a system call.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The step that failed.
         what: &'static str,
-        /// Why not.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -208,7 +213,7 @@ impl Classified for NetError {
 }
 
 impl NetError {
-    /// The same for a server's log, where the client's address stands before it: without that address, and without advice
+    /// Returns the error's text for a server's log. It leaves out the client's address, which the log puts first, and advice
     /// that only the client can follow.
     pub fn in_log(&self) -> String {
         match self {
@@ -223,13 +228,13 @@ impl NetError {
                 format!("cut off after {seconds:.0} s, the limit for a run (--max-duration)")
             }
             NetError::Memory { buffer, memory } => {
-                format!("refused: a buffer of {buffer} is beyond this machine's memory ({memory})")
+                format!("refused: a buffer of {buffer} is larger than this machine's memory ({memory})")
             }
             other => other.to_string(),
         }
     }
 
-    /// The same for the client of a server at which it happened.
+    /// Returns the error's text for the client of the server at which it happened.
     pub fn for_client(&self) -> String {
         match self {
             NetError::Listen { source, .. } => {
@@ -248,14 +253,14 @@ impl NetError {
     }
 }
 
-/// What to do about a congestion control that this kernel has not: only Linux's own are loaded by their names
-/// ([`crate::socket::check_known`]).
+/// Advice for a congestion control that this kernel does not have. The kernel loads only Linux's own by their names
+/// (see [`crate::socket::check_known`]).
 fn advice(name: &str) -> String {
     if LINUX_CONGESTION_CONTROLS.contains(&name) {
         format!(". As root: modprobe tcp_{name}, and add it to net.ipv4.tcp_allowed_congestion_control")
     } else {
         let known = LINUX_CONGESTION_CONTROLS.join(", ");
-        format!("; nor has Linux, which has {known}. A module of another origin has to be loaded first")
+        format!("; Linux has no such module, only {known}. Load the module first if it comes from elsewhere")
     }
 }
 

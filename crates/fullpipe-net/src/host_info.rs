@@ -1,20 +1,18 @@
-//! What one end is: everything that could explain a result.
+//! Describes a host for a record: its kernel, the settings of its streams, and whatever else may explain a result.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 
 use fullpipe_path::Rate;
 use fullpipe_path::record::{EndInfo, Interface};
-use socket2::SockRef;
 
-use crate::sys;
+use crate::stream::{Settings, StreamHandle};
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// Settings that bear on throughput, below /proc/sys.
+/// Kernel settings that influence throughput, below /proc/sys.
 const SYSCTLS: [&str; 17] = [
     "net/core/default_qdisc",
     "net/core/rmem_max",
@@ -43,14 +41,11 @@ fn kernel() -> String {
     read("/proc/sys/kernel/osrelease").unwrap_or_default()
 }
 
-/// Describes this end by its first stream.
-pub fn describe(stream: &std::net::TcpStream) -> EndInfo {
-    let socket = SockRef::from(stream);
-    let fd = stream.as_fd();
-    let cc = socket.tcp_congestion().unwrap_or_default();
-    let cc: String = cc.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
-    let pacing = sys::max_pacing_rate(fd).ok().filter(|&rate| rate != u64::MAX && rate != u64::from(u32::MAX));
-    let (sndbuf, rcvbuf) = buffers(stream);
+/// Describes this host by one of its streams. What the stream's transport does not have is zero or empty in the record.
+pub fn describe(stream: &dyn StreamHandle) -> EndInfo {
+    let settings = stream.settings();
+    let (sndbuf, rcvbuf) = buffers(&settings);
+    let cc = settings.congestion_control.unwrap_or_default();
     EndInfo {
         program: PROGRAM.into(),
         kernel: kernel(),
@@ -58,10 +53,10 @@ pub fn describe(stream: &std::net::TcpStream) -> EndInfo {
         cc,
         sndbuf,
         rcvbuf,
-        pacing: pacing.map(|bytes| Rate(bytes.saturating_mul(8))),
-        mss: sys::int_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(0) as u32,
-        mtu: sys::int_option(fd, libc::IPPROTO_IP, libc::IP_MTU).ok().map(|mtu| mtu as u32),
-        interface: stream.local_addr().ok().and_then(|address| interface(address.ip())),
+        pacing: settings.pacing_bytes_per_s.map(|bytes| Rate(bytes.saturating_mul(8))),
+        mss: settings.segment_bytes.unwrap_or(0),
+        mtu: settings.packet_bytes,
+        interface: stream.local_address().and_then(|address| interface(address.ip())),
         sysctls: SYSCTLS
             .iter()
             .filter_map(|name| Some((name.replace('/', "."), read(&format!("/proc/sys/{name}"))?)))
@@ -69,10 +64,9 @@ pub fn describe(stream: &std::net::TcpStream) -> EndInfo {
     }
 }
 
-/// Send and receive buffer as the kernel has them now; autotuning changes them.
-pub fn buffers(stream: &std::net::TcpStream) -> (u64, u64) {
-    let socket = SockRef::from(stream);
-    (socket.send_buffer_size().unwrap_or(0) as u64, socket.recv_buffer_size().unwrap_or(0) as u64)
+/// Send and receive buffer as a record names them, bytes; zero where the transport has none.
+pub(crate) fn buffers(settings: &Settings) -> (u64, u64) {
+    (settings.send_buffer_bytes.unwrap_or(0), settings.receive_buffer_bytes.unwrap_or(0))
 }
 
 fn parameters(cc: &str) -> BTreeMap<String, String> {

@@ -21,6 +21,7 @@ mod session;
 pub mod side;
 pub mod socket;
 mod start_times;
+pub mod stream;
 pub mod sys;
 pub mod tcp_info;
 mod traffic;

@@ -1,5 +1,5 @@
-//! AnonymousLimits for clients that have not proven to hold a token: how long a run may take, and how many clients of one network
-//! may run at once.
+//! Limits for clients that have not proved that they hold a token: the time of a run, and the number of clients from one
+//! network at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -9,21 +9,21 @@ use std::time::Duration;
 use crate::callers::Network;
 use crate::error::{Denial, NetError, system};
 
-/// Time that a client may spend beside its run: greeting, connecting its streams, fetching the report.
+/// Time that a client may spend besides its run: to greet, to connect its streams, and to fetch the report.
 const BESIDE_RUN: Duration = Duration::from_secs(120);
 
-/// What a client without a token may use of a server.
+/// Limits for clients without a token.
 #[derive(Debug, Clone)]
 pub struct AnonymousLimits {
-    /// Longest run.
+    /// Longest time of a run.
     pub run: Duration,
-    /// Longest time that a client may spend beside its run.
+    /// Longest time that a client may spend besides its run.
     beside_run: Duration,
     places: NetworkPlaces,
 }
 
 impl AnonymousLimits {
-    /// AnonymousLimits a run's time, and the clients that run at once from one network.
+    /// Limits the time of a run, and the number of clients from one network at once.
     pub fn new(run: Duration, places_per_network: usize) -> AnonymousLimits {
         AnonymousLimits {
             run,
@@ -32,10 +32,10 @@ impl AnonymousLimits {
         }
     }
 
-    /// Takes a place for a client, and ends its connection after the longest time that it may be here.
+    /// Takes a place for a client, and closes its connection when its time is over.
     ///
     /// # Errors
-    /// The reason for refusing the client: too many from its network, or no thread.
+    /// The client is refused: its network has too many clients here, or the server has no thread for it.
     pub fn admit(&self, from: IpAddr, control: &TcpStream) -> Result<Admitted, NetError> {
         let Some(place) = self.places.take(from) else {
             let most = self.places.most;
@@ -49,7 +49,7 @@ impl AnonymousLimits {
         let most = self.run.saturating_add(self.beside_run);
         let watch = move || {
             if gone.recv_timeout(most) == Err(mpsc::RecvTimeoutError::Timeout) {
-                // Whoever waits for it then has an error, and lets go of all that it holds.
+                // The thread that serves the client gets an error, and frees all that it holds.
                 let _ = control.shutdown(Shutdown::Both);
             }
         };
@@ -59,18 +59,18 @@ impl AnonymousLimits {
     }
 }
 
-/// A client that has been let in within the limits, until dropped.
+/// A client's place within the limits, taken until this is dropped.
 #[must_use]
 pub struct Admitted {
     _place: NetworkPlace,
     _here: mpsc::Sender<()>,
 }
 
-/// Places of one network.
+/// Places of the clients of each network.
 #[derive(Debug, Clone)]
 struct NetworkPlaces {
     most: usize,
-    /// Clients of each network that are here now; guards nothing else, and is held only while counting.
+    /// Number of present clients from each network. The lock guards nothing else, and is held only to count.
     taken: Arc<Mutex<BTreeMap<Network, usize>>>,
 }
 
@@ -87,7 +87,7 @@ impl NetworkPlaces {
     }
 }
 
-/// One client's place, until dropped.
+/// The place of one client, taken until this is dropped.
 struct NetworkPlace {
     from: Network,
     places: NetworkPlaces,

@@ -1,4 +1,4 @@
-//! The measuring end: asks a server, moves the data, and puts both ends' views together.
+//! The client of a measurement: it asks a server for a run, moves the data, and combines what both ends have observed.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Host};
-use std::io::Write;
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
@@ -15,47 +14,47 @@ use crate::sample::Sample;
 use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role};
 use crate::side::Side;
+use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
-use crate::traffic::Streams;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
 use crate::{socket, sys};
 
-/// What to expect of the path, and of the machine.
+/// What a client assumes and allows.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureOptions {
-    /// With no progress for so long the run has failed.
+    /// Longest time without progress before the run has failed.
     pub stall: Duration,
-    /// For each connection to be established.
+    /// Longest time to establish a connection.
     pub connect: Duration,
-    /// The most payload that the path can carry, bit/s, where known; names the bottleneck better.
+    /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
-    /// Refuse buffers larger than this machine's memory.
+    /// Whether to refuse buffers larger than this machine's memory.
     pub check_memory: bool,
-    /// Proves to hold the server's token, if it asks; none where there is no token.
+    /// Key that proves that this client holds the server's token; `None` without a token.
     pub proof_key: Option<ProofKey>,
 }
 
 /// A finished run.
 #[derive(Debug)]
 pub struct Measured {
-    /// This end's `CLOCK_MONOTONIC` at the run's zero.
+    /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
     pub zero_ns: u64,
-    /// Round-trip time before the first byte, seconds.
+    /// Round-trip time before the first byte of data, s.
     pub rtt_s: f64,
-    /// The sending end.
+    /// Description of the sending host.
     pub sender: EndInfo,
-    /// The receiving end.
+    /// Description of the receiving host.
     pub receiver: EndInfo,
-    /// Of both ends, by time, then end, then stream.
+    /// Samples of both sides, sorted by time, side (the sender first) and stream.
     pub samples: Vec<Sample>,
     /// The result.
     pub outcome: Outcome,
 }
 
-/// Runs one measurement against a server.
+/// Runs one measurement with a server. `progress` is called with seconds and bytes about twice a second.
 ///
 /// # Errors
-/// Whatever keeps it from finishing; nothing is left behind.
+/// The run cannot start or does not finish. Nothing of it is left then.
 pub fn measure(
     host: &Host,
     request: &Request,
@@ -80,33 +79,32 @@ pub fn measure(
     };
     let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
     to.set_port(port);
-    let sockets = connect_streams(to, token, request, options.connect)?;
+    let connector = stream::open::connector(to, &request.transport, true);
+    let streams = connect_streams(&*connector, to, token, request, options.connect)?;
     match control.receive("connecting the streams")? {
         Message::Joined => {}
         other => return Err(control.unexpected(&other)),
     }
     let (offset, rtt_ns) = compare_clocks(&mut control)?;
-    // The sending end starts at once if it is here, and when it has surely heard of it if it is there.
+    // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
     let head_start = if request.direction == Direction::Send { 0 } else { rtt_ns };
     let zero_ns = sys::now_ns() + head_start;
     control.send(&Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns }, "starting")?;
 
-    let (end, skip) = match request.direction {
-        // The kernel counts the SYN of the end that connects as an acknowledged byte.
-        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + 1),
+    let (side, overhead_bytes) = match request.direction {
+        Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + connector.overhead_bytes()),
         Direction::Receive => (Side::Receiver, 0),
     };
-    let streams = Streams::new(sockets, request.workload, skip).map_err(system("opening an eventfd"))?;
-    let role = Role { end, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
-    let ours = session::run(&role, &streams, &mut control, progress)?;
+    let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
+    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
-    let (sender, receiver) = if end == Side::Sender { (ours, theirs) } else { (theirs, ours) };
+    let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
     Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
-/// Round-trip time to a server, seconds, from its control connection. It needs no token: a server that wants one is asked
-/// nothing but a greeting, and the kernel has timed that.
+/// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
+/// kernel's own measurement of the greeting serves.
 ///
 /// # Errors
 /// It cannot be reached, or is no server of this version.
@@ -136,7 +134,7 @@ fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
     Err(NetError::Connect { host: name, source: last })
 }
 
-/// Greets a server; gives the nonce of one that wants its token proven.
+/// Greets a server. Returns its nonce if it wants proof of its token.
 fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
     control.send(&hello(None), "greeting")?;
     match control.receive("greeting")? {
@@ -153,19 +151,18 @@ fn greet(control: &mut Control) -> Result<Option<[u8; 32]>, NetError> {
 
 /// Connects all streams at once; one after the other would take n round trips.
 fn connect_streams(
+    connector: &dyn Connector,
     to: SocketAddr,
     token: [u8; 16],
     request: &Request,
     timeout: Duration,
-) -> Result<Vec<TcpStream>, NetError> {
-    let one = |i: u16| -> Result<TcpStream, NetError> {
-        let mut stream = socket::connect(to, &request.transport, true, timeout)?;
-        stream.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
-        stream.write_all(&session::preamble(token, i)).map_err(|source| NetError::Lost {
-            peer: to.to_string(),
-            doing: "connecting the streams",
-            source,
-        })?;
+) -> Result<Vec<Box<dyn DataStream>>, NetError> {
+    let one = |i: u16| -> Result<Box<dyn DataStream>, NetError> {
+        let mut stream = connector.connect(timeout)?;
+        stream
+            .write_all(&session::preamble(token, i))
+            .and_then(|()| stream.flush())
+            .map_err(|source| NetError::Lost { peer: to.to_string(), doing: "connecting the streams", source })?;
         Ok(stream)
     };
     std::thread::scope(|scope| {
@@ -182,8 +179,8 @@ fn connect_streams(
     })
 }
 
-/// How far the server's clock is ahead of ours, and the round-trip time, nanoseconds: the best of
-/// five questions (as NTP's clock filter, RFC 5905 section 10).
+/// Returns how far the server's clock is ahead of this host's, and the round-trip time, ns. Of five questions it takes the
+/// one with the shortest round trip (NTP's clock filter, RFC 5905 section 10).
 fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     let mut best = (0, u64::MAX);
     for _ in 0..5 {
@@ -224,12 +221,13 @@ fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
     }
 }
 
-/// Largest value of a field over samples.
+/// Returns the largest value of a field of samples.
 fn largest(samples: &[&Sample], value: impl Fn(&Sample) -> Option<u64>) -> Option<u64> {
     samples.iter().filter_map(|sample| value(sample)).max()
 }
 
-/// Share of the samples with something in flight of which a question is true, where it can be answered.
+/// Returns the fraction of samples for which `question` is true. Samples without data in flight, and those for which it has
+/// no answer, do not count.
 fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64 {
     let busy = samples.iter().filter(|sample| sample.info.get("unacked").is_some_and(|n| n > 0));
     let answers = busy.filter_map(|sample| question(sample));
@@ -237,8 +235,8 @@ fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64
     f64::from(yes) / f64::from(all.max(1))
 }
 
-/// Puts both ends' views together; `capacity` is the most payload that the path can carry, bit/s, where
-/// known.
+/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
+/// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
 pub fn combine(
     request: &Request,
     capacity: Option<f64>,

@@ -1,6 +1,7 @@
-//! A listener for one session's streams, to which strangers may call too.
+//! Listens for one session's streams, and hands out only connections whose preamble has the session's token.
 //!
-//! Accepts and reads preambles without waiting for any single caller. [`Callers`] decides whom to keep.
+//! Strangers may call the port too. It accepts connections and reads preambles without waiting for any single caller;
+//! [`Callers`] decides which callers are kept.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -16,26 +17,26 @@ use nix::sys::socket::{MsgFlags, recv};
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::sys;
 
-/// Connections that the kernel holds until they are accepted: at 1,000 a second, those of four seconds.
+/// Most connections that the kernel holds until they are accepted: those of four seconds at 1,000 per second.
 pub(crate) const BACKLOG: i32 = 4096;
-/// Most callers of one session that have not shown the token. At 1,000 calls a second the oldest of them has had two
-/// seconds, in which a preamble that was lost once is sent again, even over long paths (RFC 6298, section 2).
-const MOST_CALLERS: usize = 2048;
-/// Least such callers where a process may have few descriptors.
-const FEWEST_CALLERS: usize = 64;
-/// All sessions' callers together must leave descriptors for files: one session has one of so many parts.
-const PART_OF_DESCRIPTORS: u64 = 32;
-/// Time in which a caller must have sent its preamble, nanoseconds. It comes with the handshake, or, lost twice, some
-/// retransmission timeouts later.
+/// Most callers of one session that have not shown the token. At 1,000 calls per second the oldest of them has had two
+/// seconds. TCP sends a preamble that was lost once again within that time, even over long paths (RFC 6298, section 2).
+const MAX_CALLERS: usize = 2048;
+/// Least limit of such callers, for a process that may have few descriptors.
+const MIN_CALLERS: usize = 64;
+/// The callers of one session take at most this fraction (1/n) of the process's descriptors, so that files have some left.
+const DESCRIPTOR_DIVISOR: u64 = 32;
+/// Time within which a caller must have sent its preamble, ns. The preamble arrives with the handshake, or a few
+/// retransmission timeouts later if it was lost twice.
 const DEADLINE_NS: u64 = 5_000_000_000;
-/// Pause after `accept` has failed where dropping a caller did not help: else its caller would spin.
-const PAUSE: Duration = Duration::from_millis(10);
-/// Events that one call takes from the kernel, and connections that it accepts.
+/// Pause after `accept` has failed and there was no caller to drop. Without it, the loop would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// Most events that one call takes from the kernel, and most connections that it accepts.
 const BATCH: usize = 256;
-/// The listener's number among the events; callers have numbers from 1.
+/// Number of the listener among the events. Callers have numbers from 1.
 const LISTENER: u64 = 0;
 
-/// A listener and those that call it.
+/// A listener and its callers.
 pub struct PreambleListener<const N: usize> {
     listener: TcpListener,
     epoll: Epoll,
@@ -44,17 +45,18 @@ pub struct PreambleListener<const N: usize> {
 }
 
 impl<const N: usize> AsFd for PreambleListener<N> {
-    /// Readable when [`PreambleListener::come`] has something to do, but for callers whose time is over.
+    /// The descriptor is readable when [`PreambleListener::accepted`] has something to do, except for callers whose time is
+    /// over.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 }
 
-/// The limits for this process.
+/// Returns the limits for this process.
 fn limits() -> CallerLimits {
     let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-    let callers = usize::try_from(descriptors / PART_OF_DESCRIPTORS).unwrap_or(MOST_CALLERS);
-    CallerLimits { callers: callers.clamp(FEWEST_CALLERS, MOST_CALLERS), deadline_ns: DEADLINE_NS }
+    let callers = usize::try_from(descriptors / DESCRIPTOR_DIVISOR).unwrap_or(MAX_CALLERS);
+    CallerLimits { callers: callers.clamp(MIN_CALLERS, MAX_CALLERS), deadline_ns: DEADLINE_NS }
 }
 
 impl<const N: usize> PreambleListener<N> {
@@ -62,7 +64,7 @@ impl<const N: usize> PreambleListener<N> {
     /// there are dropped last.
     ///
     /// # Errors
-    /// The kernel has no epoll descriptor to give, or the listener's cannot be doubled.
+    /// The kernel has no descriptors left.
     pub fn new(listener: &TcpListener, peer: Option<IpAddr>) -> io::Result<PreambleListener<N>> {
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
@@ -71,13 +73,13 @@ impl<const N: usize> PreambleListener<N> {
         Ok(PreambleListener { listener, epoll, callers: Callers::new(limits(), peer), sockets: BTreeMap::new() })
     }
 
-    /// Does what there is to do, without waiting: gives the connections that have shown the token since the last call,
-    /// with their streams' numbers. `check` gives the number for a right preamble. Nothing after the preamble has been
-    /// read from them.
+    /// Accepts callers and reads preambles, without waiting. Returns the connections that have shown the token since the last
+    /// call, with their streams' numbers. `check` returns the number for a right preamble. Bytes after the preamble have not
+    /// been read.
     ///
     /// # Errors
-    /// The epoll descriptor's. No caller causes any.
-    pub fn come(&mut self, check: &dyn Fn(&[u8; N]) -> Option<u16>) -> io::Result<Vec<(u16, TcpStream)>> {
+    /// The epoll descriptor fails. No caller can cause that.
+    pub fn accepted(&mut self, check: &dyn Fn(&[u8; N]) -> Option<u16>) -> io::Result<Vec<(u16, TcpStream)>> {
         let now_ns = sys::now_ns();
         let mut events = [EpollEvent::empty(); BATCH];
         let n = match self.epoll.wait(&mut events, EpollTimeout::ZERO) {
@@ -85,7 +87,7 @@ impl<const N: usize> PreambleListener<N> {
             n => n?,
         };
         let mut come = Vec::new();
-        // Those that have sent something go first: a newcomer must not take their place.
+        // Callers that have sent something go first: a newcomer must not take their place.
         for number in events[..n].iter().map(EpollEvent::data).filter(|number| *number != LISTENER) {
             come.extend(self.hear(number, check));
         }
@@ -106,8 +108,8 @@ impl<const N: usize> PreambleListener<N> {
                 // The caller has gone, or its network has failed (accept(2)).
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) => {
-                    // Too many open files most likely. Whom this process can spare goes.
-                    let Some(victim) = self.callers.recycle() else { return std::thread::sleep(PAUSE) };
+                    // Most likely the process has too many open files: drop a caller.
+                    let Some(victim) = self.callers.recycle() else { return std::thread::sleep(ACCEPT_PAUSE) };
                     self.sockets.remove(&victim);
                     continue;
                 }
@@ -133,7 +135,7 @@ impl<const N: usize> PreambleListener<N> {
         self.sockets.remove(&number);
     }
 
-    /// Reads what a caller has sent; gives its connection once that has shown the token.
+    /// Reads what a caller has sent; returns its connection if that has shown the token.
     fn hear(&mut self, number: u64, check: &dyn Fn(&[u8; N]) -> Option<u16>) -> Option<(u16, TcpStream)> {
         let socket = self.sockets.get(&number)?;
         let mut bytes = [0; N];
@@ -152,7 +154,7 @@ impl<const N: usize> PreambleListener<N> {
             }
             Verdict::Stream(stream) => {
                 let socket = self.sockets.remove(&number)?;
-                // One that came with its preamble has not been watched.
+                // A connection that arrived with its preamble is not watched.
                 let _ = self.epoll.delete(&socket);
                 Some((stream, socket))
             }
@@ -177,7 +179,7 @@ mod tests {
         while all.len() < n {
             assert!(began.elapsed() < Duration::from_secs(10), "{} of {n} have come", all.len());
             sys::wait_readable([door.as_fd()], 100_000_000).unwrap();
-            all.extend(door.come(&check).unwrap());
+            all.extend(door.accepted(&check).unwrap());
         }
         all
     }

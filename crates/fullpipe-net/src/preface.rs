@@ -1,35 +1,34 @@
-//! What a client with a token may send before anything else, so that it need not wait behind those without.
+//! The preface: bytes that a client with a token may send first, so that clients without one cannot crowd it out.
 //!
-//! A preface proves that its sender knows a token's secret, and nothing more: it opens nothing, but it gives its
-//! connection a place in the lobby that strangers cannot take. It has no meaning of its own here; whoever knows the
-//! secrets checks it.
+//! A preface proves only that its sender knows a token's secret. It gives no access, but other pending connections cannot
+//! take its connection's place ([`crate::serve::PendingClient`]). The owner of the secrets checks it ([`Check`]).
 
 use std::sync::Arc;
 
-/// First byte of a preface: neither TLS's (0x16), nor a measurement's (0), nor that of a connection that is not
-/// encrypted (0x54).
+/// First byte of a preface. It differs from the first byte of TLS (0x16), of a measurement (0), and of a connection without
+/// encryption (0x54).
 pub const MARK: u8 = 0xf1;
-/// Bytes of a preface.
+/// Length of a preface, bytes.
 pub const LEN: usize = 1 + 8 + 8 + 16 + 32;
 
-/// What a client has sent before anything else.
+/// A preface, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preface {
-    /// Which token the client has; it does not give the secret away.
+    /// Identifier of the client's token. It does not reveal the secret.
     pub token: [u8; 8],
-    /// The client's clock, Unix time in seconds.
+    /// The client's time, seconds since the Unix epoch.
     pub time_s: u64,
-    /// Random, and never used again.
+    /// Random bytes that are used only once.
     pub nonce: [u8; 16],
-    /// Keyed hash of all that is before it.
+    /// Keyed hash of all bytes before it.
     pub mac: [u8; 32],
 }
 
-/// Says whether a preface is of somebody who knows a token, and has not been sent before.
+/// Returns whether a preface proves knowledge of a token and was not sent before.
 pub type Check = Arc<dyn Fn(&Preface) -> bool + Send + Sync>;
 
 impl Preface {
-    /// The bytes to send.
+    /// Returns the preface as it is sent.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
@@ -41,7 +40,7 @@ impl Preface {
         bytes
     }
 
-    /// Reads it. The first byte is not looked at.
+    /// Parses a preface. The first byte is ignored.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; LEN]) -> Preface {
         fn part<const N: usize>(bytes: &[u8; LEN], at: usize) -> [u8; N] {
@@ -51,7 +50,7 @@ impl Preface {
         Preface { token: part(bytes, 1), time_s, nonce: part(bytes, 17), mac: part(bytes, 33) }
     }
 
-    /// All that is hashed.
+    /// Returns the bytes that [`Preface::mac`] is a hash of.
     #[must_use]
     pub fn hashed(&self) -> [u8; 33] {
         let bytes = self.to_bytes();

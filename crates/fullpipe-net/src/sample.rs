@@ -1,32 +1,32 @@
-//! Samples: TCP_INFO of every stream at fixed instants.
+//! Samples a run's streams: what their transport tells, at fixed times.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use fullpipe_path::record::lines::SampleFields;
 
 use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
-use crate::traffic::Streams;
+use crate::traffic::Traffic;
 
-/// One stream at one instant.
+/// The state of one stream at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// Nanoseconds on the run's clock.
+    /// Time on the run's clock, ns.
     pub t_ns: u64,
-    /// At which end.
+    /// The side that took the sample.
     pub end: Side,
-    /// Which stream, from 0.
+    /// Number of the stream, from 0.
     pub stream: u16,
-    /// Bytes that the application has read, or at the sending end that were acknowledged.
+    /// Bytes that the receiving application has read, or that were acknowledged to the sender.
     pub bytes: u64,
-    /// The kernel's view.
+    /// The kernel's view; empty for a transport other than TCP.
     pub info: TcpInfo,
 }
 
 impl Sample {
-    /// Appends the packed form: t, bytes, stream, end, length, TCP_INFO.
+    /// Appends the packed form: time, bytes, stream, side, length of TCP_INFO, TCP_INFO; numbers in little endian.
     pub fn pack(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.t_ns.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
@@ -36,7 +36,16 @@ impl Sample {
         to.extend_from_slice(self.info.bytes());
     }
 
-    /// Reads the packed form, none if it is damaged.
+    /// The sample without its time, for a record's line.
+    pub fn fields(&self) -> SampleFields<&TcpInfo> {
+        let end = match self.end {
+            Side::Sender => "sender",
+            Side::Receiver => "receiver",
+        };
+        SampleFields { end, stream: self.stream, bytes: self.bytes, transport: &self.info }
+    }
+
+    /// Reads the packed form and advances `from`; returns `None` if it is damaged.
     pub fn unpack(from: &mut &[u8]) -> Option<Sample> {
         fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
             let (head, rest) = from.split_first_chunk()?;
@@ -54,27 +63,14 @@ impl Sample {
     }
 }
 
-/// A record's line.
-impl Serialize for Sample {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        let mut map = s.serialize_map(None)?;
-        map.serialize_entry("kind", "sample")?;
-        map.serialize_entry("t", &(self.t_ns as f64 / 1e9))?;
-        map.serialize_entry("end", if self.end == Side::Sender { "sender" } else { "receiver" })?;
-        map.serialize_entry("stream", &self.stream)?;
-        map.serialize_entry("bytes", &self.bytes)?;
-        self.info.serialize_fields(&mut map)?;
-        map.end()
-    }
-}
-
-/// Collects samples of one end while a run goes on.
+/// Collects the samples of one side during a run.
 pub(crate) struct Sampler {
     end: Side,
     zero_ns: u64,
     interval_ns: u64,
+    /// The samples so far. The lock is held only to append to them.
     samples: Mutex<Vec<Sample>>,
-    /// Sum over the streams at the last tick; tells a stall.
+    /// Bytes of all streams at the last sample. A total that does not grow is a stall.
     pub(crate) total: AtomicU64,
 }
 
@@ -83,13 +79,13 @@ impl Sampler {
         Sampler { end, zero_ns, interval_ns, samples: Mutex::default(), total: AtomicU64::new(0) }
     }
 
-    /// Samples at every multiple of the interval until the streams are stopped.
-    pub(crate) fn run(&self, streams: &Streams) {
+    /// Takes samples at every multiple of the interval until the run is over.
+    pub(crate) fn run(&self, traffic: &Traffic) {
         let mut next = self.zero_ns + self.interval_ns;
-        while !streams.stopped_before(next) {
-            self.tick(streams, sys::now_ns());
+        while !traffic.stopped_before(next) {
+            self.tick(traffic, sys::now_ns());
             next += self.interval_ns;
-            // A tick that came late is not made up for: two samples at one instant say nothing.
+            // Skip the times that have passed: two samples at one time show nothing.
             let now = sys::now_ns();
             if next <= now {
                 next = self.zero_ns + ((now - self.zero_ns) / self.interval_ns + 1) * self.interval_ns;
@@ -97,13 +93,13 @@ impl Sampler {
         }
     }
 
-    /// One sample of every stream.
-    pub(crate) fn tick(&self, streams: &Streams, now_ns: u64) {
+    /// Takes one sample of every stream.
+    pub(crate) fn tick(&self, traffic: &Traffic, now_ns: u64) {
         let mut total = 0;
-        let mut new = Vec::with_capacity(streams.len());
-        for i in 0..streams.len() {
-            // A stream whose peer reset it has no more to tell.
-            let Ok((info, bytes)) = streams.observe(i, self.end) else { continue };
+        let mut new = Vec::with_capacity(traffic.len());
+        for i in 0..traffic.len() {
+            // A stream that was reset has no state any more.
+            let Ok((info, bytes)) = traffic.observe(i, self.end) else { continue };
             total += bytes;
             let t_ns = now_ns.saturating_sub(self.zero_ns);
             new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });

@@ -1,4 +1,4 @@
-//! The serving end: many clients at once, each a session of its own.
+//! The server: it listens, and serves many clients at once, each in a thread of its own.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,94 +10,94 @@ use fullpipe_path::units::Time;
 use fullpipe_path::{Direction, Workload, text};
 use rand::RngExt;
 use serde::{Deserialize, Serialize};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
 use crate::error::{Denial, NetError, system};
 use crate::host_info::PROGRAM;
-use crate::preamble_listener::{BACKLOG, PreambleListener};
+use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
 use crate::session::{self, ANSWER, Control, Role};
 use crate::side::Side;
 use crate::socket;
+use crate::stream::{self, DataStream, Expected};
 use crate::sys;
-use crate::traffic::Streams;
 use crate::wire::{self, MAGIC, Message, PROTOCOL, Request};
 
-/// Between looks at callers whose time is over.
-const SECOND: Duration = Duration::from_secs(1);
+/// Time between two looks for callers whose time is over.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How to listen.
+/// What a server is started with.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// Address and port of control connections.
     pub bind: SocketAddr,
     /// Most clients of each [`Purpose`] that are served at once; more are refused.
     pub max_clients: usize,
-    /// Whether to end after one client.
+    /// Whether the server ends after one client.
     pub once: bool,
 }
 
-/// How a client is measured.
+/// The rules by which a server measures clients.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct MeasurementPolicy {
-    /// First and last port for the streams; 0 and 0 let the kernel choose.
+    /// First and last port for data streams; 0 and 0 let the kernel choose.
     pub data_ports: (u16, u16),
-    /// A run in which nothing moves for so long has failed.
+    /// Longest time without progress before a run has failed.
     pub stall: Duration,
-    /// Whether buffers larger than this machine's memory are refused.
+    /// Whether to refuse buffers larger than this machine's memory.
     pub check_memory: bool,
-    /// Longest run; none for any.
+    /// Longest time of a run; `None` for no limit.
     pub max_run: Option<Duration>,
-    /// Whether the client has to prove to hold a token.
+    /// Whether the client must prove that it holds a token.
     pub wants_proof: bool,
 }
 
-/// What the serving of one client asks of the server that it belongs to, which may be another process.
+/// The server, as the code that serves one client sees it. The server may be another process.
 pub trait Gatekeeper {
-    /// Decides whether a proof of a token ([`wire::proof`]) for a nonce is one.
+    /// Checks a proof ([`wire::proof`]) that the client holds a token.
     ///
     /// # Errors
-    /// The reason for refusing the client.
+    /// The client is refused.
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> Result<(), Denial>;
 
-    /// Takes a place for a client that is to be measured.
+    /// Takes a place for a client that wants to be measured.
     ///
     /// # Errors
-    /// The reason for refusing the client.
+    /// The client is refused.
     fn let_in(&self) -> Result<(), Denial>;
 
-    /// Hears that a run begins.
+    /// Notes that a run begins.
     fn begins(&self, request: &Request);
 }
 
-/// Serves one connection of a client; the flag says whether the client begins as one that wants to be measured. The preface
-/// has been taken from the connection.
+/// Serves one connection of a client. The flag tells whether the client's first byte is that of a measurement. The preface
+/// has been read already.
 pub type Serve = Arc<dyn Fn(TcpStream, &str, &PendingClient, bool) -> Result<(), NetError> + Send + Sync>;
 
-/// What happens at a server, for a log.
+/// An event at a server, for its log.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A client's run begins.
     Begin {
         /// The client's address.
         peer: &'a str,
-        /// What it wants.
+        /// The run that the client has asked for.
         request: &'a Request,
     },
-    /// A connection is over.
+    /// A connection has ended.
     End {
         /// The client's address.
         peer: &'a str,
         /// Its result.
         result: Result<(), NetError>,
-        /// Whether the client was to be measured.
+        /// Whether the client wanted to be measured.
         measured: bool,
     },
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
@@ -107,16 +107,16 @@ pub struct Server {
 }
 
 impl Server {
-    /// Takes the port.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// It is in use, or may not be used.
+    /// The port is in use, or this user may not use it.
     pub fn bind(options: ServeOptions) -> Result<Server, NetError> {
         let listen = || -> io::Result<TcpListener> {
             let socket = Socket::new(Domain::for_address(options.bind), Type::STREAM, Some(Protocol::TCP))?;
             socket.set_reuse_address(true)?;
             if options.bind.is_ipv6() {
-                // One server answers both families.
+                // The server answers IPv4 and IPv6.
                 socket.set_only_v6(false)?;
             }
             socket.bind(&options.bind.into())?;
@@ -128,30 +128,30 @@ impl Server {
         Ok(Server { listener, options, places, lobby, check: None })
     }
 
-    /// Gives clients a place that strangers cannot take, if this says so of their preface.
+    /// Sets the check of prefaces. Strangers cannot crowd out a client whose preface passes it.
     #[must_use]
     pub fn with_check(mut self, check: preface::Check) -> Server {
         self.check = Some(check);
         self
     }
 
-    /// Where it listens.
+    /// Returns the address on which the server listens.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// The kernel does not tell.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until killed, or with `once` until one client has been served: one that has shown what it must. Nothing
-    /// that a client does ends it.
+    /// Serves until the process is killed. With [`ServeOptions::once`], it returns after the first client that was admitted.
+    /// Nothing that a client does can end it earlier.
     ///
     /// # Errors
-    /// With `once`, that session's.
+    /// With `once`, serving that client failed.
     pub fn run(&self, serve: &Serve, log: impl Fn(&Event<'_>) + Send + Sync + Clone + 'static) -> Result<(), NetError> {
         let limit = Arc::new(Mutex::new(LogLimit::new(Instant::now())));
         let end = move |log: &dyn Fn(&Event<'_>), guest: Option<&PendingClient>, event: &Event<'_>| {
-            // A client's end is told in any case.
+            // The end of a client is always logged.
             let is_in = guest.is_some_and(PendingClient::is_in);
             if is_in || limit.lock().unwrap_or_else(PoisonError::into_inner).allows(Instant::now()) {
                 log(event);
@@ -170,7 +170,7 @@ impl Server {
                     continue;
                 }
             };
-            // One of IPv4 comes as one of IPv6 where both are listened to.
+            // A socket for both families shows an IPv4 client with an IPv4-mapped IPv6 address.
             let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
             let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
                 Ok(guest) => guest,
@@ -182,7 +182,7 @@ impl Server {
             };
             if self.options.once {
                 let (measured, result) = hand_over(stream, &peer, self.check.as_ref(), &guest, serve);
-                // Whoever has not shown that it is a client is none, and must not keep the one that is from being served.
+                // A connection that was never admitted must not keep the one client from being served.
                 if guest.is_in() {
                     return result;
                 }
@@ -191,7 +191,7 @@ impl Server {
                 continue;
             }
             let (check, serve, log, end) = (self.check.clone(), serve.clone(), log.clone(), end.clone());
-            // Without a thread the connection closes, which is all that can be done.
+            // Without a thread, the connection closes; nothing else can be done.
             let _ = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {
                 let (measured, result) = hand_over(stream, &peer, check.as_ref(), &guest, &serve);
                 let result = guest.explain(result);
@@ -201,8 +201,8 @@ impl Server {
     }
 }
 
-/// Serves a connection; says whether its client wanted to be measured. A measurement begins with a message, whose kind is
-/// zero ([`wire`]); nothing else does. A preface may come before either.
+/// Serves a connection; returns whether its client wanted to be measured, and the result. A measurement begins with a
+/// message, whose first byte is zero ([`wire`]); nothing else begins with zero. A preface may come first.
 fn hand_over(
     mut stream: TcpStream,
     peer: &str,
@@ -218,7 +218,8 @@ fn hand_over(
     }
 }
 
-/// The first byte behind the preface, if there is one; none if the connection has ended. The byte is not taken.
+/// Returns the first byte after the preface, if there is one, and leaves the byte in the connection. Returns `None` if the
+/// connection has ended.
 fn first_byte(stream: &mut TcpStream, check: Option<&preface::Check>, guest: &PendingClient) -> io::Result<Option<u8>> {
     let mut first = [0];
     let mut peek = |stream: &TcpStream| stream.peek(&mut first).map(|n| (n > 0).then_some(first[0]));
@@ -238,7 +239,7 @@ pub(crate) fn hello(nonce: Option<[u8; 32]>) -> Message {
     Message::Hello { magic: MAGIC.into(), protocol: PROTOCOL, program: PROGRAM.into(), nonce }
 }
 
-/// What a client is told that has to prove to hold a token, and does not.
+/// The denial for a client that has not proved that it holds a token.
 fn wants_token() -> Denial {
     Denial::new(
         "it measures for holders of its token only, and none was shown",
@@ -246,19 +247,20 @@ fn wants_token() -> Denial {
     )
 }
 
-/// Tells a client why it is turned away.
+/// Refuses a client, and tells it why; returns the error.
 fn deny(control: &mut Control, denial: Denial) -> NetError {
     // If the client is gone, there is nobody to tell.
     let _ = control.send(&Message::Refused { why: denial.to_string() }, "refusing");
     NetError::Denied(denial)
 }
 
-/// Hears a client's proof, and refuses it if it is none. False for a client that has gone instead.
+/// Receives a client's proof of its token, and refuses the client if the proof is wrong. Returns false if the client has
+/// closed the connection instead.
 fn passes(control: &mut Control, desk: &dyn Gatekeeper, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
         Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
         Ok(_) => Err(wants_token()),
-        // Whoever has no token may have come for the round-trip time, which the greeting tells.
+        // A client without a token may have wanted only the round-trip time, which the greeting shows.
         Err(NetError::Lost { .. }) => return Ok(false),
         Err(error) => return Err(error),
     };
@@ -305,7 +307,7 @@ pub fn measure(
                 control.send(&Message::Clock { ns: sys::now_ns() }, "telling the time")?;
             }
             Ok(other) => return Err(control.unexpected(&other)),
-            // Whoever only wants to know the round-trip time asks, and goes.
+            // A client that wants only the round-trip time asks for the clock, and closes the connection.
             Err(NetError::Lost { .. }) if asked_the_time => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -335,14 +337,15 @@ pub fn measure(
         return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
     }
     desk.begins(&request);
-    let end = match request.direction {
+    let side = match request.direction {
         Direction::Send => Side::Receiver,
         Direction::Receive => Side::Sender,
     };
     let stall_ns = options.stall.as_nanos() as u64;
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
-    let role = Role { end, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let seen = session::run(&role, &streams, &mut control, None)?;
+    let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
+    let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
+    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
     control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")
@@ -353,8 +356,8 @@ pub(crate) fn version_error(peer: &str, theirs: &str, their_protocol: u32) -> Ne
     NetError::Version { peer: peer.into(), theirs, their_protocol, ours: PROGRAM, our_protocol: PROTOCOL }
 }
 
-/// Longest that a run may take from its start, ns. One whose time is within the limit is not cut off: it is counted from the
-/// first byte's arrival, which may be late.
+/// Returns the longest time that a run may take from its start, ns. A run of a given duration counts it from the first
+/// byte's arrival, which may be late; it gets more time, so that it is not cut off.
 fn limit_ns(most: Duration, request: &Request) -> u64 {
     let more = match request.workload {
         Workload::Size(_) => Duration::ZERO,
@@ -369,7 +372,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     transport.validate().map_err(|e| denied(e.to_string()))?;
     request.workload.validate(transport.streams).map_err(|e| denied(e.to_string()))?;
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
-        return Err(denied("the sampling interval is outside 10 ms to 1 h".into()));
+        return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
     socket::check_known(&transport.cc)?;
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
@@ -387,43 +390,40 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     Ok(())
 }
 
-/// Opens a port for the session and waits for its streams.
+/// Opens a port for the run's streams and waits for them.
 fn join(
     control: &mut Control,
     local: SocketAddr,
     request: &Request,
     options: &MeasurementPolicy,
-) -> Result<Streams, NetError> {
+) -> Result<Vec<Box<dyn DataStream>>, NetError> {
     let n = usize::from(request.transport.streams);
-    let listener = socket::listen(local, options.data_ports, &request.transport, true)?;
-    let port = listener.local_addr().map_err(system("reading the data port"))?.port();
     let token: [u8; 16] = rand::rng().random();
-    control.send(&Message::Ready { port, token }, "getting ready")?;
-    let mut sockets: Vec<Option<TcpStream>> = (0..n).map(|_| None).collect();
-    let deadline = Instant::now() + ANSWER;
-    let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
-    let mut door =
-        PreambleListener::<{ wire::PREAMBLE }>::new(&listener, peer).map_err(system("watching the data port"))?;
-    // Whoever does not show the token is not of this session, and costs it nothing.
+    // A caller without the token is not of this session, and does not delay it.
     let check =
-        |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
-    while sockets.iter().any(Option::is_none) {
+        move |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
+    let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
+    let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
+    let mut acceptor = stream::open::acceptor(local, &request.transport, expected)?;
+    let port = acceptor.address().map_err(system("reading the data port"))?.port();
+    control.send(&Message::Ready { port, token }, "getting ready")?;
+    let mut streams: Vec<Option<Box<dyn DataStream>>> = (0..n).map(|_| None).collect();
+    let deadline = Instant::now() + ANSWER;
+    while streams.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             let source = io::ErrorKind::TimedOut.into();
             return Err(control.lost("waiting for its data streams; is the data port open?", source));
         }
-        let wait = left.min(SECOND).as_nanos() as u64;
-        let ready = sys::wait_readable([door.as_fd(), control.stream.as_fd()], wait);
+        let wait = left.min(LOOK_INTERVAL).as_nanos() as u64;
+        let ready = sys::wait_readable([acceptor.as_fd(), control.stream.as_fd()], wait);
         if ready.map_err(system("waiting for streams"))?[1] {
             let message = control.receive("waiting for its data streams")?;
             return Err(control.unexpected(&message));
         }
-        for (i, stream) in door.come(&check).map_err(system("waiting for streams"))? {
-            SockRef::from(&stream).set_tcp_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
-            sockets[usize::from(i)] = Some(stream);
+        for (i, stream) in acceptor.accepted().map_err(system("waiting for streams"))? {
+            streams[usize::from(i)] = Some(stream);
         }
     }
-    let skip = if request.direction == Direction::Send { wire::PREAMBLE as u64 } else { 0 };
-    Streams::new(sockets.into_iter().flatten().collect(), request.workload, skip).map_err(system("opening an eventfd"))
+    Ok(streams.into_iter().flatten().collect())
 }

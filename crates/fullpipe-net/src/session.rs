@@ -1,5 +1,4 @@
-//! One end of a run, from the first byte to the last: the same code for client and server, for the
-//! sending and the receiving end.
+//! One side of a run, from its start to its report. Client and server, sender and receiver use the same code.
 
 use std::io;
 use std::net::TcpStream;
@@ -12,16 +11,18 @@ use fullpipe_path::{Workload, text};
 use crate::error::{NetError, system};
 use crate::sample::{Sample, Sampler};
 use crate::side::Side;
-use crate::traffic::{self, Streams};
+use crate::stream::DataStream;
+use crate::traffic::{Source, Traffic};
 use crate::wire::{self, Message, Received, Report, Request};
 use crate::{host_info, start_times, sys};
 
-/// How long a single message may take to arrive once it has begun, or to be answered.
+/// Longest time that a message may take to arrive, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 
-/// The control connection, and whom to name in errors.
+/// The control connection.
 pub(crate) struct Control {
     pub(crate) stream: TcpStream,
+    /// Name of the other end for errors.
     pub(crate) peer: String,
 }
 
@@ -38,7 +39,7 @@ impl Control {
         wire::send(&mut self.stream, message).map_err(|e| self.lost(doing, e))
     }
 
-    /// The next message. A refusal or failure of the other end becomes an error in its words, made safe to show.
+    /// Receives the next message. If the other end refuses or has failed, its reason, made safe to show, becomes an error.
     pub(crate) fn receive(&mut self, doing: &'static str) -> Result<Message, NetError> {
         match wire::receive_message(&mut self.stream) {
             Ok(Message::Refused { why }) => {
@@ -50,14 +51,14 @@ impl Control {
         }
     }
 
-    /// The other end's failure in the middle of a run, in its words.
+    /// Makes an error of the reason that the other end gave for its failure.
     pub(crate) fn failed(&self, why: &str) -> NetError {
         NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why) }
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
         use io::ErrorKind::{ConnectionReset, InvalidData, TimedOut, UnexpectedEof, WouldBlock};
-        // Whoever hangs up on a greeting, or does not answer it, is most likely something else.
+        // A program that hangs up on the greeting, or does not answer it, is most likely not fullpipe.
         let why = match source.kind() {
             UnexpectedEof | ConnectionReset if doing == "greeting" => Some("it hung up"),
             WouldBlock | TimedOut if doing == "greeting" => Some("it did not answer"),
@@ -67,7 +68,7 @@ impl Control {
             return NetError::Stranger { peer: self.peer.clone(), why: why.into() };
         }
         match source.kind() {
-            // What did not parse may be quoted in it.
+            // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
@@ -78,90 +79,94 @@ impl Control {
     }
 }
 
-/// What one end of a run needs to know.
+/// What one side of a run needs to know.
 pub(crate) struct Role<'a> {
     pub(crate) end: Side,
     pub(crate) request: &'a Request,
-    /// This end's instant of the run's zero.
+    /// Start of the run's clock, ns of this host's `CLOCK_MONOTONIC`.
     pub(crate) zero_ns: u64,
     pub(crate) rtt_ns: u64,
-    /// With no progress for so long the run has failed.
+    /// Longest time without progress before the run has failed, ns.
     pub(crate) stall_ns: u64,
-    /// A run that takes longer than this from its zero is cut off; none for no limit.
+    /// Longest time that the run may take from the start of its clock, ns; `None` for no limit.
     pub(crate) limit_ns: Option<u64>,
 }
 
-/// What one end has seen.
+/// What one side of a run has observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// What it is, and what it received.
+    /// Description of the host, and what its streams received.
     pub report: Report,
-    /// Over time.
+    /// TCP_INFO of its streams over time.
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data. `progress` is told seconds and bytes about twice a second, where given.
+/// Moves the data of one side and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
+/// data. `progress` is called with seconds and bytes about twice a second.
 pub(crate) fn run(
     role: &Role<'_>,
-    streams: &Streams,
+    streams: Vec<Box<dyn DataStream>>,
+    overhead_bytes: u64,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
 ) -> Result<Observed, NetError> {
+    let traffic =
+        &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
     let source = match role.end {
-        Side::Sender => Some(traffic::source().map_err(system("making a memory file to send"))?),
+        Side::Sender => Some(Source::new().map_err(system("making a memory file to send"))?),
         Side::Receiver => None,
     };
-    let starts = start_times::starts(role.request.seed, streams.len() as u16, role.rtt_ns);
-    let mut end = host_info::describe(streams.socket(0));
+    let starts = start_times::starts(role.request.seed, traffic.len() as u16, role.rtt_ns);
+    let mut end = host_info::describe(traffic.handle(0));
     let cpu = sys::cpu_seconds();
     sys::exact_timers();
     let watched = std::thread::scope(|scope| {
-        for (i, start) in starts.iter().enumerate() {
+        for ((i, stream), start) in streams.into_iter().enumerate().zip(&starts) {
             let source = source.as_ref();
             std::thread::Builder::new()
                 .stack_size(128 << 10)
                 .spawn_scoped(scope, move || match source {
-                    Some(source) => streams.send(i, source, role.zero_ns + start),
-                    None => streams.receive(i),
+                    Some(source) => traffic.send(i, stream, source, role.zero_ns + start),
+                    None => traffic.receive(i, stream),
                 })
                 .map_err(system("starting a thread for a stream"))
-                .inspect_err(|_| streams.stop())?;
+                .inspect_err(|_| traffic.stop())?;
         }
         let sampling = std::thread::Builder::new()
             .stack_size(128 << 10)
-            .spawn_scoped(scope, || sampler.run(streams))
+            .spawn_scoped(scope, || sampler.run(traffic))
             .map_err(system("starting the sampling thread"))
-            .inspect_err(|_| streams.stop());
-        let watched = sampling.and_then(|_| watch(role, streams, &sampler, control, progress));
+            .inspect_err(|_| traffic.stop());
+        let watched = sampling.and_then(|_| watch(role, traffic, &sampler, control, progress));
         if watched.is_ok() {
-            sampler.tick(streams, sys::now_ns());
+            sampler.tick(traffic, sys::now_ns());
         }
         if role.end == Side::Receiver {
-            // Said before the streams close: the sender then knows why they do.
+            // The sender must know the reason before its streams close.
             let last = match &watched {
                 Ok(()) => Message::Finished,
                 Err(error) => Message::Failed { why: error.to_string() },
             };
             let told = control.send(&last, "ending the run");
-            streams.stop();
+            traffic.stop();
             return watched.and(told);
         }
         if let Err(error @ NetError::TooLong { .. }) = &watched {
             let _ = control.send(&Message::Failed { why: error.to_string() }, "ending the run");
         }
-        streams.stop();
+        traffic.stop();
         watched
     });
     watched?;
-    let after = host_info::buffers(streams.socket(0));
-    (end.sndbuf, end.rcvbuf) = after;
+    // The kernel's tuning has changed them meanwhile.
+    (end.sndbuf, end.rcvbuf) = host_info::buffers(&traffic.handle(0).settings());
     let seconds = sys::now_ns().saturating_sub(role.zero_ns) as f64 / 1e9;
     let received = match role.end {
         Side::Sender => Vec::new(),
-        Side::Receiver => (0..streams.len())
+        Side::Receiver => (0..traffic.len())
             .map(|i| {
-                let (bytes, first, last) = streams.received(i);
+                let (bytes, first, last) = traffic.received(i);
                 let on_clock = |ns: u64| ns.saturating_sub(role.zero_ns);
                 Received { bytes, first_ns: on_clock(first), last_ns: on_clock(last) }
             })
@@ -171,30 +176,30 @@ pub(crate) fn run(
     Ok(Observed { report, samples: sampler.into_samples() })
 }
 
-/// Waits for the end of the run: at the receiver all bytes or the time, at the sender the receiver's
-/// word; at both, the other's disappearance or a stall.
+/// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the
+/// receiver says so. Both end it with an error if the other end disappears, nothing moves, or the run takes too long.
 fn watch(
     role: &Role<'_>,
-    streams: &Streams,
+    traffic: &Traffic,
     sampler: &Sampler,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
 ) -> Result<(), NetError> {
     const TICK: u64 = 500_000_000;
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
-    // The sender leaves it to the receiver to see a stall first.
+    // The receiver is to notice a stall first: it knows the cause better.
     let patience = role.stall_ns + if role.end == Side::Sender { ANSWER.as_nanos() as u64 } else { 0 };
     loop {
         let now = sys::now_ns();
         let mut wait = if progress.is_some() { TICK } else { patience / 4 };
         if role.end == Side::Receiver {
-            if streams.complete() {
+            if traffic.complete() {
                 return Ok(());
             }
-            if let Some(error) = streams.take_broken() {
+            if let Some(error) = traffic.take_broken() {
                 return Err(control.lost("receiving data", error));
             }
-            if let (Workload::Duration(time), Some(first)) = (role.request.workload, streams.first_arrival_ns()) {
+            if let (Workload::Duration(time), Some(first)) = (role.request.workload, traffic.first_arrival_ns()) {
                 let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
                 wait = wait.min(left);
             }
@@ -215,11 +220,11 @@ fn watch(
         if let Some(progress) = progress {
             progress(now.saturating_sub(role.zero_ns) as f64 / 1e9, total);
         }
-        let ready = sys::wait_readable([control.stream.as_fd(), streams.event.as_fd()], wait)
+        let ready = sys::wait_readable([control.stream.as_fd(), traffic.event.as_fd()], wait)
             .map_err(system("waiting for the streams"))?;
         if ready[1] {
-            // Only its arrival matters, not its count.
-            let _ = streams.event.read();
+            // The event itself matters, not how many there were.
+            let _ = traffic.event.read();
         }
         if ready[0] {
             return match (control.receive("moving data")?, role.end) {
@@ -230,14 +235,14 @@ fn watch(
     }
 }
 
-/// The stream's number in a preamble that shows the session's token.
+/// Returns the number of the stream if its preamble has the session's token.
 pub(crate) fn read_preamble(preamble: &[u8; wire::PREAMBLE], token: [u8; 16]) -> Option<u16> {
-    // All of it is compared, so that the time does not tell how much of it is right.
+    // All bytes are compared, so that the time does not show how many of them are right.
     let differs = preamble.iter().zip(token).fold(0, |all, (a, b)| all | (a ^ b));
     (differs == 0).then(|| u16::from_le_bytes([preamble[16], preamble[17]]))
 }
 
-/// The bytes that [`read_preamble`] reads.
+/// Makes the preamble of a stream, which [`read_preamble`] reads.
 pub(crate) fn preamble(token: [u8; 16], stream: u16) -> [u8; wire::PREAMBLE] {
     let mut bytes = [0; wire::PREAMBLE];
     bytes[..16].copy_from_slice(&token);

@@ -1,4 +1,4 @@
-//! Sockets with a transport's settings.
+//! TCP sockets with a transport's settings, and what this kernel allows them.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -13,16 +13,18 @@ use crate::error::{NetError, system};
 use crate::preamble_listener::BACKLOG;
 use crate::sys;
 
-/// Most bytes that wait in a socket's buffer to be sent: a writer is woken when half are gone, so even at
-/// 100 Gb/s it has over a millisecond to bring more.
+/// Most bytes that wait in a socket's buffer to be sent. The kernel wakes a writer when half of them are gone, so even at
+/// 100 Gb/s it has over a millisecond to write more.
 pub const UNSENT: u32 = 32 << 20;
 
-/// Applies a transport to a socket; the congestion control only where `sends`, since a receiver's decides
-/// nothing and its kernel may lack it. On a listener, accepted sockets inherit it, so that buffers and
-/// congestion control are in force from the handshake on, which fixes the window scale (RFC 7323).
+/// Applies a transport's settings to a socket. The congestion control is set only if the socket `sends`: a receiver's has
+/// no effect, and its kernel may not have it.
+///
+/// Sockets inherit the settings of the listener that accepts them. So buffers and congestion control are in force from the
+/// handshake on, which fixes the window scale (RFC 7323).
 ///
 /// # Errors
-/// The congestion control is unknown ([`check_known`]), the kernel lacks it, or refuses a setting.
+/// The congestion control is unknown ([`check_known`]) or not available, or the kernel refuses a setting.
 pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), NetError> {
     if sends {
         check_known(&transport.cc)?;
@@ -30,7 +32,7 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
     let set = if sends { socket.set_tcp_congestion(transport.cc.as_bytes()) } else { Ok(()) };
     set.map_err(|source| {
         let name = transport.cc.clone();
-        // Unprivileged, the kernel says EPERM of what it knows and keeps for root, ENOENT of what it does not know.
+        // The kernel answers EPERM for one that only root may set, and ENOENT for one that it does not have.
         match source.kind() {
             io::ErrorKind::NotFound => NetError::NoSuchCc { name, available: available() },
             io::ErrorKind::PermissionDenied => NetError::NotAllowedCc { name, allowed: allowed() },
@@ -41,9 +43,8 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
         socket.set_send_buffer_size(bytes as usize).map_err(system("setting SO_SNDBUF"))?;
         socket.set_recv_buffer_size(bytes as usize).map_err(system("setting SO_RCVBUF"))?;
     }
-    // A large buffer would otherwise be filled with gigabytes that wait for the window, and the kernel
-    // spends 40 MB on the bookkeeping of each. In-flight data, which is what a buffer limits, is not
-    // touched (tcp(7), TCP_NOTSENT_LOWAT).
+    // Without this, gigabytes would wait in a large buffer for the window, and the kernel spends 40 MB on the
+    // bookkeeping of each. Data in flight, which a buffer is to limit, are not affected (tcp(7), TCP_NOTSENT_LOWAT).
     socket.set_tcp_notsent_lowat(UNSENT).map_err(system("setting TCP_NOTSENT_LOWAT"))?;
     if let Some(rate) = transport.pacing {
         let each = rate.0 / 8 / u64::from(transport.streams);
@@ -52,23 +53,23 @@ pub fn apply(socket: &Socket, transport: &Transport, sends: bool) -> Result<(), 
     Ok(())
 }
 
-/// The same for a connection that has been accepted.
+/// Applies a transport's settings to a connection that has been accepted.
 ///
 /// # Errors
-/// As with [`apply`].
+/// See [`apply`].
 pub fn apply_to_accepted(stream: &TcpStream, transport: &Transport, sends: bool) -> Result<(), NetError> {
     apply(&SockRef::from(stream), transport, sends)
 }
 
-/// Sets how much may wait in a connection's buffer to be sent, bytes (`TCP_NOTSENT_LOWAT`).
+/// Limits how many bytes may wait in a connection's buffer to be sent (`TCP_NOTSENT_LOWAT`).
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the setting.
 pub fn set_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
     SockRef::from(stream).set_tcp_notsent_lowat(bytes)
 }
 
-/// Largest packet on the route to a host, bytes, as far as this kernel knows it (`IP_MTU`, ip(7)). Nothing is sent.
+/// Returns the largest packet on the route to a host, bytes, if this kernel knows it (`IP_MTU`, ip(7)). It sends nothing.
 pub fn path_mtu(to: SocketAddr) -> Option<u32> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
     let (level, name) = match to {
@@ -80,21 +81,22 @@ pub fn path_mtu(to: SocketAddr) -> Option<u32> {
     sys::int_option(probe.as_fd(), level, name).ok().and_then(|mtu| u32::try_from(mtu).ok())
 }
 
-/// Refuses a congestion control that this kernel lacks, or does not give this user, before anyone is asked anything.
+/// Checks, before a server is asked for anything, that this user can set the congestion control on this host.
 ///
 /// # Errors
-/// That.
+/// This kernel does not have it, or does not let this user set it.
 pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
     let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
 }
 
-/// Refuses a congestion control that is neither one of Linux's own nor loaded in this kernel. The name may come from the
-/// network, and for a process with `CAP_NET_ADMIN` the kernel runs modprobe for any name that it does not know
-/// (net/ipv4/tcp_cong.c, `tcp_ca_find_autoload`).
+/// Checks that a congestion control is one of Linux's own, or is loaded in this kernel.
+///
+/// The name may come from the network, and the kernel runs modprobe for any unknown name if the process has
+/// `CAP_NET_ADMIN` (net/ipv4/tcp_cong.c, `tcp_ca_find_autoload`).
 ///
 /// # Errors
-/// It is unknown.
+/// It is neither.
 pub fn check_known(name: &str) -> Result<(), NetError> {
     if LINUX_CONGESTION_CONTROLS.contains(&name) {
         return Ok(());
@@ -116,10 +118,10 @@ fn allowed() -> String {
         .map_or_else(|_| "(unreadable)".into(), |text| text.trim().to_owned())
 }
 
-/// Refuses a buffer that the machine could never hold.
+/// Checks that a transport's socket buffer fits into this machine's memory.
 ///
 /// # Errors
-/// It is larger than physical memory.
+/// The buffer is larger than physical memory.
 pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
     let Buffer::Bytes(buffer) = transport.buffer else { return Ok(()) };
     let memory = memory();
@@ -129,18 +131,18 @@ pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
     }
 }
 
-/// Physical memory, where /proc tells.
+/// Returns the physical memory of this machine, if /proc shows it.
 pub fn memory() -> Option<Size> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| Size(kb * 1024))
 }
 
-/// A listener for one session's streams, on the same address as the control connection, on the
-/// first free port of a range; 0 lets the kernel choose.
+/// Opens a listener for one session's streams: on the address of the control connection, on the first free port of a
+/// range. Port 0 lets the kernel choose.
 ///
 /// # Errors
-/// No free port, or the transport does not apply.
+/// No port is free, or a setting of the transport cannot be applied.
 pub fn listen(
     local: SocketAddr,
     ports: (u16, u16),
@@ -163,10 +165,10 @@ pub fn listen(
     Err(NetError::Listen { address, source: last })
 }
 
-/// Connects one stream, its settings applied before.
+/// Connects one stream. The transport's settings are in force before the handshake.
 ///
 /// # Errors
-/// The connection's, or the transport does not apply.
+/// The connection fails, or a setting of the transport cannot be applied.
 pub fn connect(to: SocketAddr, transport: &Transport, sends: bool, timeout: Duration) -> Result<TcpStream, NetError> {
     let socket = new(to)?;
     apply(&socket, transport, sends)?;
@@ -180,12 +182,13 @@ fn new(address: SocketAddr) -> Result<Socket, NetError> {
     Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(system("opening a socket"))
 }
 
-/// What this kernel lets this user's sockets do: congestion controls, largest send and receive buffer.
+/// Returns what this kernel lets this user's sockets have: congestion controls, and the largest send and receive buffer,
+/// bytes.
 pub fn limits() -> (Vec<String>, u64, u64) {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
     let number = |name| read(name).trim().parse().unwrap_or(0);
     let available = read("ipv4/tcp_available_congestion_control");
-    // Who may use which hangs on capabilities and namespaces (in a container root may have neither): the kernel is asked.
+    // Capabilities and namespaces decide which ones a user may set; root in a container may lack both. So try each.
     let allowed = |cc: &&str| {
         let transport = Transport { cc: (*cc).into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         check_cc(&transport).is_ok()
@@ -198,8 +201,8 @@ pub fn limits() -> (Vec<String>, u64, u64) {
     (ccs, number("core/wmem_max"), number("core/rmem_max"))
 }
 
-/// Whether this process's socket option loads a module (net/ipv4/tcp_cong.c, `tcp_ca_find_autoload`): with
-/// `CAP_NET_ADMIN` where the kernel's own user namespace gives it, and if the kernel takes modules at all.
+/// Whether the kernel loads a module when this process sets a congestion control (net/ipv4/tcp_cong.c,
+/// `tcp_ca_find_autoload`). It does for `CAP_NET_ADMIN` in the initial user namespace, unless modules are disabled.
 fn may_load() -> bool {
     const CAP_NET_ADMIN: u32 = 12;
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
@@ -210,7 +213,7 @@ fn may_load() -> bool {
     effective >> CAP_NET_ADMIN & 1 == 1 && initial && read("sys/kernel/modules_disabled").trim() != "1"
 }
 
-/// Congestion controls whose modules lie ready for this kernel.
+/// Returns Linux's congestion controls whose modules are installed for this kernel.
 fn loadable() -> Vec<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let folder = format!("/lib/modules/{}/kernel/net/ipv4", release.trim());
@@ -223,8 +226,8 @@ fn loadable() -> Vec<String> {
     files.filter_map(name).collect()
 }
 
-/// Where this kernel's own tuning stops: send and receive buffer, bytes, bookkeeping included (`tcp_wmem`,
-/// `tcp_rmem`).
+/// Returns the largest send and receive buffer that this kernel's autotuning reaches, bytes, bookkeeping included
+/// (`tcp_wmem`, `tcp_rmem`).
 pub fn tuned() -> (u64, u64) {
     let most = |name: &str| -> Option<u64> {
         let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
@@ -250,7 +253,7 @@ mod tests {
     #[test]
     fn the_largest_packet_of_a_route_is_known() {
         let lo = std::fs::read_to_string("/sys/class/net/lo/mtu").ok().and_then(|mtu| mtu.trim().parse().ok());
-        // No packet of version 4 is longer.
+        // No IPv4 packet is longer than 65535 bytes.
         assert_eq!(path_mtu(([127, 0, 0, 1], 9).into()), lo.map(|mtu: u32| mtu.min(65535)));
     }
 }

@@ -1,10 +1,10 @@
-//! What a seed decides: when each stream starts.
+//! Draws the start times of a run's streams from its seed.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Starting instants of `n` streams, nanoseconds after the run's zero, each drawn uniformly from
-/// one round-trip time. Streams of one seed start alike however many follow them.
+/// Returns when each of `n` streams starts, ns after the start of the run's clock. Each time is drawn uniformly from one
+/// round-trip time. A stream's time depends on the seed and its number only, not on `n`.
 pub(crate) fn starts(seed: u64, n: u16, rtt_ns: u64) -> Vec<u64> {
     let mut rng = Pcg64Mcg::seed_from_u64(seed);
     (0..n).map(|_| (rng.random::<f64>() * rtt_ns as f64) as u64).collect()

@@ -1,9 +1,9 @@
-//! The few system calls that no safe wrapper covers. All of this crate's unsafe code is here.
+//! System calls that no safe wrapper covers. All unsafe code of this crate is here.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Bytes that `getsockopt(TCP_INFO)` may fill; the kernel's structure only ever grows at its end.
+/// Most bytes that `getsockopt(TCP_INFO)` may fill. The kernel's structure grows only at its end.
 pub const TCP_INFO_MAX: usize = 320;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -14,7 +14,7 @@ fn check_len(result: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
+/// Reads `CLOCK_MONOTONIC`, nanoseconds.
 pub fn now_ns() -> u64 {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `ts` is a valid timespec; this clock always exists.
@@ -22,7 +22,7 @@ pub fn now_ns() -> u64 {
     ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
 }
 
-/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`; signals don't cut it short.
+/// Sleeps until `CLOCK_MONOTONIC` shows `at_ns`. Signals do not end the sleep early.
 pub fn sleep_until(at_ns: u64) {
     let ts = libc::timespec {
         tv_sec: (at_ns / 1_000_000_000) as libc::time_t,
@@ -34,17 +34,16 @@ pub fn sleep_until(at_ns: u64) {
     {}
 }
 
-/// Asks for timers as exact as the kernel has them (`prctl(2)`, PR_SET_TIMERSLACK), for this thread
-/// and those that it starts.
+/// Makes timers as exact as the kernel can (`prctl(2)`, PR_SET_TIMERSLACK), for this thread and the threads that it starts.
 pub fn exact_timers() {
     // SAFETY: takes plain integers; a kernel that refuses changes nothing.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong) };
 }
 
-/// Reads TCP_INFO into `buffer`; gives the number of bytes that this kernel knows.
+/// Reads TCP_INFO into `buffer` and returns the number of bytes that this kernel fills.
 ///
 /// # Errors
-/// The descriptor is no TCP socket.
+/// The descriptor is not a TCP socket.
 pub fn tcp_info(fd: BorrowedFd<'_>, buffer: &mut [u8; TCP_INFO_MAX]) -> io::Result<usize> {
     let mut len = TCP_INFO_MAX as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes into a buffer of that length.
@@ -54,10 +53,10 @@ pub fn tcp_info(fd: BorrowedFd<'_>, buffer: &mut [u8; TCP_INFO_MAX]) -> io::Resu
     Ok(len as usize)
 }
 
-/// Bytes that have arrived and were not read yet (SIOCINQ, `tcp(7)`).
+/// Returns the bytes that have arrived and have not been read yet (SIOCINQ, `tcp(7)`).
 ///
 /// # Errors
-/// The descriptor is no connected socket.
+/// The descriptor is not a connected socket.
 pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut value: libc::c_int = 0;
     // SAFETY: FIONREAD writes one int.
@@ -65,32 +64,32 @@ pub fn unread(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(value as u64)
 }
 
-/// Reads and drops up to `most` bytes without copying them (MSG_TRUNC, `tcp(7)`). With `all` it
-/// returns only when `most` have come, the stream ended, or the socket was shut down.
+/// Reads and drops up to `most` bytes without copying them (MSG_TRUNC, `tcp(7)`). With `all`, it returns only when `most`
+/// bytes have arrived, the stream has ended, or the socket was shut down.
 ///
 /// # Errors
-/// Those of `recv(2)`.
+/// See `recv(2)`.
 pub fn discard(fd: BorrowedFd<'_>, most: usize, all: bool) -> io::Result<usize> {
     let flags = libc::MSG_TRUNC | if all { libc::MSG_WAITALL } else { 0 };
     // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, so null is never touched.
     check_len(unsafe { libc::recv(fd.as_raw_fd(), std::ptr::null_mut(), most, flags) })
 }
 
-/// Sends up to `most` bytes from the start of `file`, by reference, not by copy.
+/// Sends up to `most` bytes of `file` from `offset` without copying them; returns how many were sent.
 ///
 /// # Errors
-/// Those of `sendfile(2)`.
-pub fn send_from(fd: BorrowedFd<'_>, file: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
-    let mut offset: libc::off_t = 0;
+/// See `sendfile(2)`.
+pub fn send_from(fd: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, most: usize) -> io::Result<usize> {
+    let mut offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     // SAFETY: both descriptors are open, and `offset` is a valid off_t.
     check_len(unsafe { libc::sendfile(fd.as_raw_fd(), file.as_raw_fd(), &mut offset, most) })
 }
 
-/// Limits the pacing rate of a socket, bytes per second, 64 bits wide (`SO_MAX_PACING_RATE`,
-/// net/core/sock.c: kernels from 4.20 take an unsigned long).
+/// Limits the pacing rate of a socket, bytes per second (`SO_MAX_PACING_RATE`). The value has 64 bits, which kernels from
+/// 4.20 on take (net/core/sock.c).
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the setting.
 pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: u64) -> io::Result<()> {
     // SAFETY: passes a pointer to eight bytes and says so.
     check(unsafe {
@@ -105,10 +104,10 @@ pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: u64) -> io::Res
     .map(drop)
 }
 
-/// Reads the limit back.
+/// Reads the limit of a socket's pacing rate, bytes per second.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The descriptor is not a socket.
 pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut value = 0u64;
     let mut len = size_of::<u64>() as libc::socklen_t;
@@ -122,7 +121,7 @@ pub fn max_pacing_rate(fd: BorrowedFd<'_>) -> io::Result<u64> {
 /// Reads an `int` option of a socket.
 ///
 /// # Errors
-/// The kernel does not know it for this socket.
+/// The socket has no such option.
 pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> {
     let mut value: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -134,17 +133,17 @@ pub fn int_option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<i32> 
 /// Sets an `int` option of a socket.
 ///
 /// # Errors
-/// The kernel refuses.
+/// The kernel refuses the value.
 pub fn set_int_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: passes a pointer to one int and says so.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const value).cast(), len) }).map(drop)
 }
 
-/// A memory file of `len` pseudo-random bytes, so that nothing on a path can compress them.
+/// Makes a memory file of `len` pseudo-random bytes, which nothing on a path can compress.
 ///
 /// # Errors
-/// No memory, or no `memfd_create`.
+/// The kernel has no memory, or no `memfd_create`.
 pub fn random_memory_file(len: usize) -> io::Result<OwnedFd> {
     // SAFETY: the name is a C string; the new descriptor is owned by nobody else.
     let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"fullpipe".as_ptr(), libc::MFD_CLOEXEC))?) };
@@ -164,10 +163,10 @@ pub fn random_memory_file(len: usize) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Waits until one of `fds` is readable or broken, at most `timeout_ns`. Gives which are.
+/// Waits until one of `fds` is readable or broken, or for `timeout_ns`; returns which of them are.
 ///
 /// # Errors
-/// Those of `ppoll(2)` but EINTR, which counts as nothing having happened.
+/// See `ppoll(2)`. EINTR is no error here: no descriptor is ready then.
 pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout_ns: u64) -> io::Result<[bool; N]> {
     let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     let ts = libc::timespec {
@@ -182,7 +181,7 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout_ns: u64) 
     }
 }
 
-/// Processor time that this process has used, seconds, user and system.
+/// Returns the processor time that this process has used, user and system, seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: rusage is plain data for which zero is valid, and the call fills it.
     let usage = unsafe {
@@ -194,20 +193,20 @@ pub fn cpu_seconds() -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
-/// Numbers of packets that an interface's rings hold, now and at most.
+/// Sizes of an interface's rings, packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rings {
-    /// Received packets now.
+    /// Present size of the receive ring.
     pub rx: u32,
-    /// Received packets at most.
+    /// Largest possible size of the receive ring.
     pub rx_max: u32,
-    /// Packets to send now.
+    /// Present size of the transmit ring.
     pub tx: u32,
-    /// Packets to send at most.
+    /// Largest possible size of the transmit ring.
     pub tx_max: u32,
 }
 
-/// What a network card, or for it the kernel, does with many packets at once.
+/// Work on packets that a network card, or the kernel just before it, does for many packets at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Offload {
@@ -225,10 +224,10 @@ pub enum Offload {
     Gro = 0x2b,
 }
 
-/// Sizes of an interface's rings (ETHTOOL_GRINGPARAM).
+/// Reads the sizes of an interface's rings (ETHTOOL_GRINGPARAM).
 ///
 /// # Errors
-/// There is no such interface, or its driver does not tell.
+/// There is no such interface, or its driver has no such command.
 pub fn rings(interface: &str) -> io::Result<Rings> {
     const GRINGPARAM: u32 = 0x10;
     // struct ethtool_ringparam: cmd; the most of rx, rx_mini, rx_jumbo, tx; then what is now.
@@ -239,14 +238,14 @@ pub fn rings(interface: &str) -> io::Result<Rings> {
 /// Whether an interface has an offload switched on.
 ///
 /// # Errors
-/// There is no such interface, or its driver does not tell.
+/// There is no such interface, or its driver has no such command.
 pub fn offload(interface: &str, what: Offload) -> io::Result<bool> {
     // struct ethtool_value; the length is that of struct ethtool_ringparam, which is more than enough.
     ethtool(interface, [what as u32, 0, 0, 0, 0, 0, 0, 0, 0]).map(|answer| answer[1] != 0)
 }
 
-/// Asks an interface's driver (SIOCETHTOOL, `netdevice(7)`). Of the commands used here
-/// ETHTOOL_GRINGPARAM has the longest answer, nine words.
+/// Sends an ethtool command to an interface's driver and returns its answer (SIOCETHTOOL, `netdevice(7)`). Of the commands
+/// used here, ETHTOOL_GRINGPARAM has the longest answer: nine words.
 fn ethtool(interface: &str, mut words: [u32; 9]) -> io::Result<[u32; 9]> {
     const SIOCETHTOOL: libc::Ioctl = 0x8946;
     // SAFETY: ifreq is plain data for which zero is valid.

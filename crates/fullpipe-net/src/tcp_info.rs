@@ -1,16 +1,16 @@
 //! `struct tcp_info` under the kernel's own names (include/uapi/linux/tcp.h).
 //!
-//! The structure is kept as raw bytes, so that an end with a newer kernel can hand its samples to
-//! one with an older program; fields are looked up by offset when a record is written. A field that
-//! a kernel does not have is left out, as is a pacing limit that is not set.
+//! The structure is kept as raw bytes, so that a host with a newer kernel can send its samples to a host with an older
+//! program. Fields are looked up by offset when a record is written. Fields that the kernel does not have are left out, as
+//! is a pacing limit that is not set.
 
 use std::os::fd::BorrowedFd;
 
-use serde::ser::SerializeMap;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::sys;
 
-/// Width of a field in bytes, or the bits of a shared byte.
+/// Width of a field: bytes, or some bits of a byte that it shares.
 #[derive(Clone, Copy)]
 enum Width {
     Bytes(usize),
@@ -79,34 +79,33 @@ const FIELDS: &[(&str, usize, Width)] = &[
     ("total_rto_time", 244, Bytes(4)),
 ];
 
-/// One reading.
+/// TCP_INFO of a socket at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TcpInfo(Box<[u8]>);
 
 impl TcpInfo {
-    /// Reads a socket's.
+    /// Reads TCP_INFO of a socket.
     ///
     /// # Errors
-    /// The descriptor is no TCP socket.
+    /// The descriptor is not a TCP socket.
     pub fn read(fd: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
         let mut buffer = [0; sys::TCP_INFO_MAX];
         let len = sys::tcp_info(fd, &mut buffer)?;
         Ok(TcpInfo(buffer[..len.min(buffer.len())].into()))
     }
 
-    /// From the bytes that another end read.
+    /// Takes the bytes that another host has read. Bytes beyond the largest known structure are dropped.
     pub fn from_bytes(bytes: &[u8]) -> TcpInfo {
         TcpInfo(bytes[..bytes.len().min(sys::TCP_INFO_MAX)].into())
     }
 
-    /// As the kernel gave it.
+    /// Returns the structure's bytes as the kernel gave them.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// A field by the kernel's name without `tcpi_`, where this kernel has it. Units are the
-    /// kernel's: times in microseconds but for `rto`-like ones noted in its header, rates in bytes
-    /// per second, windows in segments or bytes as there.
+    /// Returns a field by the kernel's name without `tcpi_`, or `None` if the kernel does not have it. Units are the kernel's
+    /// (include/uapi/linux/tcp.h): most times in us, rates in bytes per second, `snd_cwnd` in segments.
     pub fn get(&self, name: &str) -> Option<u64> {
         FIELDS.iter().find(|field| field.0 == name).and_then(|&(_, at, width)| self.at(at, width))
     }
@@ -121,18 +120,18 @@ impl TcpInfo {
             }
         }
     }
+}
 
-    /// Adds every field to a map that is being written.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize_fields<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+/// The fields that this kernel has, under its own names.
+impl Serialize for TcpInfo {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(None)?;
         for &(name, at, width) in FIELDS {
             if let Some(value) = self.at(at, width).filter(|&value| value != u64::MAX) {
                 map.serialize_entry(name, &value)?;
             }
         }
-        Ok(())
+        map.end()
     }
 }
 

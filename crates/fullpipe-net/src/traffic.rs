@@ -1,86 +1,120 @@
-//! The streams of one end, and the threads that move data through them.
+//! Memory-to-memory traffic: the streams of one side of a run, and what their threads do.
+//!
+//! Each stream has a thread that makes few, long, blocking calls. The sender hands the kernel pages of a memory file by
+//! reference, the receiver drops what arrives without copying it, where the transport can. So the engine costs hardly
+//! any processor time, never spins, and the kernel wakes it when there is something to do.
 
+use std::fs::File;
 use std::io;
-use std::net::{Shutdown, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use fullpipe_path::Workload;
 use nix::sys::eventfd::EventFd;
 
 use crate::side::Side;
+use crate::stream::{DataStream, StreamHandle};
 use crate::sys;
 use crate::tcp_info::TcpInfo;
 
-/// Bytes of the memory file that the sender sends again and again.
-const SOURCE: usize = 4 << 20;
-/// The most that one call discards; any large number, since nothing is stored.
-const READ: usize = 1 << 30;
+/// Bytes of the memory file that a sender sends again and again.
+const SOURCE_BYTES: usize = 4 << 20;
+/// Bytes of that file that a sender writes at a time where the transport cannot send files.
+const COPY_BYTES: usize = 256 << 10;
+/// Most bytes that one call discards. Any large number serves, since nothing is stored.
+const DISCARD_BYTES: u64 = 1 << 30;
 
-/// The streams of one end.
-pub(crate) struct Streams {
-    sockets: Vec<TcpStream>,
-    /// Bytes on each stream, in the data's direction, that are not data: the preamble, and the SYN
-    /// that the kernel counts as an acknowledged byte of the end that connected.
-    skip: u64,
-    /// Bytes of each stream, where the workload says.
-    shares: Vec<Option<u64>>,
-    arrivals: Vec<Arrivals>,
+/// The data that a sender sends.
+pub(crate) struct Source(File);
+
+impl Source {
+    /// Makes the data: pseudo-random, so that nothing on a path can compress them.
+    pub(crate) fn new() -> io::Result<Source> {
+        sys::random_memory_file(SOURCE_BYTES).map(|fd| Source(fd.into()))
+    }
+}
+
+/// The streams of one side, as the threads that move, sample and watch them share them.
+pub(crate) struct Traffic {
+    streams: Vec<SharedStream>,
+    /// Bytes that count as acknowledged or received on each stream and are not data: the preamble, and what the
+    /// transport itself adds.
+    overhead_bytes: u64,
+    /// Whether the run is over. The lock guards nothing else, and is held only to read or set it, or to wait on `wake`.
     stopped: Mutex<bool>,
     wake: Condvar,
+    /// The error of the first stream that broke. The lock is held only to put it in or to take it out.
     broken: Mutex<Option<io::Error>>,
-    /// Written whenever a stream's first byte comes, ends or fails.
+    /// Written whenever a stream's first byte arrives, and when a stream ends or breaks.
     pub(crate) event: EventFd,
 }
 
-/// What one receiving stream has seen; instants of `CLOCK_MONOTONIC`, zero where there were none.
-#[derive(Default)]
-struct Arrivals {
+/// What is shared of one stream. Instants are of `CLOCK_MONOTONIC`, and zero where there was none.
+struct SharedStream {
+    handle: Arc<dyn StreamHandle>,
+    /// Bytes that this stream carries; `None` if a duration limits the run.
+    share_bytes: Option<u64>,
     first_ns: AtomicU64,
     last_ns: AtomicU64,
-    bytes: AtomicU64,
+    /// Bytes that the receiving side has read, or that the sending side has handed to a transport that copies them.
+    moved_bytes: AtomicU64,
 }
 
-impl Streams {
-    pub(crate) fn new(sockets: Vec<TcpStream>, workload: Workload, skip: u64) -> io::Result<Streams> {
-        let n = sockets.len();
-        Ok(Streams {
-            skip,
-            shares: (0..n).map(|i| workload.share(i as u16, n as u16)).collect(),
-            arrivals: (0..n).map(|_| Arrivals::default()).collect(),
+impl Traffic {
+    /// The traffic over these streams.
+    pub(crate) fn new(streams: &[Box<dyn DataStream>], workload: Workload, overhead_bytes: u64) -> io::Result<Traffic> {
+        let n = streams.len() as u16;
+        let shared = |(handle, i): (Arc<dyn StreamHandle>, u16)| SharedStream {
+            handle,
+            share_bytes: workload.share(i, n),
+            first_ns: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            moved_bytes: AtomicU64::new(0),
+        };
+        Ok(Traffic {
+            streams: streams.iter().map(|stream| stream.handle()).zip(0..n).map(shared).collect(),
+            overhead_bytes,
             stopped: Mutex::new(false),
             wake: Condvar::new(),
             broken: Mutex::new(None),
             event: EventFd::new()?,
-            sockets,
         })
     }
 
+    /// Number of streams.
     pub(crate) fn len(&self) -> usize {
-        self.sockets.len()
+        self.streams.len()
     }
 
-    pub(crate) fn socket(&self, i: usize) -> &TcpStream {
-        &self.sockets[i]
+    /// The handle of a stream.
+    pub(crate) fn handle(&self, i: usize) -> &dyn StreamHandle {
+        &*self.streams[i].handle
     }
 
-    /// The kernel's view of a stream, and the bytes that count as goodput so far: read by the
-    /// application, or acknowledged by the other end.
-    pub(crate) fn observe(&self, i: usize, end: Side) -> io::Result<(TcpInfo, u64)> {
-        let fd = self.sockets[i].as_fd();
-        let info = TcpInfo::read(fd)?;
-        let all = match end {
-            Side::Sender => info.get("bytes_acked").unwrap_or(0),
-            Side::Receiver => info.get("bytes_received").unwrap_or(0).saturating_sub(sys::unread(fd).unwrap_or(0)),
+    /// The transport's view of a stream, and the bytes that count as goodput so far: read by the application, or
+    /// acknowledged by the other side. If the transport does not count bytes, those that were handed to it count.
+    pub(crate) fn observe(&self, i: usize, side: Side) -> io::Result<(TcpInfo, u64)> {
+        let stream = &self.streams[i];
+        let seen = stream.handle.observe()?;
+        let counted = match side {
+            Side::Sender => seen.acked_bytes,
+            Side::Receiver => {
+                seen.received_bytes.map(|bytes| bytes.saturating_sub(stream.handle.unread_bytes().unwrap_or(0)))
+            }
         };
+        let data = counted.map_or_else(
+            || stream.moved_bytes.load(Ordering::Acquire),
+            |bytes| bytes.saturating_sub(self.overhead_bytes),
+        );
         // A closing FIN counts as a byte too, hence the bound.
-        Ok((info, all.saturating_sub(self.skip).min(self.shares[i].unwrap_or(u64::MAX))))
+        let data = data.min(stream.share_bytes.unwrap_or(u64::MAX));
+        Ok((seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[])), data))
     }
 
-    /// Waits until an instant, or until the streams are stopped, whichever comes first; says whether
-    /// they were.
+    /// Waits until an instant, or until the run is over; returns whether it is over.
     pub(crate) fn stopped_before(&self, at_ns: u64) -> bool {
         let Ok(mut stopped) = self.stopped.lock() else { return true };
         while !*stopped {
@@ -96,16 +130,13 @@ impl Streams {
         true
     }
 
-    /// Ends every thread: what has not been sent or read by now will not be.
+    /// Ends the run: closes every stream, so that every thread returns.
     pub(crate) fn stop(&self) {
         if let Ok(mut stopped) = self.stopped.lock() {
             *stopped = true;
         }
         self.wake.notify_all();
-        for socket in &self.sockets {
-            // One that is closed already needs no shutting down.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        self.streams.iter().for_each(|stream| stream.handle.close());
     }
 
     fn is_stopped(&self) -> bool {
@@ -117,7 +148,7 @@ impl Streams {
         let _ = self.event.write(1);
     }
 
-    /// Why the first stream that broke did so, once.
+    /// Takes the error of the first stream that broke, if one has.
     pub(crate) fn take_broken(&self) -> Option<io::Error> {
         self.broken.lock().ok()?.take()
     }
@@ -132,42 +163,41 @@ impl Streams {
         self.signal();
     }
 
-    /// Sends stream `i`'s share, or until stopped, starting at an instant.
-    pub(crate) fn send(&self, i: usize, source: &OwnedFd, start_ns: u64) {
+    /// Sends the data of stream `i` from an instant on, until its share is sent or the run is over.
+    pub(crate) fn send(&self, i: usize, mut stream: Box<dyn DataStream>, source: &Source, start_ns: u64) {
         if self.stopped_before(start_ns) {
             return;
         }
-        let socket = &self.sockets[i];
-        let mut left = self.shares[i].unwrap_or(u64::MAX);
-        while left > 0 {
-            match sys::send_from(socket.as_fd(), source.as_fd(), left.min(SOURCE as u64) as usize) {
-                Ok(n) => left = left.saturating_sub(n as u64),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return self.break_with(error),
-            }
+        let share = self.streams[i].share_bytes.unwrap_or(u64::MAX);
+        let sent = if stream.sends_files() {
+            send_by_reference(&mut *stream, source, share)
+        } else {
+            send_copies(&mut *stream, source, share, &self.streams[i].moved_bytes)
+        };
+        if let Err(error) = sent {
+            self.break_with(error);
         }
     }
 
-    /// Receives stream `i`'s share, or until stopped.
-    pub(crate) fn receive(&self, i: usize) {
-        let socket = self.sockets[i].as_fd();
-        let seen = &self.arrivals[i];
-        let share = self.shares[i].unwrap_or(u64::MAX);
-        let mut got = 0;
-        while got < share {
-            // The first read returns with the first byte, to see when it came.
-            let most = (share - got).min(READ as u64) as usize;
-            match sys::discard(socket, most, got > 0) {
+    /// Receives the data of stream `i`, until its share has arrived or the run is over.
+    pub(crate) fn receive(&self, i: usize, mut stream: Box<dyn DataStream>) {
+        let shared = &self.streams[i];
+        let share = shared.share_bytes.unwrap_or(u64::MAX);
+        let mut received = 0;
+        while received < share {
+            // The first call returns with the first byte, to see when that arrives.
+            let most = (share - received).min(DISCARD_BYTES) as usize;
+            match stream.discard(most, received > 0) {
                 Ok(0) => return self.break_with(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     let now = sys::now_ns();
-                    if got == 0 {
-                        seen.first_ns.store(now, Ordering::Release);
+                    if received == 0 {
+                        shared.first_ns.store(now, Ordering::Release);
                         self.signal();
                     }
-                    got += n as u64;
-                    seen.bytes.store(got, Ordering::Release);
-                    seen.last_ns.store(now, Ordering::Release);
+                    received += n as u64;
+                    shared.moved_bytes.store(received, Ordering::Release);
+                    shared.last_ns.store(now, Ordering::Release);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.break_with(error),
@@ -176,31 +206,136 @@ impl Streams {
         self.signal();
     }
 
-    /// When the first byte of any stream came, if one has.
+    /// Instant at which the first byte of any stream arrived, if one has.
     pub(crate) fn first_arrival_ns(&self) -> Option<u64> {
-        self.arrivals.iter().map(|a| a.first_ns.load(Ordering::Acquire)).filter(|&t| t > 0).min()
+        self.streams.iter().map(|stream| stream.first_ns.load(Ordering::Acquire)).filter(|ns| *ns > 0).min()
     }
 
     /// Whether every stream has received its share.
     pub(crate) fn complete(&self) -> bool {
-        self.shares
-            .iter()
-            .zip(&self.arrivals)
-            .all(|(share, seen)| share.is_some_and(|share| seen.bytes.load(Ordering::Acquire) >= share))
+        let has_all = |stream: &SharedStream| {
+            stream.share_bytes.is_some_and(|share| stream.moved_bytes.load(Ordering::Acquire) >= share)
+        };
+        self.streams.iter().all(has_all)
     }
 
-    /// Bytes, first and last arrival of stream `i`.
+    /// Bytes that stream `i` has received, and the instants of its first and last arrival.
     pub(crate) fn received(&self, i: usize) -> (u64, u64, u64) {
-        let seen = &self.arrivals[i];
+        let stream = &self.streams[i];
         (
-            seen.bytes.load(Ordering::Acquire),
-            seen.first_ns.load(Ordering::Acquire),
-            seen.last_ns.load(Ordering::Acquire),
+            stream.moved_bytes.load(Ordering::Acquire),
+            stream.first_ns.load(Ordering::Acquire),
+            stream.last_ns.load(Ordering::Acquire),
         )
     }
 }
 
-/// The memory file that a sender sends.
-pub(crate) fn source() -> io::Result<OwnedFd> {
-    sys::random_memory_file(SOURCE)
+fn send_by_reference(stream: &mut dyn DataStream, source: &Source, share: u64) -> io::Result<()> {
+    let mut rest = share;
+    while rest > 0 {
+        match stream.send_file(source.0.as_fd(), 0, rest.min(SOURCE_BYTES as u64) as usize) {
+            Ok(n) => rest = rest.saturating_sub(n as u64),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn send_copies(stream: &mut dyn DataStream, source: &Source, share: u64, moved: &AtomicU64) -> io::Result<()> {
+    let mut bytes = vec![0; COPY_BYTES];
+    source.0.read_exact_at(&mut bytes, 0)?;
+    let mut rest = share;
+    while rest > 0 {
+        let n = rest.min(COPY_BYTES as u64);
+        stream.write_all(&bytes[..n as usize])?;
+        rest -= n;
+        moved.fetch_add(n, Ordering::Release);
+    }
+    stream.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
+
+    use fullpipe_path::Size;
+
+    use super::*;
+    use crate::stream::Observation;
+
+    /// A transport that can do nothing but what the seam requires.
+    struct Bare(Arc<UnixStream>);
+
+    struct BareHandle(Arc<UnixStream>);
+
+    impl io::Read for Bare {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            (&*self.0).read(to)
+        }
+    }
+
+    impl io::Write for Bare {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            (&*self.0).write(from)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl DataStream for Bare {
+        fn handle(&self) -> Arc<dyn StreamHandle> {
+            Arc::new(BareHandle(self.0.clone()))
+        }
+        fn finish(&mut self) -> io::Result<()> {
+            self.0.shutdown(Shutdown::Write)
+        }
+    }
+
+    impl StreamHandle for BareHandle {
+        fn observe(&self) -> io::Result<Observation> {
+            Ok(Observation::default())
+        }
+        fn close(&self) {
+            let _ = self.0.shutdown(Shutdown::Both);
+        }
+    }
+
+    #[test]
+    fn a_transport_that_only_reads_and_writes_carries_a_run() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let side = |socket| -> (Box<dyn DataStream>, Traffic) {
+            let stream: Box<dyn DataStream> = Box::new(Bare(Arc::new(socket)));
+            let traffic = Traffic::new(std::slice::from_ref(&stream), Workload::Size(Size(3_000_001)), 20).unwrap();
+            (stream, traffic)
+        };
+        let ((sending, sender), (receiving, receiver)) = (side(ours), side(theirs));
+        std::thread::scope(|scope| {
+            scope.spawn(|| sender.send(0, sending, &Source::new().unwrap(), 0));
+            receiver.receive(0, receiving);
+        });
+        assert!(receiver.complete() && receiver.take_broken().is_none() && sender.take_broken().is_none());
+        let (info, bytes) = receiver.observe(0, Side::Receiver).unwrap();
+        assert_eq!((bytes, info.get("rtt")), (3_000_001, None));
+        assert_eq!(sender.observe(0, Side::Sender).unwrap().1, 3_000_001, "what was handed over");
+        assert!(receiver.handle(0).set_pacing(Some(1)).is_err_and(|e| e.kind() == io::ErrorKind::Unsupported));
+        assert_eq!(receiver.handle(0).settings(), Default::default());
+    }
+
+    #[test]
+    fn closing_a_stream_ends_its_thread() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let stream: Box<dyn DataStream> = Box::new(Bare(Arc::new(ours)));
+        let traffic =
+            Traffic::new(std::slice::from_ref(&stream), Workload::Duration(fullpipe_path::Time(1)), 0).unwrap();
+        std::thread::scope(|scope| {
+            let receiving = scope.spawn(|| traffic.receive(0, stream));
+            std::thread::sleep(Duration::from_millis(50));
+            traffic.stop();
+            receiving.join().unwrap();
+        });
+        assert!(traffic.take_broken().is_none(), "a run that was stopped has not failed");
+    }
 }

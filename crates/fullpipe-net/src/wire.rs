@@ -1,8 +1,8 @@
-//! What the two ends say to each other on the control connection.
+//! The protocol of the control connection between the two ends of a measurement.
 //!
-//! A frame is one byte of kind, four of length (little endian) and the content: JSON for a
-//! [`Message`], packed numbers for samples. Nothing is believed: lengths are bounded, and whatever
-//! does not parse ends the session with an error.
+//! A frame is one byte with its kind, four bytes with its length (little endian), and its content: JSON for a [`Message`],
+//! packed numbers for samples. Nothing is believed: lengths are bounded, and content that does not parse ends the session
+//! with an error.
 
 use std::io::{self, Read, Write};
 
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::sample::Sample;
 
-/// Version of this protocol; both ends must speak the same.
+/// Version of this protocol. Both ends must have the same.
 pub const PROTOCOL: u32 = 1;
-/// First word of a conversation.
+/// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
-/// Longest frame. A request is a few hundred bytes, a batch of samples 256 KB.
+/// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
 const FRAME_MAX: u32 = 1 << 20;
-/// What a data connection says first: the session's token, and which stream it is.
+/// Length of a data stream's preamble, bytes: the session's token (16), the stream's number (2), and 2 zeros.
 pub const PREAMBLE: usize = 20;
 
-/// Key from which a client proves that it holds a token. Both ends compute it from the token's secret.
+/// Key with which a client proves that it holds a token. Both ends compute it from the token's secret.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ProofKey(pub [u8; 32]);
 
@@ -31,22 +31,22 @@ impl std::fmt::Debug for ProofKey {
     }
 }
 
-/// Proof that a client holds a token: BLAKE3's keyed hash of the server's nonce. This connection is not encrypted, so the
-/// secret itself is not sent; the proof is good for this nonce only.
+/// Makes the proof that a client holds a token: BLAKE3's keyed hash of the server's nonce. The connection is not encrypted,
+/// so the secret itself is not sent, and the proof is valid for this nonce only.
 pub fn proof(key: &ProofKey, nonce: &[u8; 32]) -> blake3::Hash {
     blake3::keyed_hash(&key.0, nonce)
 }
 
-/// Whether a client's proof was made with this key for this nonce. Takes the same time wherever they differ.
+/// Whether a client's proof was made with this key for this nonce. It takes the same time wherever they differ.
 pub fn is_proof(key: &ProofKey, nonce: &[u8; 32], mac: &[u8; 32]) -> bool {
     proof(key, nonce) == *mac
 }
 
-/// One message.
+/// A message of the protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Message {
-    /// Both ends, first.
+    /// From both ends: the greeting, which comes first.
     Hello {
         /// [`MAGIC`].
         magic: String,
@@ -54,81 +54,81 @@ pub enum Message {
         protocol: u32,
         /// Version of fullpipe.
         program: String,
-        /// Server, if it measures for holders of its token only: 32 random bytes for this connection's [`proof`].
+        /// From a server that measures for holders of its token only: 32 random bytes for the [`proof`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         nonce: Option<[u8; 32]>,
     },
-    /// Client, behind its greeting, if the server's had a nonce.
+    /// From the client, after its greeting, if the server's greeting had a nonce.
     Proof {
         /// [`proof`] of the nonce.
         mac: [u8; 32],
     },
-    /// Server: no, and why. The connection ends.
+    /// From the server: it refuses. The connection ends.
     Refused {
-        /// For a person to read.
+        /// The reason, for a person.
         why: String,
     },
-    /// Client: what to measure.
+    /// From the client: the run that it wants.
     Request(Request),
-    /// Server: connect the streams here.
+    /// From the server: the port for the streams.
     Ready {
         /// TCP port.
         port: u16,
-        /// To be shown on each.
+        /// Token that each stream must show.
         token: [u8; 16],
     },
-    /// Server: all streams are connected.
+    /// From the server: all streams are connected.
     Joined,
-    /// Client: what does your clock show? Server: this, nanoseconds.
+    /// From the client: the question what the server's clock shows. From the server: the answer.
     Clock {
-        /// `CLOCK_MONOTONIC` of the server; 0 in the question.
+        /// `CLOCK_MONOTONIC` of the server, ns; 0 in the question.
         ns: u64,
     },
-    /// Client: the run's clock starts at this instant of the server's clock.
+    /// From the client: the start of the run's clock.
     Begin {
-        /// Nanoseconds of the server's `CLOCK_MONOTONIC`.
+        /// Start of the run's clock on the server's `CLOCK_MONOTONIC`, ns.
         zero_ns: u64,
-        /// Round-trip time, as the client saw it.
+        /// Round-trip time that the client has measured, ns.
         rtt_ns: u64,
     },
-    /// The receiving end: all that was to come has come.
+    /// From the receiving end: all data has arrived.
     Finished,
-    /// Server, after the end: what it saw. Batches of samples follow, then `End`.
+    /// From the server, after the run: its report. Batches of samples follow, then [`Message::End`].
     Report(Report),
-    /// Server: nothing more comes.
+    /// From the server: its report is complete.
     End,
-    /// Either end: the run failed here.
+    /// From either end: the run failed there.
     Failed {
-        /// For a person to read.
+        /// The reason, for a person.
         why: String,
     },
 }
 
-/// What a client wants measured.
+/// A run that a client asks for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
     /// How to send.
     pub transport: Transport,
     /// What to send.
     pub workload: Workload,
-    /// Seen from the client.
+    /// Direction of the data, from the client's point of view.
     pub direction: Direction,
-    /// Draws the starting instants.
+    /// Seed of the streams' start times.
     pub seed: u64,
-    /// Between samples.
+    /// Time between samples.
     pub sample: Time,
 }
 
-/// What one end saw.
+/// The report of one end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The end.
+    /// Description of the host.
     pub end: EndInfo,
-    /// What each stream received; empty at the sending end.
+    /// What each stream received; empty on the sending side.
     pub received: Vec<Received>,
-    /// Processor seconds used by the process during the run.
+    /// Processor time that the process used during the run, s.
     pub cpu_s: f64,
-    /// Length of the run in real seconds, as this end saw it.
+    /// Length of the run on this host's clock, s.
     pub seconds: f64,
 }
 
@@ -137,18 +137,18 @@ pub struct Report {
 pub struct Received {
     /// Bytes that the application read.
     pub bytes: u64,
-    /// First byte's arrival, nanoseconds on the run's clock.
+    /// Arrival of the first byte on the run's clock, ns.
     pub first_ns: u64,
-    /// Last byte's arrival.
+    /// Arrival of the last byte on the run's clock, ns.
     pub last_ns: u64,
 }
 
-/// Content of a frame.
+/// A frame, parsed.
 #[derive(Debug)]
 pub enum Frame {
-    /// JSON.
+    /// A message.
     Message(Box<Message>),
-    /// A batch.
+    /// A batch of samples.
     Samples(Vec<Sample>),
 }
 
@@ -159,16 +159,16 @@ fn bad(why: impl Into<String>) -> io::Error {
 /// Writes a message.
 ///
 /// # Errors
-/// The connection's.
+/// The connection fails.
 pub fn send(to: &mut impl Write, message: &Message) -> io::Result<()> {
     let json = serde_json::to_vec(message)?;
     frame(to, 0, &json)
 }
 
-/// Writes samples, in batches.
+/// Writes samples in batches.
 ///
 /// # Errors
-/// The connection's.
+/// The connection fails.
 pub fn send_samples(to: &mut impl Write, samples: &[Sample]) -> io::Result<()> {
     for batch in samples.chunks(512) {
         let mut bytes = Vec::with_capacity(batch.len() * 300);
@@ -193,7 +193,7 @@ fn frame(to: &mut impl Write, kind: u8, content: &[u8]) -> io::Result<()> {
 /// Reads a frame.
 ///
 /// # Errors
-/// The connection's; `InvalidData` when what came is no frame.
+/// The connection fails, or the bytes are not a frame (`InvalidData`).
 pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
     let mut head = [0; 5];
     from.read_exact(&mut head)?;
@@ -219,7 +219,7 @@ pub fn receive(from: &mut impl Read) -> io::Result<Frame> {
 /// Reads a frame that must be a message.
 ///
 /// # Errors
-/// As [`receive`], or it is a batch of samples.
+/// See [`receive`]; the frame may also be a batch of samples.
 pub fn receive_message(from: &mut impl Read) -> io::Result<Message> {
     match receive(from)? {
         Frame::Message(message) => Ok(*message),

@@ -5,54 +5,54 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::units::{Probability, Rate, Size, Time, UnitError};
-use crate::{Classified, ExitClass};
 
-/// The port of `fullpipe serve` unless told otherwise.
+/// Default port of `fullpipe serve`.
 pub const DEFAULT_PORT: u16 = 7412;
-/// Bytes of an Ethernet header, which Linux's queues count as part of a packet.
+/// Length of an Ethernet header, bytes. Linux's queues count it as part of a packet.
 pub const ETHERNET_HEADER: u64 = 14;
 
-/// Why a path is not one.
+/// The reason why a text is not a path.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PathError {
     /// A value did not parse.
     #[error("path {key}: {source}")]
     Unit {
-        /// The key whose value it is.
+        /// The key of the value.
         key: String,
-        /// Why.
+        /// The reason.
         source: UnitError,
     },
-    /// A key that does not exist.
+    /// A key is unknown.
     #[error("path: unknown key '{key}'; known keys: {known}")]
     Key {
         /// The key.
         key: String,
-        /// Those that exist.
+        /// The known keys.
         known: &'static str,
     },
-    /// A key without a value.
+    /// A key has no value.
     #[error("path: '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
     Pair {
-        /// The part between commas.
+        /// The text between two commas.
         part: String,
     },
-    /// Values that parse but cannot be.
+    /// A value is impossible.
     #[error("path {key}: {why}")]
     Value {
         /// The key.
         key: &'static str,
-        /// What is wrong and what would be right.
+        /// What is wrong with the value, and a right one.
         why: String,
     },
-    /// A path in TOML that does not parse.
+    /// A TOML table does not parse.
     #[error("path table: {0}")]
     Table(String),
-    /// A host that is not one.
+    /// A text is not a host.
     #[error("'{0}' is not a host: write NAME, NAME:PORT, or [IPv6]:PORT, or a lab: path")]
     Host(String),
-    /// An emulated path without its mark.
+    /// An emulated path lacks the prefix `lab:`.
     #[error("'{0}' is not a host; did you mean lab:{0}?")]
     Unmarked(String),
 }
@@ -121,7 +121,7 @@ impl<'de> Deserialize<'de> for Path {
 /// A real host and the port of its `fullpipe serve`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// A name or an address.
+    /// Name or address of the host.
     pub name: String,
     /// TCP port of the control connection.
     pub port: u16,
@@ -197,16 +197,16 @@ impl Modality {
     }
 }
 
-/// Traffic of others on the same bottleneck.
+/// Cross traffic: other traffic through the same bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cross {
     /// Unresponsive: UDP at a constant rate, counted in Ethernet frames. Text: `udp:400mbit`.
     Udp(Rate),
     /// TCP flows, each limited to a window. Text: `tcp:4x64KB`.
     Tcp {
-        /// How many.
+        /// Number of flows.
         flows: u8,
-        /// The most bytes that each has in flight.
+        /// Window of each flow: most bytes that it has in flight.
         window: Size,
     },
 }
@@ -258,8 +258,8 @@ impl<'de> Deserialize<'de> for Cross {
 
 /// A dedicated connection that the testbed emulates.
 ///
-/// Text: `rtt=45.6ms,rate=10gbit,queue=16MB`; the same keys make a TOML table. What is not given
-/// is filled in by [`LabPath::new`]; text and records leave out what has no effect.
+/// Its text is `rtt=45.6ms,rate=10gbit,queue=16MB`; a TOML table has the same keys. Keys that are not given get defaults. Text
+/// and records leave out impairments that are zero.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LabPath {
     /// Round-trip time of an empty path, half in each direction.
@@ -274,10 +274,10 @@ pub struct LabPath {
     /// bottleneck.
     #[serde(skip_serializing_if = "Probability::is_zero")]
     pub loss: Probability,
-    /// The same for the way back.
+    /// Probability that a packet of the direction back is lost.
     #[serde(skip_serializing_if = "Probability::is_zero")]
     pub loss_back: Probability,
-    /// Forward delay varies uniformly by up to this much around its mean, order kept.
+    /// Largest deviation of the forward delay from its mean. It varies uniformly, and packets keep their order.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Time>,
     /// Probability that a forward packet overtakes those of the last millisecond.
@@ -289,21 +289,21 @@ pub struct LabPath {
     /// Probability that one bit of a forward packet's headers is flipped.
     #[serde(skip_serializing_if = "Probability::is_zero")]
     pub corrupt: Probability,
-    /// Physical layer: sets the rate where none is given, and the framing overhead.
+    /// Physical layer. It sets the framing overhead, and the rate if none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modality: Option<Modality>,
     /// Version of the guest's kernel, `6.12` or `6.1`; the newest built by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Others on the bottleneck, forward.
+    /// Cross traffic in the forward direction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross: Option<Cross>,
-    /// Mean length of pauses of either host, once a second on average; none by default.
+    /// Mean length of the pauses of each host, which come once a second on average; no pauses by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_noise: Option<Time>,
 }
 
-/// The keys of a path, all optional but `rtt`: what text and tables are read into.
+/// The keys of a path as read from text or a table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Keys {
@@ -323,15 +323,15 @@ struct Keys {
     host_noise: Option<Time>,
 }
 
-/// As an error names them.
+/// The keys of a path, as errors list them.
 pub const KEYS: &str = "rtt, rate, queue, mtu, loss, loss_back, jitter, reorder, duplicate, corrupt, modality, \
                         kernel, cross, host_noise";
 
 impl LabPath {
-    /// A clean path: drop-tail queue of one BDP, 9000-byte packets.
+    /// Makes a path without impairments: a drop-tail queue of one BDP, packets of 9000 bytes.
     ///
     /// # Errors
-    /// A value that cannot be, such as a rate of zero.
+    /// A value is impossible, for example a rate of zero.
     pub fn new(rtt: Time, rate: Rate) -> Result<Self, PathError> {
         LabPath::try_from(Keys { rtt: Some(rtt), rate: Some(rate), ..Keys::default() })
     }
@@ -339,29 +339,29 @@ impl LabPath {
     /// Reads the same keys from a TOML table.
     ///
     /// # Errors
-    /// An unknown key, a value that does not parse or cannot be.
+    /// A key is unknown, or a value does not parse or is impossible.
     pub fn from_toml(text: &str) -> Result<Self, PathError> {
         toml::from_str::<Keys>(text).map_err(|e| PathError::Table(e.to_string()))?.try_into()
     }
 
-    /// Bandwidth-delay product, bytes.
+    /// Returns the bandwidth-delay product, bytes.
     pub fn bdp(&self) -> u64 {
         bdp(self.rate, self.rtt)
     }
 
-    /// Bytes that a packet of `ip_bytes` occupies on the line.
+    /// Returns the bytes that a packet of `ip_bytes` takes on the line.
     pub fn line_bytes(&self, ip_bytes: u64) -> u64 {
         ip_bytes + ETHERNET_HEADER + self.modality.map_or(0, Modality::overhead)
     }
 
-    /// The most that TCP can carry, bit/s of payload: full packets, 20 bytes of IPv4 header, 20 of
-    /// TCP and 12 of timestamps (RFC 7323).
+    /// Returns the largest rate of payload that TCP can carry, bit/s. Packets are full and have 20 bytes of IPv4 header, 20 of TCP
+    /// header and 12 of timestamps (RFC 7323).
     pub fn tcp_capacity(&self) -> f64 {
         let mtu = u64::from(self.mtu);
         self.rate.0 as f64 * (mtu - 52) as f64 / self.line_bytes(mtu) as f64
     }
 
-    /// Whether packets can suffer anything after the bottleneck, on the forward way.
+    /// Whether the path has impairments in the forward direction.
     pub fn impaired_forward(&self) -> bool {
         !(self.loss.is_zero() && self.reorder.is_zero() && self.duplicate.is_zero() && self.corrupt.is_zero())
             || self.jitter.is_some()

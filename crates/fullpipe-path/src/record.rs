@@ -1,8 +1,10 @@
 //! A run's record: NDJSON, `version` 1.
 //!
-//! First a [`Header`], then samples, last an [`Outcome`]. A record without its outcome is an
-//! unfinished run. Whatever names real time or the host sits under `real`, so that two records of
-//! one description are otherwise equal, byte for byte. Schema: `docs/reference/record.md`.
+//! The first line is a [`Header`], the last one an [`Outcome`]; lines with samples stand between them ([`lines`]). A record
+//! without an outcome is of an unfinished run. Facts that depend on real time or on the host stand under `real`. So two
+//! records of one description are equal byte for byte, but for `real`. Schema: `docs/reference/record.md`.
+
+pub mod lines;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,27 +13,28 @@ use std::path::{Path as FilePath, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::run::Run;
+use crate::text;
 use crate::units::Rate;
-use crate::{Classified, ExitClass, text};
 
-/// The version that this program writes and reads.
+/// Version of the format that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// Why a record cannot be written.
+/// The reason why a record cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The file system said no.
+    /// A file or folder cannot be written.
     #[error("{}: {source}; {remedy}", .path.display())]
     Io {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The file system's error.
         source: std::io::Error,
-        /// What to do.
+        /// Advice for the user.
         remedy: &'static str,
     },
-    /// A file stands where a folder should.
+    /// The path of a folder is that of a file.
     #[error("{} is a file, not a folder; choose another (--out, --record)", .0.display())]
     NotFolder(PathBuf),
 }
@@ -42,36 +45,36 @@ impl Classified for RecordError {
     }
 }
 
-/// One end of a run: what it is, what was asked of its kernel and what the kernel gave.
+/// One host of a run: its software, and the settings that its kernel has granted.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EndInfo {
     /// Version of fullpipe.
     pub program: String,
     /// Kernel release, as `uname -r` prints it.
     pub kernel: String,
-    /// Congestion control of the streams, read back.
+    /// Congestion control of the first stream, as the kernel has it.
     pub cc: String,
-    /// Its module's parameters.
+    /// Parameters of the congestion control's module.
     pub cc_params: BTreeMap<String, String>,
-    /// `SO_SNDBUF` as the kernel gives it back for the first stream, bytes, its own doubling included.
+    /// Send buffer of the first stream (`SO_SNDBUF`), bytes. The kernel doubles what was asked for.
     pub sndbuf: u64,
-    /// `SO_RCVBUF` likewise.
+    /// Receive buffer of the first stream (`SO_RCVBUF`), bytes. The kernel doubles what was asked for.
     pub rcvbuf: u64,
-    /// Pacing rate of one stream as the kernel gives it back, where one was set.
+    /// Pacing rate of one stream as the kernel has it, if one was set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pacing: Option<Rate>,
-    /// Largest segment that this end sends, bytes.
+    /// Payload of the largest segment that this host sends, bytes.
     pub mss: u32,
-    /// MTU of the path, where the kernel knows it.
+    /// MTU of the path, bytes, if the kernel knows it.
     pub mtu: Option<u32>,
-    /// Interface that the streams use, and its offloads as far as they can be read.
+    /// Network interface that the streams use.
     pub interface: Option<Interface>,
-    /// Kernel settings that bear on throughput, as read.
+    /// Kernel settings that influence throughput.
     pub sysctls: BTreeMap<String, String>,
 }
 
 impl EndInfo {
-    /// Escapes what is unsafe to show in every text that the other end has sent, and cuts texts that are too long.
+    /// Escapes unsafe characters in all texts, and cuts texts that are too long. For a description from another host.
     pub fn make_printable(&mut self) {
         for text in [&mut self.program, &mut self.kernel, &mut self.cc] {
             *text = text::from_peer(text);
@@ -86,37 +89,37 @@ impl EndInfo {
     }
 }
 
-/// A network interface as it bears on throughput.
+/// Properties of a network interface that influence throughput.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// Its driver's link speed, bit/s, where it says one.
+    /// Link speed, bit/s, if the driver tells.
     pub speed_bps: Option<u64>,
-    /// Most bytes that segmentation offload takes at once.
+    /// Most bytes that segmentation offload handles at once.
     pub gso_max_size: Option<u64>,
-    /// Length of its transmit queue, packets.
+    /// Length of the transmit queue, packets.
     pub tx_queue_len: Option<u64>,
 }
 
-/// How files were copied, where the run was a copy.
+/// How files were copied, for a run that was a copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
-    /// How the far end was reached.
+    /// How the copy reached the other end.
     pub over: Over,
-    /// Whether its streams were encrypted.
+    /// Whether the data streams were encrypted.
     pub encrypted: bool,
 }
 
-/// How a copy's far end was reached.
+/// How a copy reached its other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
-    /// It was started over ssh; the port in the run's path is then of no meaning.
+    /// The other end was started over ssh. The port in the run's path has no meaning then.
     Ssh,
-    /// A standing server.
+    /// A server was running there.
     Server,
-    /// In the testbed.
+    /// Both ends ran in the testbed.
     Lab,
 }
 
@@ -125,59 +128,59 @@ pub enum Over {
 pub struct Header {
     /// Always `run`.
     pub kind: String,
-    /// Of the format.
+    /// Version of the format.
     pub version: u32,
-    /// The run's name, from its description.
+    /// Name of the run, made from its description.
     pub id: String,
-    /// Version of fullpipe that wrote it.
+    /// Version of fullpipe that wrote the record.
     pub program: String,
-    /// The description.
+    /// Description of the run.
     #[serde(flatten)]
     pub run: Run,
-    /// Round-trip time seen before the first byte of data, seconds.
+    /// Round-trip time before the first byte of data, s.
     pub rtt_s: f64,
-    /// The sending end.
+    /// The sending host.
     pub sender: EndInfo,
-    /// The receiving end.
+    /// The receiving host.
     pub receiver: EndInfo,
-    /// The law that sized window and pacing while it ran, where one did; `transport.buffer` is the most it had.
+    /// The law by which SOBAS set window and pacing during the run, if it did. `transport.buffer` is the largest window then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sobas: Option<String>,
-    /// How files were copied, where it was a copy.
+    /// How files were copied, if the run was a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<Copied>,
-    /// Real time and host; nothing else may differ between two records of one description.
+    /// Facts that depend on real time and on the host. Nothing else may differ between two records of one description.
     pub real: BTreeMap<String, serde_json::Value>,
 }
 
-/// What held the run back.
+/// The bottleneck of a run: what limited its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bottleneck {
-    /// The congestion window: ramping up, or recovering from loss.
+    /// The congestion window, while it grows or recovers from loss.
     Cwnd,
-    /// The receiver's window: its buffer, or an application that reads too slowly.
+    /// The receiver's window: its buffer is small, or its application reads slowly.
     Rwnd,
     /// The sender's buffer.
     Sndbuf,
-    /// The path itself, full.
+    /// The capacity of the path.
     Path,
-    /// A processor of either end.
+    /// A processor of either host.
     Cpu,
     /// The pacing rate that was asked for.
     Pacing,
 }
 
-/// One stream's part of the outcome.
+/// The outcome of one stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamOutcome {
     /// Bytes that the receiving application read.
     pub bytes: u64,
-    /// First byte's arrival, seconds on the run's clock.
+    /// Arrival of the first byte on the run's clock, s.
     pub first_s: f64,
-    /// Last byte's arrival.
+    /// Arrival of the last byte on the run's clock, s.
     pub last_s: f64,
-    /// Segments sent again.
+    /// Segments that were sent again.
     pub retransmits: u64,
 }
 
@@ -186,11 +189,11 @@ pub struct StreamOutcome {
 pub struct Outcome {
     /// Always `result`.
     pub kind: String,
-    /// Payload bits per second: `bytes` over `seconds`.
+    /// Rate of the payload, bit/s: `bytes` over `seconds`.
     pub goodput_bps: f64,
-    /// Bytes that the receiving application read, all streams.
+    /// Bytes that the receiving application read on all streams.
     pub bytes: u64,
-    /// From the first byte's arrival to the last.
+    /// Time from the first byte's arrival to the last one's, s.
     pub seconds: f64,
     /// Packets that the bottleneck's queue dropped; testbed only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,15 +206,15 @@ pub struct Outcome {
     pub random_losses: Option<u64>,
     /// Segments that the sender sent again.
     pub retransmits: u64,
-    /// Largest receive window that the sender saw, bytes, of any stream; where the kernel tells.
+    /// Largest receive window of any stream that the sender saw, bytes, if the kernel tells.
     pub window_max: Option<u64>,
-    /// Largest congestion window, bytes, of any stream.
+    /// Largest congestion window of any stream, bytes.
     pub cwnd_max: u64,
-    /// What held the run back.
+    /// What limited the rate of the run.
     pub bottleneck: Bottleneck,
-    /// Each stream.
+    /// Outcome of each stream.
     pub streams: Vec<StreamOutcome>,
-    /// Real time: wall seconds, processor seconds of each end.
+    /// Facts that depend on real time: its length in s, and the processor time of each host in s.
     pub real: BTreeMap<String, serde_json::Value>,
 }
 
@@ -220,10 +223,10 @@ fn io(path: &FilePath, remedy: &'static str) -> impl FnOnce(std::io::Error) -> R
     move |source| RecordError::Io { path, source, remedy }
 }
 
-/// Checks that records can be written to a folder, making it where it is missing.
+/// Checks that records can be written to a folder. Makes the folder if it is missing.
 ///
 /// # Errors
-/// It cannot be made or written to.
+/// The folder cannot be made or written to.
 pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
     let remedy = "choose another folder (--out, --record)";
     if folder.is_file() {
@@ -235,10 +238,10 @@ pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
     fs::remove_file(&probe).map_err(io(folder, remedy))
 }
 
-/// Writes a whole file under a name that it takes only when it is complete and on its way to disk.
+/// Writes a file that gets its name only when it is complete.
 ///
 /// # Errors
-/// The file system says no; nothing is left under the name.
+/// The file cannot be written. No incomplete file has the name then.
 pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordError> {
     let remedy = "check the folder's permissions and free space, or choose another (--out, --record)";
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -249,7 +252,7 @@ pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordErr
         fs::rename(&partial, path)
     });
     written.map_err(|source| {
-        // A leftover only wastes space; the error that matters is the first one.
+        // A file that stays only takes space; the first error matters.
         let _ = fs::remove_file(&partial);
         RecordError::Io { path: path.to_owned(), source, remedy }
     })

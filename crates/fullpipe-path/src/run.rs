@@ -1,4 +1,4 @@
-//! A run: one measurement, described completely.
+//! The complete description of a run.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -7,38 +7,38 @@ use crate::path::Path;
 use crate::transport::{Transport, Workload};
 use crate::units::Time;
 
-/// Which way the data goes, seen from the end that asks.
+/// Direction of the data, from the client's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the measuring end to the serving end.
+    /// From the client to the server.
     #[default]
     Send,
-    /// From the serving end to the measuring end.
+    /// From the server to the client.
     Receive,
 }
 
-/// Path × transport × workload × seed, and how often to sample: all that a record depends on.
+/// A run: path, transport, workload, seed, and time between samples. A record depends on nothing else.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// What lies between.
+    /// Path between the hosts.
     pub path: Path,
     /// How to send.
     pub transport: Transport,
     /// What to send.
     pub workload: Workload,
-    /// Which way.
+    /// Direction of the data.
     #[serde(default)]
     pub direction: Direction,
-    /// Draws the streams' starting instants and, in the testbed, every random number.
+    /// Seed of the streams' start times and, in the testbed, of all random numbers.
     pub seed: u64,
     /// Time between samples.
     pub sample: Time,
 }
 
 impl Run {
-    /// A name for the run's record: readable, and different for different descriptions.
+    /// Returns a readable name for the run's record. Different descriptions have different names.
     pub fn id(&self) -> String {
         let json = serde_json::to_vec(self).unwrap_or_default();
         let digest = Sha256::digest(&json);

@@ -1,21 +1,21 @@
-//! How to send, and what to send.
+//! Transports (how to send) and workloads (what to send).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::exit::{Classified, ExitClass};
 use crate::units::{Rate, Size, Time, UnitError};
-use crate::{Classified, ExitClass};
 
 /// Most parallel streams of one transport.
 pub const MAX_STREAMS: u16 = 64;
 
-/// Slowest pacing: below it a packet takes longer than anybody waits, and a kernel takes none for no limit.
-pub const LEAST_PACING: Rate = Rate(64_000);
+/// Slowest pacing rate. Below it, a packet takes longer than any timeout; the kernel takes a rate of zero for no limit.
+pub const MIN_PACING: Rate = Rate(64_000);
 
-/// Congestion controls of the testbed's kernels: the thirteen of the wide-area pool, and those for
-/// data centres and background traffic. Real hosts may know others.
+/// Congestion controls that Linux has. The testbed's kernels have all of them: the thirteen of the wide-area pool, and those
+/// for data centres and background traffic. Real hosts may have others.
 pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "bbr",
     "bic",
@@ -36,33 +36,33 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "yeah",
 ];
 
-/// Why a transport or workload is not one.
+/// The reason why a transport or workload is not valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TransportError {
-    /// Number of streams.
+    /// The number of streams is out of range.
     #[error("{0} streams: give from 1 to {MAX_STREAMS}")]
     Streams(u16),
-    /// A congestion control's name that no kernel could have.
+    /// No kernel can have a congestion control of this name.
     #[error("'{0}' is not the name of a congestion control")]
     Name(String),
-    /// A congestion control that the testbed lacks.
+    /// The testbed does not have the congestion control.
     #[error("congestion control '{name}' is not in the testbed's kernel; it has {known}")]
     NotInLab {
-        /// As typed.
+        /// Name as the user typed it.
         name: String,
-        /// Those there are.
+        /// The testbed's congestion controls.
         known: String,
     },
-    /// Pacing that stands still.
-    #[error("pacing at {0}: give at least {LEAST_PACING}")]
+    /// The pacing rate is too slow.
+    #[error("pacing at {0}: give at least {MIN_PACING}")]
     Pacing(Rate),
-    /// A quantity.
+    /// A quantity does not parse.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// A buffer that cannot be set.
+    /// The kernel cannot set a buffer of this size.
     #[error("a buffer of {0} cannot be set: give from 4KB to 1.073GB, or auto")]
     Buffer(Size),
-    /// Nothing to send, or no time.
+    /// The workload moves nothing.
     #[error("a workload of {0} moves nothing: give a size of at least one byte per stream, or a duration")]
     Empty(String),
 }
@@ -73,13 +73,13 @@ impl Classified for TransportError {
     }
 }
 
-/// Socket buffer B of the papers, the same at both ends.
+/// Socket buffer (B in the papers), the same on both hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Buffer {
     /// The kernel's autotuning decides (`tcp_rmem`, `tcp_wmem`).
     Auto,
-    /// Passed to `SO_SNDBUF` and `SO_RCVBUF` before connecting. The kernel books twice as much,
-    /// half of it for its own bookkeeping (`socket(7)`).
+    /// This size is set by `SO_SNDBUF` and `SO_RCVBUF` before connecting. The kernel doubles it to have room for bookkeeping
+    /// (`socket(7)`).
     Bytes(Size),
 }
 
@@ -119,26 +119,26 @@ impl<'de> Deserialize<'de> for Buffer {
     }
 }
 
-/// How to send: congestion control V, streams n, buffer B, and a pacing rate, which may be none.
+/// How to send: congestion control (V in the papers), parallel streams (n), socket buffer (B), and an optional pacing rate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transport {
     /// Congestion control, under the kernel's name.
     pub cc: String,
-    /// Parallel streams.
+    /// Number of parallel streams.
     pub streams: u16,
     /// Socket buffer of each stream.
     pub buffer: Buffer,
-    /// Pacing rate of all streams together, or none.
+    /// Pacing rate of all streams together; `None` for no limit.
     #[serde(default)]
     pub pacing: Option<Rate>,
 }
 
 impl Transport {
-    /// Checks what no parser of one field can.
+    /// Checks the values of a transport.
     ///
     /// # Errors
-    /// Streams out of range, or a congestion control's name that no kernel could have.
+    /// The number of streams is out of range, the pacing rate too slow, or the congestion control's name impossible.
     pub fn validate(&self) -> Result<(), TransportError> {
         if self.streams == 0 || self.streams > MAX_STREAMS {
             return Err(TransportError::Streams(self.streams));
@@ -149,7 +149,7 @@ impl Transport {
             return Err(TransportError::Name(self.cc.clone()));
         }
         match self.pacing {
-            Some(rate) if rate < LEAST_PACING => Err(TransportError::Pacing(rate)),
+            Some(rate) if rate < MIN_PACING => Err(TransportError::Pacing(rate)),
             _ => Ok(()),
         }
     }
@@ -157,7 +157,7 @@ impl Transport {
     /// Checks that the testbed's kernel has the congestion control.
     ///
     /// # Errors
-    /// It has not.
+    /// The testbed does not have it.
     pub fn validate_for_lab(&self) -> Result<(), TransportError> {
         self.validate()?;
         if LINUX_CONGESTION_CONTROLS.contains(&self.cc.as_str()) {
@@ -178,17 +178,17 @@ impl fmt::Display for Transport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// So many bytes over all streams together, shared equally.
+    /// This many bytes over all streams together, shared equally.
     Size(Size),
-    /// As much as goes in this time, counted from the first byte's arrival.
+    /// As many bytes as arrive in this time, counted from the first byte's arrival.
     Duration(Time),
 }
 
 impl Workload {
-    /// Checks that there is something to send.
+    /// Checks that the workload moves something.
     ///
     /// # Errors
-    /// Less than a byte per stream, or no time.
+    /// The size is less than one byte per stream, or the time is zero.
     pub fn validate(&self, streams: u16) -> Result<(), TransportError> {
         match self {
             Workload::Size(size) if size.0 < u64::from(streams) => Err(TransportError::Empty(size.to_string())),
@@ -197,7 +197,7 @@ impl Workload {
         }
     }
 
-    /// Bytes of stream `i` of `n`, or none for a duration.
+    /// Returns the bytes that stream `i` of `n` carries; `None` for a duration.
     pub fn share(&self, i: u16, n: u16) -> Option<u64> {
         let Workload::Size(Size(total)) = self else { return None };
         let n = u64::from(n);

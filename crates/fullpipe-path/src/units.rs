@@ -1,7 +1,7 @@
-//! Quantities with the field's units, as people type them and as records keep them.
+//! Quantities with the field's units, as users type them and as records hold them.
 //!
 //! `10gbit` is 10^10 bit/s, `256MB` is 256·10^6 bytes, `256MiB` is 2^28 bytes, `45.6ms` is a time.
-//! Each prints exactly, in its largest unit, so that text → value → text is stable.
+//! Each quantity prints exactly, in the largest unit that fits, so that parsing the text gives the same value.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Why a quantity did not parse.
+/// The reason why a quantity did not parse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     /// The number before the unit is missing, negative, not finite or malformed.
@@ -22,7 +22,7 @@ pub enum UnitError {
         /// A right one.
         example: &'static str,
     },
-    /// A number alone.
+    /// The unit is missing.
     #[error("'{text}' is not a {what}: its unit is missing; use one of {units}, as in '{example}'")]
     Missing {
         /// What was expected.
@@ -142,8 +142,8 @@ fn parse(kind: &Quantity, text: &str) -> Result<f64, UnitError> {
     )
 }
 
-/// A rate's unit as it is also written, `Gbit/s`, `Gb/s` or `Gbps`, in this program's own words. A
-/// capital B means bytes to some, so it means nothing here.
+/// Returns fullpipe's name of a rate's unit that may be written `Gbit/s`, `Gb/s` or `Gbps`. A capital B is not accepted,
+/// since some people mean bytes by it.
 fn bits(unit: &str) -> String {
     let prefix = ["bit/s", "b/s", "bps"].into_iter().find_map(|suffix| unit.strip_suffix(suffix));
     prefix.map_or_else(|| unit.to_owned(), |prefix| format!("{prefix}bit"))
@@ -158,7 +158,7 @@ fn whole(kind: &Quantity, text: &str, high: f64) -> Result<u64, UnitError> {
     }
 }
 
-/// In the largest decimal unit that is not larger than `value`, exactly.
+/// Prints a value exactly, in the largest decimal unit that is not larger than the value.
 fn print(value: u64, units: &[(&str, u32)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for (name, digits) in units.iter().rev() {
         let factor = 10u64.pow(*digits);
@@ -198,7 +198,7 @@ macro_rules! quantity {
     };
 }
 
-/// Reads what is kept as text, without a copy of it.
+/// Deserializes a value from its text, without copying the text.
 pub(crate) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>>(d: D) -> Result<T, D::Error> {
     struct Text<T>(PhantomData<T>);
     impl<T: FromStr<Err: fmt::Display>> de::Visitor<'_> for Text<T> {
@@ -229,11 +229,11 @@ pub struct Time(pub u64);
 quantity!(Time, TIME, 3.6e15, &[("ns", 0), ("us", 3), ("ms", 6), ("s", 9)]);
 
 impl Time {
-    /// The time in seconds.
+    /// Returns the time in seconds.
     pub fn seconds(self) -> f64 {
         self.0 as f64 / 1e9
     }
-    /// The same as the standard library's duration.
+    /// Returns the time as the standard library's type.
     pub fn duration(self) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0)
     }
@@ -244,11 +244,11 @@ impl Time {
 pub struct Probability(f64);
 
 impl Probability {
-    /// Its value, 0 to 1.
+    /// Returns the value, 0 to 1.
     pub fn get(self) -> f64 {
         self.0
     }
-    /// Whether it can never happen.
+    /// Whether the probability is zero.
     pub fn is_zero(&self) -> bool {
         self.0 == 0.0
     }

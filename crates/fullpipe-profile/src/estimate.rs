@@ -1,4 +1,4 @@
-//! Throughput of one transport at one RTT, and how sure that is.
+//! Estimates the throughput of one transport at one RTT, and how certain the estimate is.
 
 use std::collections::HashMap;
 
@@ -7,35 +7,35 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::profile::{Entry, Point};
 
-/// From this many runs on, a point's own spread is enough.
+/// Number of runs from which on a point's own variance is used alone.
 const OWN: u32 = 5;
-/// Least degrees of freedom of a pooled spread.
+/// Least degrees of freedom of a pooled variance.
 const LEAST: f64 = 3.0;
 
-/// Throughput to expect.
+/// The throughput to expect of a transport at an RTT.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Mean, bit/s.
+    /// Mean throughput, bit/s.
     pub mean_bps: f64,
-    /// Its interval, where the profile has repeats to tell from.
+    /// Lower end of the mean's interval, bit/s; `None` if the profile has no repeated runs.
     pub low_bps: Option<f64>,
-    /// Upper end.
+    /// Upper end of the mean's interval, bit/s.
     pub high_bps: Option<f64>,
-    /// Fewest runs behind any of the points that it comes from.
+    /// Number of runs at the measured point with the fewest.
     pub n: u32,
-    /// The measured RTTs that it comes from, milliseconds.
+    /// Measured RTTs from which the estimate was made, ms.
     pub from_rtt_ms: Vec<f64>,
-    /// Whether the RTT lies outside what was measured; then the nearest measured one stands for it.
+    /// Whether the RTT is outside the measured ones. The nearest measured RTT stands for it then.
     pub outside: bool,
-    /// Spread of the mean.
+    /// Variance of the mean.
     #[serde(skip)]
     pub(crate) spread: Option<Spread>,
-    /// The measured points on both sides, which bound a decreasing profile.
+    /// The measured points on both sides of the RTT. A profile that decreases lies between them.
     #[serde(skip)]
     pub(crate) sides: (Mean, Mean),
 }
 
-/// A mean over runs.
+/// A mean of several runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Mean {
     pub bps: f64,
@@ -51,7 +51,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Of the difference of two independent means (Welch 1947, Satterthwaite 1946).
+    /// Returns the variance of the difference of two independent means (Welch 1947, Satterthwaite 1946).
     pub fn difference(self, other: Spread) -> Spread {
         let variance = self.variance + other.variance;
         let denominator = self.variance.powi(2) / self.freedom + other.variance.powi(2) / other.freedom;
@@ -60,7 +60,7 @@ impl Spread {
     }
 }
 
-/// Variance of single runs relative to the square of their mean, pooled over points.
+/// Variance of single runs relative to the square of their mean, pooled over several points.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pool {
     squares: f64,
@@ -81,10 +81,11 @@ impl Pool {
     }
 }
 
-/// Turns points into estimates. Few repeats make a poor variance: where a point has fewer than five
-/// runs, the larger counts of its own variance and that of all the transport's points together,
-/// relative to their means; a transport without repeats borrows from those it is compared with, or else
-/// from the whole profile.
+/// Makes estimates from the points of a profile.
+///
+/// Few runs give a poor variance. For a point with fewer than five runs, the larger of two variances counts: its own, and that
+/// of all points of the transport, relative to their means. A transport without repeated runs takes the variance of the
+/// transports that it is compared with, or else of the whole profile.
 pub(crate) struct Estimator {
     level: f64,
     all: Pool,
@@ -92,7 +93,7 @@ pub(crate) struct Estimator {
 }
 
 impl Estimator {
-    /// For intervals of a level, from the entries that are compared, and all that there are.
+    /// Makes an estimator with intervals of a confidence level, from the entries that are compared and from all entries.
     pub fn new<E>(level: f64, compared: &[Entry], all: impl Fn() -> Result<Vec<Entry>, E>) -> Result<Estimator, E> {
         let pool = |entries: &[Entry]| Pool::of(entries.iter().flat_map(|entry| &entry.points));
         let compared = pool(compared);
@@ -118,7 +119,7 @@ impl Estimator {
         Mean { bps: point.mean_bps, n: point.n, spread }
     }
 
-    /// Of one transport at an RTT, linear between the measured ones.
+    /// Estimates the throughput of one transport at an RTT, linearly between the measured RTTs.
     pub fn estimate(&mut self, entry: &Entry, rtt_ms: f64) -> Option<Estimate> {
         let points = &entry.points;
         let pool = Pool::of(points);
@@ -166,21 +167,21 @@ impl Estimator {
         }
     }
 
-    /// Student's quantile for a two-sided interval. Few different degrees of freedom occur, and each
-    /// takes a search.
+    /// Returns Student's quantile for a two-sided interval. The results are kept: each takes a search, and few degrees of freedom
+    /// occur.
     fn quantile(&mut self, freedom: f64) -> f64 {
         let p = 0.5 + self.level / 2.0;
         *self.quantiles.entry(freedom.to_bits()).or_insert_with(|| quantile(p, freedom))
     }
 }
 
-/// Student's quantile.
+/// Returns Student's quantile.
 pub(crate) fn quantile(p: f64, freedom: f64) -> f64 {
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::INFINITY, |t| t.inverse_cdf(p))
 }
 
-/// Whether differences could be zero or less, one-sided, at an error of `alpha`. Critical values are
-/// kept for whole degrees of freedom: the two around a difference's own nearly always decide.
+/// Tests, one-sided and at an error of `alpha`, whether differences could be zero or less. Critical values are kept for whole
+/// degrees of freedom: the two next to a difference's own nearly always decide.
 pub(crate) struct Comparison {
     alpha: f64,
     critical: HashMap<u64, f64>,
@@ -191,7 +192,7 @@ impl Comparison {
         Comparison { alpha, critical: HashMap::new() }
     }
 
-    /// The least t that is significant.
+    /// Returns the least significant t.
     pub fn critical(&mut self, freedom: f64) -> f64 {
         let alpha = self.alpha;
         *self.critical.entry(freedom.to_bits()).or_insert_with(|| quantile(1.0 - alpha, freedom))

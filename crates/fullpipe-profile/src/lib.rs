@@ -1,5 +1,4 @@
-//! Profiles and the selection of a transport from them. Plain functions: a profile and a path in, a
-//! choice out.
+//! Reads profiles, and selects a transport from one. Plain functions: a profile and a query in, a selection out.
 
 mod estimate;
 mod matching;

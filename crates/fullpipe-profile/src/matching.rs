@@ -1,21 +1,21 @@
-//! Which of a profile's kinds of path stands for the one that was asked for: the same if it is there,
-//! else the nearest, and what nobody named is assumed, with words for both.
+//! Finds the kind of path in a profile that stands for the path of a query: the same one, or else the nearest. It reports
+//! where the two differ, and which values it assumed for properties that the query does not name.
 
 use fullpipe_path::{Rate, Size, Workload};
 
 use crate::profile::{Conditions, Profile, ProfileError};
 use crate::query::Query;
 
-/// Values this near are the same.
-const SAME: f64 = 1.01;
+/// Largest ratio of two values that count as the same.
+const SAME_RATIO: f64 = 1.01;
 
-/// A profile's kind of path and workload, as indices.
+/// The kind of path and the workload in a profile that match a query.
 pub struct PathMatch {
     pub path: usize,
     pub workload: usize,
-    /// What was not asked for and had to be chosen: `rate=10gbit`.
+    /// Values that were assumed because the query names none: `rate=10gbit`.
     pub assumed: Vec<String>,
-    /// Where what was measured is not what was asked for.
+    /// Sentences that say where the profile's path differs from the query's.
     pub notes: Vec<String>,
 }
 
@@ -26,16 +26,16 @@ struct Narrowing<'a> {
     notes: Vec<String>,
 }
 
-/// One property of a path, as a number.
+/// One property of a path as a number.
 struct Axis<'a> {
     name: &'static str,
-    /// The value and its words; none where the path has no such value, which then fits anything.
+    /// Returns a path's value and its text; `None` if the path has no such value, and then any query fits.
     of: &'a dyn Fn(&Conditions) -> Option<(f64, String)>,
-    /// What was asked for.
+    /// The value that the query names, and its text.
     asked: Option<(f64, String)>,
-    /// Farther than by this factor is something else.
+    /// Largest ratio between the profile's value and the query's that still fits.
     within: f64,
-    /// Which to assume: the smallest of this.
+    /// Rank of a value when none is named: the lowest is assumed.
     assume: fn(f64) -> f64,
 }
 
@@ -57,7 +57,7 @@ impl Narrowing<'_> {
         };
         let Some(best) = self.left.iter().copied().min_by(|a, b| cost(*a).total_cmp(&cost(*b))) else { return Ok(()) };
         match (&axis.asked, value(best)) {
-            (Some((_, asked)), Some((_, has))) if cost(best) > SAME => {
+            (Some((_, asked)), Some((_, has))) if cost(best) > SAME_RATIO => {
                 if cost(best) > axis.within {
                     let asked = format!("{}={asked}", axis.name);
                     return Err(ProfileError::NothingFits {
@@ -77,7 +77,7 @@ impl Narrowing<'_> {
         Ok(())
     }
 
-    /// Keeps those for which `is` holds, if there are any.
+    /// Keeps the paths for which `is` is true, if there are any.
     fn prefer(&mut self, is: impl Fn(&Conditions) -> bool) {
         let some: Vec<usize> = self.left.iter().copied().filter(|i| is(&self.profile.paths[*i])).collect();
         if !some.is_empty() {
@@ -90,7 +90,7 @@ fn ratio(a: f64, b: f64) -> f64 {
     if a == b { 1.0 } else { (a / b).max(b / a) }
 }
 
-/// Loss as a positive number: none at all is like one packet in 10^8, which no transfer notices.
+/// Returns a loss as a positive number, for ratios. No loss counts as one packet in 10^8, which no transfer notices.
 fn loss(p: f64) -> f64 {
     p.max(1e-8)
 }
@@ -109,7 +109,7 @@ const PLAIN: [fn(&Conditions) -> bool; 10] = [
     |path| path.kernel.is_none(),
 ];
 
-/// The kind of path and workload to look at.
+/// Finds the kind of path and the workload for a query.
 ///
 /// # Errors
 /// What was asked for is too far from everything there is.
@@ -165,7 +165,7 @@ pub fn choose(profile: &Profile, query: &Query) -> Result<PathMatch, ProfileErro
     Ok(PathMatch { path, workload, assumed, notes })
 }
 
-/// What was sent, or the nearest of its kind; the largest where nothing was asked for.
+/// Finds the workload of a query, or the nearest one of its kind; the largest if the query names none.
 fn workload(profile: &Profile, path: usize, asked: Option<Workload>) -> Result<(usize, Option<String>), ProfileError> {
     let of_path = profile.listed.iter().filter(|entry| entry.path as usize == path);
     let mut there: Vec<usize> = of_path.map(|e| e.workload as usize).collect();

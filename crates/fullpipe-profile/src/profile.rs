@@ -7,42 +7,42 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// The version that this program reads.
+/// Version of the format that this program reads.
 pub const VERSION: u32 = 2;
 
-/// Why a profile does not serve.
+/// The reason why a profile cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read profile {}: {source}; make one with 'fullpipe analyze DIR', or name another with --profile", .path.display())]
     Unreadable {
-        /// Its file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It is no profile.
+    /// The file is not a profile.
     #[error("{} is not a profile: {why}; 'fullpipe analyze' makes one", .path.display())]
     Malformed {
-        /// Its file.
+        /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// What is wrong, and where.
         why: String,
     },
-    /// Another version of the format.
+    /// The profile has another version of the format.
     #[error("{}: profile version {found}, and this program reads version {VERSION}; make it anew with 'fullpipe analyze DIR'", .path.display())]
     Version {
-        /// Its file.
+        /// The file.
         path: PathBuf,
-        /// Its version.
+        /// Version of the profile.
         found: u32,
     },
-    /// Nothing in it fits what was asked.
+    /// Nothing in the profile fits the query.
     #[error("the profile has nothing for {asked}; it has {has}")]
     NothingFits {
-        /// As asked.
+        /// What the query asks for.
         asked: String,
-        /// What there is of that kind.
+        /// What the profile has instead.
         has: String,
     },
 }
@@ -56,43 +56,43 @@ impl Classified for ProfileError {
     }
 }
 
-/// Throughput at one RTT, over the runs made there. Rates are bit/s of goodput.
+/// Throughput at one RTT, from the runs at that RTT. Rates are goodput, bit/s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// Round-trip time, milliseconds.
+    /// Round-trip time, ms.
     pub rtt_ms: f64,
-    /// Runs.
+    /// Number of runs.
     pub n: u32,
-    /// Their mean.
+    /// Mean of the runs.
     pub mean_bps: f64,
-    /// Their standard deviation; none for a single run.
+    /// Standard deviation of the runs; `None` for a single run.
     pub sd_bps: Option<f64>,
 }
 
-/// What a path is besides its RTT.
+/// Properties of a path other than its RTT.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Conditions {
-    /// Bottleneck, bit/s; none for a real host.
+    /// Rate of the bottleneck, bit/s; `None` for a real host.
     pub rate_bps: Option<f64>,
-    /// Queue, bytes, where it was the same at all RTTs.
+    /// Queue in bytes, if it was the same at all RTTs.
     pub queue: Option<Size>,
-    /// Queue in bandwidth-delay products, where that was the same.
+    /// Queue in bandwidth-delay products, if that was the same at all RTTs.
     pub queue_bdp: Option<f64>,
-    /// Largest packet, bytes.
+    /// Largest packet (MTU), bytes.
     pub mtu: Option<u32>,
-    /// Random loss, forward.
+    /// Probability of random loss in the forward direction.
     pub loss: Option<Probability>,
-    /// Random loss on the way back.
+    /// Probability of random loss in the direction back.
     pub loss_back: Option<Probability>,
     /// Physical layer.
     pub modality: Option<String>,
-    /// Kernel asked for.
+    /// Version of the guest kernel that was asked for.
     pub kernel: Option<String>,
     /// Cross traffic.
     pub cross: Option<String>,
-    /// Real host.
+    /// Name of the real host.
     pub host: Option<String>,
-    /// Jitter, milliseconds.
+    /// Jitter, ms.
     pub jitter_ms: Option<f64>,
     /// Probability of reordering.
     pub reorder: Option<Probability>,
@@ -100,14 +100,14 @@ pub struct Conditions {
     pub duplicate: Option<Probability>,
     /// Probability of corruption.
     pub corrupt: Option<Probability>,
-    /// Mean pause of the hosts, milliseconds.
+    /// Mean length of the hosts' pauses, ms.
     pub host_noise_ms: Option<f64>,
-    /// `receive`, where the measuring end received.
+    /// `receive` if the client received the data.
     pub direction: Option<String>,
 }
 
 impl Conditions {
-    /// In words, for a person.
+    /// Returns the properties as text for a user.
     pub fn describe(&self) -> String {
         let mut parts = Vec::new();
         let mut add = |name: &str, value: Option<String>| {
@@ -134,36 +134,36 @@ impl Conditions {
     }
 }
 
-/// One transport's profile over paths of one kind.
+/// The profile of one transport over paths of one kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// How it was sent.
+    /// The transport.
     pub transport: Transport,
-    /// By RTT, ascending; at least one.
+    /// Points in ascending order of RTT; at least one.
     pub points: Vec<Point>,
 }
 
-/// A profile, over its text.
+/// A profile, which borrows its text.
 #[derive(Debug)]
 pub struct Profile<'a> {
-    /// Level of the intervals.
+    /// Confidence level of intervals.
     pub confidence: f64,
-    /// Kinds of path, apart from their RTT.
+    /// Kinds of path, without their RTTs.
     pub paths: Vec<Conditions>,
-    /// What was sent.
+    /// Workloads of the runs.
     pub workloads: Vec<Workload>,
-    /// One per transport, kind of path and workload; at least one.
+    /// One entry for each transport, kind of path and workload; at least one.
     pub listed: Vec<Listed<'a>>,
     file: &'a Path,
 }
 
-/// An entry as it is in the file: points by column, which is half as long as point by point. What it holds
-/// is read for those only that are looked at, which are few: that takes most of the time.
+/// An entry as it is in the file, with its points in columns, which take half the space of rows. Its columns are parsed only
+/// when they are needed: parsing takes most of the time, and few entries are needed.
 #[derive(Debug, Deserialize)]
 pub struct Listed<'a> {
-    /// Index of the kind of path.
+    /// Index of the kind of path in [`Profile::paths`].
     pub path: u32,
-    /// Index of what was sent.
+    /// Index of the workload in [`Profile::workloads`].
     pub workload: u32,
     #[serde(borrow)]
     transport: &'a RawValue,
@@ -188,24 +188,24 @@ struct File<'a> {
     entries: Vec<Listed<'a>>,
 }
 
-/// Reads a profile's text.
+/// Reads the text of a profile.
 ///
 /// # Errors
-/// Unreadable, or no text.
+/// The file cannot be read, or is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, ProfileError> {
     let text = std::fs::read(path).map_err(|source| ProfileError::Unreadable { path: path.to_owned(), source })?;
     String::from_utf8(text).map_err(|error| ProfileError::Malformed { path: path.to_owned(), why: error.to_string() })
 }
 
 impl<'a> Profile<'a> {
-    /// Of a text; `path` is for errors.
+    /// Parses a profile. `path` names the file in errors.
     ///
     /// # Errors
-    /// Malformed, or of another version.
+    /// The text is not a profile, or one of another version.
     pub fn parse(text: &'a str, path: &'a Path) -> Result<Profile<'a>, ProfileError> {
         let malformed = |why: String| ProfileError::Malformed { path: path.to_owned(), why };
         let file: File = serde_json::from_str(text).map_err(|error| {
-            // Another version may look different; that it is one is the better thing to say.
+            // A profile of another version may not parse: its version is the better reason.
             #[derive(Deserialize)]
             struct Head {
                 version: u32,
@@ -238,7 +238,7 @@ impl<'a> Profile<'a> {
         Ok(Profile { confidence, paths, workloads, listed: entries, file: path })
     }
 
-    /// Reads those entries that are wanted.
+    /// Parses the entries for which `wanted` is true.
     ///
     /// # Errors
     /// One of them is malformed.
@@ -254,7 +254,7 @@ impl<'a> Profile<'a> {
     }
 }
 
-/// Where one entry after the other is read to: memory of their own for each would take a while.
+/// Memory into which one entry after another is parsed. Allocating it for each entry would take long.
 #[derive(Default)]
 struct Columns {
     rtt_ms: Vec<f64>,
@@ -287,7 +287,7 @@ impl Columns {
     }
 }
 
-/// Reads a column in the place of another.
+/// Parses a column into `to`, in place of what it held.
 fn numbers<'a, T: Deserialize<'a>>(from: &'a RawValue, to: &mut Vec<T>) -> Result<(), String> {
     struct Onto<'v, T>(&'v mut Vec<T>);
     impl<'a, T: Deserialize<'a>> Visitor<'a> for Onto<'_, T> {

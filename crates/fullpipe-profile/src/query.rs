@@ -2,12 +2,13 @@
 
 use fullpipe_path::{Rate, Time, Workload};
 
-/// For what a transport is wanted. What is none may be anything; the selection says what it assumed.
+/// The path and workload that a transport is selected for. A property that is `None` may have any value; the selection tells
+/// which one it assumed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// Round-trip time, milliseconds.
+    /// Round-trip time of the path, ms.
     pub rtt_ms: f64,
-    /// The real host.
+    /// Name of the real host.
     pub host: Option<String>,
     /// Capacity of the path.
     pub rate: Option<Rate>,
@@ -15,17 +16,17 @@ pub struct Query {
     pub loss: Option<f64>,
     /// Packet size of the path.
     pub mtu: Option<u32>,
-    /// Queue of the path's bottleneck, bytes, and in bandwidth-delay products.
+    /// Queue of the path's bottleneck, in bytes and in bandwidth-delay products.
     pub queue: Option<(u64, f64)>,
-    /// What will be sent.
+    /// The workload that will be sent.
     pub workload: Option<Workload>,
-    /// How sure differences must be to count; the profile's own level where none is given.
+    /// Confidence level at which transports are compared; the profile's own if `None`.
     pub level: Option<f64>,
     /// Rates within this fraction of the best are as good as the best.
     pub within: f64,
 }
 
-/// A path of this round-trip time, of which nothing else is known.
+/// Makes a query for a path of which only the round-trip time is known.
 impl From<Time> for Query {
     fn from(rtt: Time) -> Query {
         Query {

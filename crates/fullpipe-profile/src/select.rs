@@ -1,5 +1,6 @@
-//! The transport with the highest profile at a path's RTT (HPDC'17 section 3.4), linear between
-//! measured RTTs; those that the data cannot tell from it; and of equals the least disruptive.
+//! Selects a transport for a path. It finds the transport with the highest throughput at the path's RTT (HPDC'17 section 3.4),
+//! linearly between measured RTTs, and the transports that the data cannot distinguish from it. Of these it chooses the least
+//! disruptive one.
 
 use std::cmp::Ordering;
 
@@ -11,55 +12,55 @@ use crate::matching;
 use crate::profile::{Profile, ProfileError};
 use crate::query::Query;
 
-/// A transport and what to expect of it.
+/// A transport and its expected throughput.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Choice {
-    /// How to send.
+    /// The transport.
     pub transport: Transport,
-    /// What to expect.
+    /// The throughput to expect.
     pub expected: Estimate,
-    /// Whether the data cannot tell it from the highest.
+    /// Whether the data cannot distinguish the transport from the one with the highest mean.
     pub tied: bool,
 }
 
-/// Runs that would make the choice certain.
+/// Runs that would make a selection certain.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Needed {
-    /// Of this transport.
+    /// Transport of the runs.
     pub transport: Transport,
-    /// At this RTT, milliseconds.
+    /// Round-trip time of the runs, ms.
     pub rtt_ms: f64,
-    /// So many more.
+    /// Number of runs.
     pub runs: u32,
 }
 
-/// The answer.
+/// The result of a selection.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Selection {
-    /// The transport to use.
+    /// The transport that was chosen.
     pub choice: Choice,
-    /// Whether the choice is within `within` of the best transport, at this level.
+    /// Whether the choice is, at the confidence level, within the fraction `within` of every other transport.
     pub certain: bool,
-    /// What would make it so; empty if it is.
+    /// Runs that would make the selection certain; empty if it is.
     pub needed: Vec<Needed>,
-    /// Level of intervals and comparisons.
+    /// Confidence level of intervals and comparisons.
     pub level: f64,
-    /// The fraction that does not matter.
+    /// Rates within this fraction of the best count as equally good.
     pub within: f64,
     /// The kind of path that the profile was measured on.
     pub conditions: String,
-    /// What nobody named and was assumed: `rate=10gbit`.
+    /// Values that were assumed because the query names none: `rate=10gbit`.
     pub assumed: Vec<String>,
-    /// Where what was measured differs from what was asked for.
+    /// Sentences that say where the profile's path differs from the query's.
     pub notes: Vec<String>,
-    /// The workload that it was measured with.
+    /// Workload of the profile's runs.
     pub workload: Workload,
-    /// All transports, highest first.
+    /// All transports, the one with the highest mean first.
     pub ranking: Vec<Choice>,
 }
 
-/// Fewer streams, then a smaller buffer (one that the kernel chooses is the smallest that serves), then
-/// without pacing, then Linux's default congestion control, which needs no module, then the higher mean.
+/// Orders transports by how much they disturb hosts and path, the least first: fewer streams; the kernel's own buffer, then a
+/// smaller one; no pacing; Linux's default congestion control, which needs no module; the higher mean.
 fn disruption(a: &Choice, b: &Choice) -> Ordering {
     let key = |t: &Transport| {
         (t.streams, if t.buffer == Buffer::Auto { 0 } else { 1 }, t.buffer, t.pacing.is_some(), t.cc != "cubic")
@@ -70,11 +71,11 @@ fn disruption(a: &Choice, b: &Choice) -> Ordering {
         .then(a.transport.cc.cmp(&b.transport.cc))
 }
 
-/// Ranks the profile's transports for a path and chooses one: of those that the data cannot tell from
-/// the highest and whose mean is within [`Query::within`] of it, the least disruptive.
+/// Ranks a profile's transports for a path and chooses one. Candidates are the transports that the data cannot distinguish
+/// from the highest, and whose mean is within [`Query::within`] of it. The least disruptive candidate is chosen.
 ///
 /// # Errors
-/// Nothing in the profile is near enough to what was asked.
+/// The profile has no path or workload near enough to the query's.
 pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileError> {
     let kind = matching::choose(profile, query)?;
     let fit = profile.entries(|e| (e.path as usize, e.workload as usize) == (kind.path, kind.workload))?;
@@ -127,11 +128,11 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
     })
 }
 
-/// Most runs that it makes sense to ask for at once.
-const MOST: f64 = 1000.0;
+/// Most runs of one transport that are asked for at once.
+const MAX_NEEDED_RUNS: f64 = 1000.0;
 
-/// What is missing until `choice` is certainly within the margin of every other. At an RTT that was not
-/// measured only the neighbours bound what a decreasing profile can be; outside them nothing does.
+/// Returns the runs after which `choice` would certainly be within the margin of every other transport. At an RTT that was
+/// not measured, only the two neighbouring RTTs bound a decreasing profile; outside the measured RTTs nothing does.
 fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, comparison: &mut Comparison) -> Vec<Needed> {
     let need = |choice: &Choice, runs: u32| Needed { transport: choice.transport.clone(), rtt_ms: query.rtt_ms, runs };
     let margin = query.within * choice.expected.mean_bps;
@@ -167,15 +168,16 @@ fn runs_needed(choice: &Choice, ranking: &[Choice], query: &Query, comparison: &
     needed
 }
 
-/// More runs of each until a difference of `room` is significant, if the spreads stay what they are.
+/// Returns how many more runs of each transport make a difference of `room` significant, if the variances do not change.
 fn more_runs(a: Mean, b: Mean, room: f64, comparison: &mut Comparison) -> (u32, u32) {
     let (Some(x), Some(y)) = (a.spread, b.spread) else { return (3, 3) };
     let single = x.variance * f64::from(a.n) + y.variance * f64::from(b.n);
     let mut n = 2.0f64;
     // The quantile depends on n in turn; it settles in a few steps.
     for _ in 0..20 {
-        let next =
-            (comparison.critical(2.0 * n - 2.0).powi(2) * single / room.max(1e-9).powi(2)).ceil().clamp(2.0, MOST);
+        let next = (comparison.critical(2.0 * n - 2.0).powi(2) * single / room.max(1e-9).powi(2))
+            .ceil()
+            .clamp(2.0, MAX_NEEDED_RUNS);
         if next == n {
             break;
         }

@@ -1,4 +1,4 @@
-//! The paper's algorithm: Figures 7 and 8, six states, the window alone.
+//! The paper's algorithm: Figures 7 and 8. It has six states and sets the window alone.
 //!
 //! ```text
 //!  1 ──estimate C', S = 1.2·C'·T──▶ 2 ──rate drop──▶ 3
@@ -8,38 +8,32 @@
 //!  3, 4 ──flat-rate, const-rate-drop──┴──▶ 5: S = R·T, or 6: S = maximum if the path is congested
 //! ```
 //!
-//! Where the paper is silent: the congested path is looked for when one of the two signatures shows
-//! (Figure 7), not before, or the paper's own Lulea transfer, which lost packets in slow start and was
-//! sized at 10 s, would have ended in state 6; after a const-rate-drop R is the rate before the drop,
-//! since the one after it says what TCP backed off to, not what the path carries.
+//! Where the paper is silent, this implementation chooses:
+//!
+//! - It tests for a congested path when one of the two signatures appears (Figure 7), not before. Otherwise the paper's own
+//!   transfer to Lulea, which lost packets in slow start and was sized after 10 s, would have ended in state 6.
+//! - After a const-rate-drop, R is the rate before the drop. The rate after it shows how far TCP backed off, not what the
+//!   path carries.
 
-use crate::Senses;
-use crate::rate::{DELAYED_ACK_GROWTH, FLAT, FLAT_SLOW_START};
+use crate::event::{State, Why};
+use crate::network_model::{NetworkModel, START_FACTOR};
+use crate::throughput::{DELAYED_ACK_GROWTH, FLAT_COUNT, FLAT_SLOW_START_COUNT};
 use crate::trains::Dispersion;
-use crate::words::{State, Why};
 
-/// S = 1.2·C'·T at the start (Figure 8).
-pub const START_FACTOR: f64 = 1.2;
-/// Growth of the window in slow start with delayed ACKs, per RTT (Appendix: half of one window).
+/// Growth of the window per RTT in slow start with delayed ACKs, as a fraction of the window (Appendix).
 const SLOW_START_GROWTH: f64 = 0.5;
-/// Without word from the sender: it is limited by the window once R·T comes this near to S.
+/// The window counts as the limit once R·T reaches this fraction of S, unless the sender tells what limits it.
 const NEAR_WINDOW: f64 = 0.95;
-/// No answer from trains in so many RTTs: none will come.
-const PATIENCE_RTTS: u64 = 6;
-/// And never sooner than this, nanoseconds: shorter RTTs than the hosts' own delays say little.
-const PATIENCE_NS: u64 = 50_000_000;
 
-/// When to stop waiting for trains that were first sent at `began`.
-pub(crate) fn give_up_at(began: u64, rtt_ns: u64) -> u64 {
-    began.saturating_add((PATIENCE_RTTS * rtt_ns).max(PATIENCE_NS))
-}
-
-/// The state machine.
+/// The paper's state machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Paper {
     pub state: State,
+    /// Window that is wanted, bytes.
     pub window: f64,
+    /// When the transfer began.
     began: u64,
+    /// When the window grew last.
     grown: u64,
 }
 
@@ -53,68 +47,70 @@ impl Paper {
         Some(why)
     }
 
-    /// A step; why, if the state has changed.
-    pub fn step(&mut self, now: u64, s: &mut Senses) -> Option<Why> {
-        let rtt = s.probes.average_ns();
-        let measured = s.windows.step(now, rtt as u64, &mut s.bytes);
+    /// Takes one step. Returns the reason if the state has changed.
+    pub fn step(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        let rtt = model.probes.average_ns();
+        let measured = model.windows.step(now, rtt as u64, &mut model.bytes);
         match self.state {
-            State::Estimate => self.estimate(now, s, rtt),
+            State::Estimate => self.estimate(now, model, rtt),
             State::SlowStart | State::Avoidance | State::Growing => {
-                let limited = self.limited(s, measured.map(|m| m.bps), rtt);
-                measured.and_then(|m| self.signature(s, m.bps, rtt)).or_else(|| self.grow(now, s, limited, rtt))
+                let limited = self.limited(model, measured.map(|m| m.bps), rtt);
+                measured.and_then(|m| self.signature(model, m.bps, rtt)).or_else(|| self.grow(now, model, limited, rtt))
             }
             _ => None,
         }
     }
 
-    fn estimate(&mut self, now: u64, s: &Senses, rtt: f64) -> Option<Why> {
-        match s.trains.dispersion() {
-            Dispersion::Known { mean, .. } if s.trains.done() => {
-                let capacity = s.payload_bps(mean);
-                self.window = s.fit(START_FACTOR * capacity / 8.0 * rtt * 1e-9);
+    /// Waits for the packet trains, and sets the first window.
+    fn estimate(&mut self, now: u64, model: &NetworkModel, rtt: f64) -> Option<Why> {
+        match model.trains.dispersion() {
+            Dispersion::Known { mean, .. } if model.trains.done() => {
+                let capacity = model.payload_bps(mean);
+                self.window = model.fit(START_FACTOR * capacity / 8.0 * rtt * 1e-9);
                 self.enter(State::SlowStart, Why::Trains)
             }
-            _ if !s.config.trains || s.trains.done() || now >= give_up_at(self.began, s.probes.base_ns()) => {
-                self.enter(State::SlowStart, Why::NoTrains)
-            }
+            _ if model.trains_are_over(self.began, now) => self.enter(State::SlowStart, Why::NoTrains),
             _ => None,
         }
     }
 
-    fn limited(&self, s: &Senses, bps: Option<f64>, rtt: f64) -> bool {
-        match s.buffer_limited {
+    /// Whether the window limits the transfer.
+    fn limited(&self, model: &NetworkModel, bps: Option<f64>, rtt: f64) -> bool {
+        match model.buffer_limited {
             Some(limited) => limited,
             None => bps.is_some_and(|bps| bps / 8.0 * rtt * 1e-9 >= NEAR_WINDOW * self.window),
         }
     }
 
-    fn signature(&mut self, s: &Senses, bps: f64, rtt: f64) -> Option<Why> {
+    /// Looks for the signatures of a saturated path in the throughput.
+    fn signature(&mut self, model: &NetworkModel, bps: f64, rtt: f64) -> Option<Why> {
         let t = rtt * 1e-9;
         let (count, growth) = match self.state {
-            State::SlowStart => (FLAT_SLOW_START, SLOW_START_GROWTH * bps / t),
-            _ => (FLAT, DELAYED_ACK_GROWTH * s.segments() * 8.0 / t / t),
+            State::SlowStart => (FLAT_SLOW_START_COUNT, SLOW_START_GROWTH * bps / t),
+            _ => (FLAT_COUNT, DELAYED_ACK_GROWTH * model.segments() * 8.0 / t / t),
         };
-        let flat = s.windows.flat(count, growth).then_some((Why::Flat, bps));
-        let drop = s.windows.constant_then_drop().filter(|_| self.state != State::SlowStart);
+        let flat = model.windows.flat(count, growth).then_some((Why::Flat, bps));
+        let drop = model.windows.constant_then_drop().filter(|_| self.state != State::SlowStart);
         if let Some((why, rate)) = flat.or(drop.map(|rate| (Why::ConstantThenDrop, rate))) {
-            if s.probes.congested() {
-                self.window = s.config.largest as f64;
+            if model.probes.congested() {
+                self.window = model.config.largest as f64;
                 return self.enter(State::Disabled, Why::Congested);
             }
-            self.window = s.fit(rate / 8.0 * t);
+            self.window = model.fit(rate / 8.0 * t);
             return self.enter(State::Sized, why);
         }
-        if self.state == State::SlowStart && s.windows.drop() {
+        if self.state == State::SlowStart && model.windows.drop() {
             return self.enter(State::Avoidance, Why::Drop);
         }
         None
     }
 
-    fn grow(&mut self, now: u64, s: &Senses, limited: bool, rtt: f64) -> Option<Why> {
+    /// Grows the window where it limits the transfer.
+    fn grow(&mut self, now: u64, model: &NetworkModel, limited: bool, rtt: f64) -> Option<Why> {
         let due = now.saturating_sub(self.grown) as f64 > rtt;
         if self.state == State::Growing {
             if due {
-                self.window = s.fit(self.window + s.segments());
+                self.window = model.fit(self.window + model.segments());
                 self.grown = now;
             }
             return None;
@@ -122,7 +118,7 @@ impl Paper {
         if !limited {
             return None;
         }
-        self.window = s.fit(self.window + s.segments());
+        self.window = model.fit(self.window + model.segments());
         self.grown = now;
         self.enter(State::Growing, Why::BufferLimited)
     }

@@ -2,33 +2,38 @@
 
 use std::collections::VecDeque;
 
-/// Bytes of a probe at the IP layer (section IV-B).
+/// Size of a probe at the IP layer, bytes (section IV-B).
 pub const PROBE_BYTES: u32 = 100;
-/// From one probe to the next, nanoseconds: 10 ms, hence 80 kb/s (section IV-B).
-pub const PROBE_EVERY_NS: u64 = 10_000_000;
-/// Probes whose loss is remembered (section IV-B).
-pub const REMEMBERED: usize = 100;
-/// More than so many of them lost: the path is congested (section IV-B).
-pub const TOLERATED: usize = 1;
-/// Weight of a new sample in the running average: TCP's own 1/8 (RFC 6298, 2.3); the paper does not give its.
-const AVERAGE: f64 = 0.125;
-/// A queue delay above this is no accident of timestamps, nanoseconds.
-const BUSY_NS: u64 = 200_000;
-/// How long samples are kept, nanoseconds.
-const KEPT_NS: u64 = 3_000_000_000;
+/// Time from one probe to the next, nanoseconds: 10 ms, hence 80 kb/s (section IV-B).
+pub const PROBE_INTERVAL_NS: u64 = 10_000_000;
+/// Number of latest probes whose loss is remembered (section IV-B).
+const REMEMBERED_PROBES: usize = 100;
+/// Number of lost probes among these above which the path counts as congested (section IV-B).
+const TOLERATED_LOSSES: usize = 1;
+/// Weight of a new sample in the running average of the RTT: TCP's own 1/8 (RFC 6298, 2.3). The paper does not give its own.
+const AVERAGE_WEIGHT: f64 = 0.125;
+/// Least queue delay that cannot come from the noise of timestamps, nanoseconds.
+const MIN_QUEUE_NS: u64 = 200_000;
+/// Time for which RTT samples are kept, nanoseconds.
+const HISTORY_NS: u64 = 3_000_000_000;
 
-/// What the probes show.
+/// The round-trip times and losses that the probes have shown.
 #[derive(Debug, Clone)]
 pub(crate) struct Probes {
+    /// Least round-trip time.
     base_ns: u64,
+    /// Running average of the round-trip time.
     average_ns: f64,
+    /// Instant of return and round-trip time of each recent probe.
     samples: VecDeque<(u64, u64)>,
+    /// Whether each of the latest probes was lost.
     losses: VecDeque<bool>,
+    /// Since when every probe has shown a queue.
     busy_since: Option<u64>,
 }
 
 impl Probes {
-    /// With the round-trip time measured on connecting.
+    /// Starts with the round-trip time that was measured on connecting.
     pub fn new(rtt_ns: u64) -> Probes {
         let rtt_ns = rtt_ns.max(1);
         Probes {
@@ -40,24 +45,24 @@ impl Probes {
         }
     }
 
-    /// One came back.
+    /// A probe came back.
     pub fn back(&mut self, at_ns: u64, rtt_ns: u64) {
         let rtt_ns = rtt_ns.max(1);
         self.remember(false);
-        self.average_ns += AVERAGE * (rtt_ns as f64 - self.average_ns);
+        self.average_ns += AVERAGE_WEIGHT * (rtt_ns as f64 - self.average_ns);
         self.base_ns = self.base_ns.min(rtt_ns);
         self.samples.push_back((at_ns, rtt_ns));
-        while self.samples.front().is_some_and(|s| s.0 + KEPT_NS < at_ns) {
+        while self.samples.front().is_some_and(|s| s.0 + HISTORY_NS < at_ns) {
             self.samples.pop_front();
         }
-        if rtt_ns - self.base_ns > BUSY_NS {
+        if rtt_ns - self.base_ns > MIN_QUEUE_NS {
             self.busy_since.get_or_insert(at_ns);
         } else {
             self.busy_since = None;
         }
     }
 
-    /// One was lost. Before any has come back that may be a firewall, not congestion.
+    /// A probe was lost. It does not count before any probe has come back, because a firewall may drop them all.
     pub fn lost(&mut self) {
         if !self.samples.is_empty() {
             self.remember(true);
@@ -66,27 +71,27 @@ impl Probes {
 
     fn remember(&mut self, lost: bool) {
         self.losses.push_back(lost);
-        if self.losses.len() > REMEMBERED {
+        if self.losses.len() > REMEMBERED_PROBES {
             self.losses.pop_front();
         }
     }
 
-    /// Lost of the last hundred.
+    /// Number of lost probes among the last hundred.
     pub fn losses(&self) -> usize {
         self.losses.iter().filter(|&&lost| lost).count()
     }
 
-    /// Whether more than one of the last hundred was lost.
+    /// Whether more than one of the last hundred probes was lost, which the paper calls a congested path.
     pub fn congested(&self) -> bool {
-        self.losses() > TOLERATED
+        self.losses() > TOLERATED_LOSSES
     }
 
-    /// Whether a hundred have been seen since they were last forgotten.
+    /// Whether a hundred probes have come back or been lost since the losses were last forgotten.
     pub fn full(&self) -> bool {
-        self.losses.len() >= REMEMBERED
+        self.losses.len() >= REMEMBERED_PROBES
     }
 
-    /// Forgets losses, after the cause has been dealt with.
+    /// Forgets the losses, once their cause has been dealt with.
     pub fn forget_losses(&mut self) {
         self.losses.clear();
     }
@@ -96,7 +101,7 @@ impl Probes {
         self.base_ns
     }
 
-    /// Takes the least of what came since for the path's own: it has changed.
+    /// Replaces the least round-trip time by the least since an instant, because the path has changed.
     pub fn rebase(&mut self, since_ns: u64) {
         if let Some(least) = self.since(since_ns).min() {
             self.base_ns = least;
@@ -104,35 +109,36 @@ impl Probes {
         }
     }
 
-    /// Running average, nanoseconds.
+    /// Running average of the round-trip time, nanoseconds.
     pub fn average_ns(&self) -> f64 {
         self.average_ns
     }
 
-    /// Since when a queue has stood without a break, by the probes' return.
+    /// Instant since which every probe that came back has shown a queue.
     pub fn busy_since(&self) -> Option<u64> {
         self.busy_since
     }
 
+    /// Round-trip times of the probes that came back since an instant, latest first.
     fn since(&self, since_ns: u64) -> impl Iterator<Item = u64> + '_ {
         self.samples.iter().rev().take_while(move |s| s.0 >= since_ns).map(|s| s.1)
     }
 
-    /// Delay of the standing queue, nanoseconds: the least since then over the least ever. A burst
-    /// passes between two probes; what none of them escapes, stands. None with fewer than three.
+    /// Delay of the standing queue since an instant, nanoseconds: the least round-trip time since then minus the least ever. A
+    /// burst passes between two probes, but no probe escapes a standing queue. None with fewer than three probes.
     pub fn standing_ns(&self, since_ns: u64) -> Option<u64> {
         (self.since(since_ns).count() >= 3)
             .then(|| self.since(since_ns).min().unwrap_or(0).saturating_sub(self.base_ns))
     }
 
-    /// Median queue delay since then, nanoseconds.
+    /// Median queue delay since an instant, nanoseconds.
     pub fn median_ns(&self, since_ns: u64) -> Option<u64> {
         let mut all: Vec<u64> = self.since(since_ns).collect();
         all.sort_unstable();
         all.get(all.len() / 2).map(|rtt| rtt.saturating_sub(self.base_ns))
     }
 
-    /// Longest queue delay since then, nanoseconds.
+    /// Longest queue delay since an instant, nanoseconds.
     pub fn longest_ns(&self, since_ns: u64) -> u64 {
         self.since(since_ns).max().map_or(0, |rtt| rtt.saturating_sub(self.base_ns))
     }
@@ -160,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_does_not_stand() {
+    fn a_burst_is_no_standing_queue() {
         let mut probes = Probes::new(20_000_000);
         for (at, rtt) in [(1, 20_000_000), (2, 29_000_000), (3, 21_000_000), (4, 22_000_000)] {
             probes.back(at, rtt);

@@ -1,242 +1,258 @@
-//! Capacity from the dispersion of packet trains.
+//! The capacity and the other traffic of a path, from the dispersion of packet trains.
 //!
-//! The paper takes "the average dispersion of five packet trains, using UDP probing packets" (section
-//! IV-B), after Dovrolis, Ramanathan and Moore (INFOCOM 2001). A receiver of today coalesces interrupts
-//! and merges packets (NAPI, GRO), so the timestamps of neighbours say nothing; how many packets came
-//! between the ends of two batches still does.
+//! The paper takes "the average dispersion of five packet trains, using UDP probing packets" (section IV-B), after Dovrolis,
+//! Ramanathan and Moore (INFOCOM 2001). Today's receivers coalesce interrupts and merge packets (NAPI, GRO), so timestamps
+//! of neighbouring packets say nothing. The number of packets between the ends of two batches still does.
 
-/// Trains that the paper averages over (section IV-B).
-pub const TRAINS: usize = 5;
-/// Packets of a first train. At the bottleneck up to all of them queue: 32 × 1,500 bytes fit a queue of 64 KB.
-pub const FIRST_PACKETS: u16 = 32;
-/// Packets of the longest train, sent where shorter ones arrive in too few batches: 1 ms at 10 Gb/s.
-pub const MOST_PACKETS: u16 = 1024;
-/// Packets of a train at the rate of the path: beside others who take half of it, half of them queue, 48 KB of
-/// 1,500-byte packets.
-pub const SPREAD_PACKETS: u16 = 64;
-/// Packets of a train that asks whether so much more fits beside the transfer. Where half of the capacity is asked for
-/// and nothing of it is free, all of them queue: 48 KB.
+/// Number of trains that the paper averages over (section IV-B).
+pub const TRAIN_COUNT: usize = 5;
+/// Packets of a first train. Up to all of them queue at the bottleneck: a queue of 64 KB holds 32 of 1,500 bytes.
+const FIRST_PACKETS: u16 = 32;
+/// Packets of the longest train: 1 ms at 10 Gb/s. Longer trains are sent where shorter ones arrive in too few batches.
+pub const MAX_TRAIN_PACKETS: u16 = 1024;
+/// Packets of a train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in packets of
+/// 1,500 bytes.
+const SPREAD_PACKETS: u16 = 64;
+/// Packets of a train that asks whether its rate is free beside the transfer. If half of the capacity is asked for and nothing
+/// of it is free, the whole train queues: 48 KB.
 const ASKING_PACKETS: f64 = 32.0;
-/// And no slower than this, packets per second: a train takes 4 ms at most. Beyond the capacity it says as much.
-pub const ASKING_PPS: f64 = LEAST_SPREAD / SPREAD_S;
-/// Slower by this factor than it was sent, such a train did not fit: the transfer's own bursts make less.
-const DID_NOT_FIT: f64 = 1.08;
-/// On slow paths fewer, that they take no longer than this, seconds,
-const SPREAD_S: f64 = 4e-3;
-/// but no fewer than this.
-const LEAST_SPREAD: f64 = 16.0;
-/// Of a train beside the transfer's own packets so many may have to queue: a quarter of a queue of 64 KB.
-const QUEUED_PACKETS: f64 = 11.0;
-/// TCP that doubles its rate each RTT is so much faster at the end of one than in its mean: 2 ln 2.
-pub const DOUBLING: f64 = 1.386;
-/// Trains sent before giving up.
-pub const MOST_TRAINS: usize = 12;
-/// A gap below this part of the mean one is within a batch. Cross traffic alone stretches gaps by at most
-/// a factor of two while it leaves half of the capacity.
+/// Least rate of an asking train, packets per second, so that it takes at most 4 ms. Above the capacity it says as much.
+pub const MIN_ASKING_PPS: f64 = MIN_SPREAD_PACKETS / MAX_SPREAD_S;
+/// An asking train did not fit if it arrived more slowly than it was sent by this factor. The transfer's own bursts slow it by less.
+const DID_NOT_FIT_FACTOR: f64 = 1.08;
+/// Longest duration of a train at the rate of the path, seconds. On slow paths it has fewer packets.
+const MAX_SPREAD_S: f64 = 4e-3;
+/// Fewest packets of a train at the rate of the path.
+const MIN_SPREAD_PACKETS: f64 = 16.0;
+/// Packets of a train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
+const MAX_QUEUED_PACKETS: f64 = 11.0;
+/// Ratio of TCP's rate at the end of an RTT to its mean rate during it, while it doubles each RTT: 2 ln 2.
+pub const DOUBLING_RATIO: f64 = 1.386;
+/// Number of back-to-back trains sent before giving up.
+const MAX_TRAINS: usize = 12;
+/// Gaps below this fraction of the mean gap are within a batch. Cross traffic that leaves half of the capacity stretches gaps by
+/// at most a factor of two.
 const WITHIN_BATCH: f64 = 0.3;
 /// Fewest batches that have an inside once the first and the last are discarded.
-const FEWEST_BATCHES: usize = 4;
-/// The first packets of a train, one of so many, find the receiver asleep: they are stamped late, and at 10 Gb/s that
-/// is 2% of 32 packets' time.
-const WAKING: usize = 8;
+const MIN_BATCHES: usize = 4;
+/// The first of this many parts of a train is left out. Its packets find the receiver asleep and are stamped late, which at
+/// 10 Gb/s is 2% of the duration of 32 packets.
+const WAKING_PARTS: usize = 8;
 /// Fewest packets that a rate is taken from.
-const FEWEST_PACKETS: usize = 8;
-/// Packets over which the fastest passage is sought: few enough to fall between cross traffic's.
-const RUN: usize = 8;
-/// The fastest passage being so much faster than the whole train says that others' packets came between.
-const CROSS: f64 = 1.06;
-/// The receiver's timestamps are no better than this, seconds: at 10 Gb/s almost a packet.
-const STAMP_S: f64 = 1e-6;
-/// Trains left below `TRAINS / 2` that agree to this much are as good as five.
-const AGREE: f64 = 0.02;
-/// One train agrees with itself.
-const FEWEST_TRAINS: usize = 2;
-/// A sender must have been so much faster than what arrived, or the dispersion is its own, not the path's.
-const SENDER_FASTER: f64 = 1.1;
+const MIN_PACKETS: usize = 8;
+/// Packets over which the fastest passage is sought: few enough to fall between the packets of cross traffic.
+const RUN_PACKETS: usize = 8;
+/// Others' packets came between those of a train if its fastest passage is faster than the whole by this factor.
+const CROSS_FACTOR: f64 = 1.06;
+/// Error of the receiver's timestamps, seconds: at 10 Gb/s almost the duration of a packet.
+const TIMESTAMP_ERROR_S: f64 = 1e-6;
+/// Fewer than half of `TRAIN_COUNT` suffice if their rates agree to this fraction.
+const AGREEMENT: f64 = 0.02;
+/// Fewest trains that can agree.
+const MIN_TRAINS: usize = 2;
+/// The sender must have been faster than the arrivals by this factor, or the dispersion may be its own instead of the path's.
+const SENDER_FASTER_FACTOR: f64 = 1.1;
 
 /// How one packet train arrived.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Train {
-    /// From handing its first packet to the sender's kernel to handing over its last, nanoseconds; 0 where nobody
-    /// looked. A sender slower than the path says nothing of the path.
+    /// Time from handing the first packet to the sender's kernel to handing over the last, nanoseconds; 0 if unknown. A train
+    /// from a sender slower than the path says nothing about the path.
     pub sent_span_ns: u64,
-    /// Packets sent.
+    /// Number of packets sent.
     pub sent: u16,
-    /// Over how long they were asked to be spread, nanoseconds; 0: back to back.
+    /// Time over which the packets were to be spread, nanoseconds; 0 if they were sent back to back.
     pub over_ns: u64,
-    /// When each packet that came arrived, by the receiver's clock, in the order of arrival, nanoseconds.
-    /// The kernel's own timestamps (`SO_TIMESTAMPNS`) are better than the reader's.
+    /// Instants at which packets arrived, by the receiver's clock, in the order of arrival, nanoseconds. The kernel's own
+    /// timestamps (`SO_TIMESTAMPNS`) are better than the reader's.
     pub arrivals_ns: Vec<u64>,
 }
 
-/// What the trains say. Rates are packets per second.
+/// What back-to-back trains say about the path. Rates are packets per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Dispersion {
-    /// Nothing: too few packets or batches. A longer train may say more.
+    /// There were too few packets or batches to tell. A longer train may say more.
     Unknown,
-    /// The path's rate.
+    /// The trains show the path's rate.
     Known {
-        /// The mean over the trains, as in the paper; cross traffic lowers it.
+        /// Mean over the trains, as in the paper. Cross traffic lowers it.
         mean: f64,
-        /// The capacity: median over the trains, of the fastest passages where others' packets came between.
+        /// Capacity: the median over the trains. Where others' packets came between, it is the median of the fastest passages.
         capacity: f64,
-        /// Whether nothing hints at a higher capacity: no cross traffic seen, and a sender faster than
-        /// the path.
+        /// Whether nothing hints at a higher capacity: no cross traffic was seen, and the sender was faster than the path.
         sure: bool,
     },
 }
 
-/// One train's rates, packets per second.
+/// The rates of one back-to-back train, packets per second.
 #[derive(Debug, Clone, Copy)]
 struct Rated {
+    /// Over the whole train.
     whole: f64,
+    /// Over its fastest passage.
     fastest: f64,
-    /// Whether others' packets were between, beyond what the timestamps' errors make of it.
+    /// Whether others' packets came between, beyond what the errors of timestamps explain.
     cross: bool,
+    /// At which it was sent, if known.
     sent: Option<f64>,
+}
+
+/// One train that was sent at the rate of the path. Rates are packets per second.
+#[derive(Debug, Clone, Copy)]
+struct Paced {
+    /// Rate at which it was sent.
+    sent: f64,
+    /// Rate at which it arrived.
+    came: f64,
+    /// Rate of the transfer beside it.
+    own: f64,
 }
 
 /// The trains so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Trains {
+    /// Back-to-back trains that arrived.
     rated: Vec<Rated>,
+    /// Number of back-to-back trains sent.
     asked: usize,
+    /// Packets of the next back-to-back train, once a first one was too short.
     packets: Option<u16>,
-    /// Of those at the rate of the path: what others took meanwhile, at a capacity of c: `.0 * (c / .1 - 1.0) - .2`.
-    spread: Vec<(f64, f64, f64)>,
+    /// Trains at the rate of the path that arrived.
+    spread: Vec<Paced>,
+    /// Number of trains at the rate of the path sent.
     spread_asked: usize,
-    /// Whether those ask for room beside the transfer: the start's are over.
+    /// Whether these trains ask for room beside the transfer; those of the start are over then.
     asking: bool,
 }
 
 impl Trains {
-    /// Packets of the next train, if one is wanted.
+    /// Packets of the next back-to-back train, if one is wanted.
     pub fn next(&mut self) -> Option<u16> {
-        if self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS {
+        if self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS {
             return None;
         }
         self.asked += 1;
         Some(self.packets.unwrap_or(FIRST_PACKETS))
     }
 
-    /// Whether no further train is wanted.
+    /// Whether no further back-to-back train is wanted.
     pub fn done(&self) -> bool {
-        self.rated.len() >= TRAINS || self.asked >= MOST_TRAINS
+        self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS
     }
 
-    /// The next train at the rate of the path, if one is wanted: packets, and how long they take. `own` packets per
-    /// second of the transfer come now, and twice as many once the train is on its way.
+    /// The next train at the rate of the path, if one is wanted: its packets, and its duration in nanoseconds. The transfer has
+    /// `own` packets per second now, and twice as many once the train is on its way.
     pub fn next_spread(&mut self, packets_per_second: f64, own: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAINS {
+        if self.spread_asked >= TRAIN_COUNT {
             return None;
         }
         self.spread_asked += 1;
-        let most = (QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
-        let packets = (SPREAD_S * packets_per_second).min(most).max(LEAST_SPREAD) as u16;
+        let most = (MAX_QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
+        let packets = (MAX_SPREAD_S * packets_per_second).min(most).max(MIN_SPREAD_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
-    /// Whether trains at the rate of the path have still to be sent.
+    /// Whether further trains at the rate of the path are wanted.
     pub fn spreading(&self) -> bool {
-        self.spread_asked < TRAINS
+        self.spread_asked < TRAIN_COUNT
     }
 
-    /// From now on trains ask whether there is room beside the transfer.
+    /// Makes further trains ask whether their rate is free beside the transfer.
     pub fn ask(&mut self) {
         self.spread.clear();
         (self.spread_asked, self.asking) = (0, true);
     }
 
-    /// The next of those, if one is wanted, at so many packets per second: packets, and how long they take.
+    /// The next asking train at this rate, if one is wanted: its packets, and its duration in nanoseconds.
     pub fn next_asking(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAINS {
+        if self.spread_asked >= TRAIN_COUNT {
             return None;
         }
         self.spread_asked += 1;
-        let packets = (SPREAD_S * packets_per_second).clamp(LEAST_SPREAD, ASKING_PACKETS) as u16;
+        let packets = (MAX_SPREAD_S * packets_per_second).clamp(MIN_SPREAD_PACKETS, ASKING_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
-    /// Whether trains at the rate of the path, which the start sends, are over.
+    /// Whether the start's trains at the rate of the path are over.
     pub fn start_is_over(&self) -> bool {
         self.asking
     }
 
-    /// What those that ask say: packets per second that others leave of the capacity, all that was asked for and more if they came
-    /// as they were sent. `own`: the transfer's. None where most are missing.
+    /// What others leave of the capacity according to the asking trains, packets per second, beside a transfer at the rate `own`.
+    /// It is the whole capacity if the trains arrived as they were sent. None if most of them are missing.
     pub fn left(&self, capacity: f64, own: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAINS {
+        if self.spread.len() * 2 < TRAIN_COUNT {
             return None;
         }
-        let mut slower: Vec<f64> = self.spread.iter().map(|train| train.0 / train.1).collect();
-        if median(&mut slower) <= DID_NOT_FIT {
+        let mut slower: Vec<f64> = self.spread.iter().map(|train| train.sent / train.came).collect();
+        if median(&mut slower) <= DID_NOT_FIT_FACTOR {
             return Some(capacity);
         }
-        // As in `others`, with the transfer among them.
-        let mut taken: Vec<f64> = self.spread.iter().map(|train| train.0 * (capacity / train.1 - 1.0)).collect();
+        // As in `others`, with the transfer counted among them.
+        let mut taken: Vec<f64> = self.spread.iter().map(|train| train.sent * (capacity / train.came - 1.0)).collect();
         Some((capacity - (median(&mut taken) - own).max(0.0)).max(0.0))
     }
 
-    /// What others take of a path of so many packets per second, once enough trains have been sent at its rate.
+    /// What others take of a path with this capacity, in packets per second, once enough trains have been sent at its rate.
     ///
-    /// A bottleneck that serves all in the order of their coming gives a flow that comes at rate r, beside
-    /// others' x, the rate c·r/(r + x) (the fluid model of Melander, Björkman and Gunningberg, TOPP, 2000).
+    /// A bottleneck of capacity c that serves packets in the order of arrival lets a flow of rate r, beside others of rate x,
+    /// leave at the rate c·r/(r + x) (the fluid model of TOPP: Melander, Björkman and Gunningberg, 2000).
     pub fn others(&self, capacity: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAINS {
+        if self.spread.len() * 2 < TRAIN_COUNT {
             return None;
         }
-        // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from
-        // nothing to twice what comes of the transfer. What others take is what all trains allow.
-        let taken = |&(sent, came, _): &(f64, f64, f64)| (sent * (capacity / came - 1.0)).max(0.0);
+        // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from nothing to
+        // twice the transfer's rate. Others take what is consistent with all trains.
+        let taken = |train: &Paced| (train.sent * (capacity / train.came - 1.0)).max(0.0);
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
         for train in &self.spread {
-            least = least.max(taken(train) - 2.0 * train.2);
+            least = least.max(taken(train) - 2.0 * train.own);
             most = most.min(taken(train));
         }
         if least <= most {
             return Some((least + most) / 2.0);
         }
-        // Others come in bursts too.
-        let others = self.spread.iter().map(|train| (taken(train) - train.2).max(0.0));
+        // Others send in bursts too, so no value is consistent with all trains.
+        let others = self.spread.iter().map(|train| (taken(train) - train.own).max(0.0));
         Some(median(&mut others.collect::<Vec<_>>()))
     }
 
-    /// Whether all trains at the rate of the path have come.
+    /// Whether all trains at the rate of the path have arrived.
     pub fn all_spread(&self) -> bool {
-        self.spread.len() >= TRAINS
+        self.spread.len() >= TRAIN_COUNT
     }
 
-    /// Takes one in; `own` packets per second of the transfer came beside it.
+    /// Takes in a train, beside which the transfer had `own` packets per second.
     pub fn add(&mut self, train: &Train, own: f64) {
         if train.over_ns > 0 {
-            if self.spread.len() < TRAINS
+            if self.spread.len() < TRAIN_COUNT
                 && let Some((sent, came)) = spread(train)
             {
-                self.spread.push((sent, came, own));
+                self.spread.push(Paced { sent, came, own });
             }
             return;
         }
-        if self.rated.len() >= TRAINS {
+        if self.rated.len() >= TRAIN_COUNT {
             return;
         }
         match rate(train) {
             Some(rated) => self.rated.push(rated),
-            // Too few batches: only a longer train has more.
+            // The train arrived in too few batches; only a longer one has more.
             None => {
                 let now = self.packets.unwrap_or(FIRST_PACKETS);
-                self.packets = Some(now.saturating_mul(4).min(MOST_PACKETS));
+                self.packets = Some(now.saturating_mul(4).min(MAX_TRAIN_PACKETS));
             }
         }
     }
 
-    /// What they say together.
+    /// What the back-to-back trains say together.
     pub fn dispersion(&self) -> Dispersion {
         let mut whole: Vec<f64> = self.rated.iter().map(|r| r.whole).collect();
         let (Some(low), Some(high)) = (whole.iter().copied().reduce(f64::min), whole.iter().copied().reduce(f64::max))
         else {
             return Dispersion::Unknown;
         };
-        if whole.len() < FEWEST_TRAINS || whole.len() * 2 < TRAINS && high > low * (1.0 + AGREE) {
+        if whole.len() < MIN_TRAINS || whole.len() * 2 < TRAIN_COUNT && high > low * (1.0 + AGREEMENT) {
             return Dispersion::Unknown;
         }
         // The mean of dispersions, hence the harmonic mean of rates.
@@ -244,55 +260,57 @@ impl Trains {
         let mut fastest: Vec<f64> = self.rated.iter().map(|r| r.fastest).collect();
         let (middle, fast) = (median(&mut whole), median(&mut fastest));
         let cross = self.rated.iter().filter(|r| r.cross).count() * 2 > self.rated.len();
-        let faster = self.rated.iter().all(|r| r.sent.is_none_or(|sent| sent >= SENDER_FASTER * middle));
+        let faster = self.rated.iter().all(|r| r.sent.is_none_or(|sent| sent >= SENDER_FASTER_FACTOR * middle));
         Dispersion::Known { mean, capacity: if cross { fast } else { middle }, sure: !cross && faster }
     }
 }
 
-/// Of one train: packets between the ends of its first and its second-last batch, over that time.
+/// Rates of a back-to-back train: packets between the ends of its first and its second-last batch, over that time.
 ///
-/// The first batch began at an unknown moment before its packets were stamped, the last may have been
-/// cut short by the train's end; both ends fall on the end of a batch. Without coalescing every packet is a batch, and
-/// the first eighth of them is left out (`WAKING`).
+/// The first batch began at an unknown moment before its packets were stamped, and the train's end may have cut the last one
+/// short. So both ends of the measured time are ends of a batch. Without coalescing every packet is a batch, and the first
+/// eighth of them is left out (`WAKING_PARTS`).
 fn rate(train: &Train) -> Option<Rated> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
-    if at.len() < FEWEST_PACKETS || last <= first || at.windows(2).any(|w| w[1] < w[0]) {
+    if at.len() < MIN_PACKETS || last <= first || at.windows(2).any(|w| w[1] < w[0]) {
         return None;
     }
     let gap = (last - first) as f64 / (at.len() - 1) as f64;
     // Index of the last packet of each batch.
     let mut ends: Vec<usize> = (0..at.len() - 1).filter(|&i| (at[i + 1] - at[i]) as f64 > WITHIN_BATCH * gap).collect();
     ends.push(at.len() - 1);
-    if ends.len() < FEWEST_BATCHES {
+    if ends.len() < MIN_BATCHES {
         return None;
     }
+    // Whether almost every packet is a batch of its own.
     let single = ends.len() * 10 >= at.len() * 9;
-    let (from, to) = (ends[if single { ends.len() / WAKING } else { 0 }], ends[ends.len() - 2]);
+    let (from, to) = (ends[if single { ends.len() / WAKING_PARTS } else { 0 }], ends[ends.len() - 2]);
     let packets = to - from;
     let span = seconds(at[from], at[to]);
-    if packets < FEWEST_PACKETS / 2 || span <= 0.0 {
+    if packets < MIN_PACKETS / 2 || span <= 0.0 {
         return None;
     }
     let whole = packets as f64 / span;
-    // Between packets of one batch there is no time to measure.
+    // Packets of one batch have no time between them that could be measured.
     let fastest = if single {
-        let runs = at[from..=to].windows(RUN + 1).map(|run| RUN as f64 / seconds(run[0], run[RUN]));
+        let runs =
+            at[from..=to].windows(RUN_PACKETS + 1).map(|run| RUN_PACKETS as f64 / seconds(run[0], run[RUN_PACKETS]));
         runs.filter(|r| r.is_finite()).fold(whole, f64::max)
     } else {
         whole
     };
-    let cross = 1.0 / (1.0 / fastest + STAMP_S / RUN as f64) > CROSS * whole;
+    let cross = 1.0 / (1.0 / fastest + TIMESTAMP_ERROR_S / RUN_PACKETS as f64) > CROSS_FACTOR * whole;
     let sent = (train.sent_span_ns > 0 && train.sent > 1)
         .then(|| f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9));
     Some(Rated { whole, fastest, cross, sent })
 }
 
-/// The rate at which a train was sent and that at which it came, packets per second.
+/// The rates at which a train was sent and arrived, packets per second.
 fn spread(train: &Train) -> Option<(f64, f64)> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
-    if at.len() < FEWEST_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
+    if at.len() < MIN_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
         return None;
     }
     let sent = f64::from(train.sent - 1) / (train.sent_span_ns as f64 * 1e-9);
@@ -380,7 +398,7 @@ mod tests {
             for _ in 0..3 {
                 trains.add(&train(packets, 1_200.0, 0), 0.0);
             }
-            assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < FEWEST_PACKETS, "{packets}");
+            assert_eq!(trains.dispersion() == Dispersion::Unknown, usize::from(packets) < MIN_PACKETS, "{packets}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The end that a person sits at.
+//! The client: the end where the person sits who copies.
 
 use std::io::Read;
 use std::net::TcpStream;
@@ -10,128 +10,98 @@ use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
-use crate::connection::dial::{self, Line, Stop};
-use crate::connection::join;
+use crate::connection::dial::{self, ControlChannel, Stop};
+use crate::connection::endpoint::Endpoint;
 use crate::connection::session::Session;
-use crate::connection::tls::{self, Guard};
-use crate::connection::token::Token;
+use crate::connection::stream::Protection;
+use crate::connection::{join, tls};
 use crate::error::{TransferError, system};
-use crate::protocol::message::{self, Connect, Limits, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
-use crate::protocol::skipped::Leftovers;
+use crate::protocol::frame;
+use crate::protocol::hello::Limits;
+use crate::protocol::losses::Losses;
+use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::skipped::Skipped;
 use crate::resolve::{self, Realm};
-use crate::sobas::{self, Aside};
+use crate::sobas::setup::{self, SizingSetup};
 use crate::source::glob::Part;
+use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::losses::Losses;
-use crate::transfer::{self, Met, Outcome, Role};
+use crate::transfer::{self, Negotiated, Outcome, Role};
 
-/// How the far end is reached.
-#[derive(Debug, Clone)]
-pub enum Endpoint {
-    /// It is started over ssh.
-    Ssh {
-        /// As ssh takes it: `user@host` or a name of its configuration.
-        host: String,
-        /// The program and its own options, `ssh` by default.
-        ssh: Vec<std::ffi::OsString>,
-        /// What is started there, `fullpipe` by default.
-        program: String,
-        /// Ports that its streams may use there.
-        ports: Option<String>,
-    },
-    /// A standing server.
-    Server {
-        /// Name or address.
-        host: String,
-        /// Port.
-        port: u16,
-        /// What it wants to hear, and its certificate's fingerprint; none where it wants neither.
-        token: Option<Token>,
-    },
-}
-
-impl Endpoint {
-    /// The far host, as typed.
-    fn name(&self) -> &str {
-        match self {
-            Endpoint::Ssh { host, .. } | Endpoint::Server { host, .. } => host,
-        }
-    }
-}
-
-/// What is wanted.
+/// A copy that a person asks for.
 pub struct Order<'a> {
-    /// Where the far end is.
+    /// Where the server is.
     pub endpoint: &'a Endpoint,
-    /// Which way.
+    /// The direction, the sources and the target.
     pub way: Way,
     /// How files are treated.
     pub options: Options,
-    /// Chooses how to send. It may be asked twice.
+    /// Chooses the transport. It may be called twice: with what the client expects, and with what the server allows.
     pub choose: &'a dyn Fn(&Between) -> Result<Transport, TransferError>,
-    /// Called when what was last chosen is going to be used.
+    /// Called when the transport that was chosen last is going to be used.
     pub chosen: &'a dyn Fn(),
-    /// Whether the counters are to have the names of what moves.
+    /// Whether the counters collect the names of files as they are copied.
     pub names: bool,
-    /// Called now and then with the counters.
+    /// Called several times a second with the counters.
     pub show: &'a mut dyn FnMut(&Counters),
-    /// Ends the transfer when it is set.
+    /// Ends the transfer when it is set to true.
     pub interrupted: &'a AtomicBool,
 }
 
-/// Two ends, and what is known of the path between them.
+/// What is known of the path between the two ends, and of their kernels.
 #[derive(Debug, Clone)]
 pub struct Between {
     /// Round-trip time, seconds.
     pub rtt_s: f64,
     /// Largest packet, bytes, as far as this end's kernel knows the path.
     pub mtu: Option<u32>,
-    /// What the sender's kernel allows.
+    /// What the sender's kernel allows its sockets.
     pub sender: Limits,
-    /// The receiver's.
+    /// What the receiver's kernel allows its sockets.
     pub receiver: Limits,
 }
 
-/// Which way.
+/// The direction of a copy.
 #[derive(Debug, Clone)]
 pub enum Way {
-    /// These local things go there.
+    /// From local sources to a target at the server.
     Push(Sources, Target),
-    /// Those things there come here.
+    /// From sources at the server to a local target.
     Pull(Sources, Target),
 }
 
-/// How it went.
+/// The result of a copy.
 #[derive(Debug)]
 pub struct Finished {
-    /// At the receiver.
+    /// The receiver's result.
     pub summary: Summary,
-    /// What the sender could not read.
-    pub left: Leftovers,
-    /// How it was sent.
+    /// What the sender skipped.
+    pub skipped: Skipped,
+    /// The transport that was used.
     pub transport: Transport,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
-    /// What the network has lost, where the sender has told.
+    /// The path's losses, if the sender reported them.
     pub losses: Option<Losses>,
-    /// What both ends have seen, where samples were wanted.
+    /// The samples of both ends, if samples were asked for.
     pub trace: Option<TraceOfBoth>,
 }
 
-/// What both ends have seen.
+/// The samples of both ends.
 #[derive(Debug)]
 pub struct TraceOfBoth {
-    /// This end's `CLOCK_MONOTONIC` when it began.
+    /// This end's `CLOCK_MONOTONIC` when sampling began, nanoseconds.
     pub zero_ns: u64,
-    /// The sending end.
+    /// The samples of the sending end.
     pub sender: Observed,
-    /// The receiving end.
+    /// The samples of the receiving end.
     pub receiver: Observed,
 }
 
-/// Round trips before the first byte arrives: one to connect, one to agree, and half of one for the byte; TLS
-/// takes one more, and so do streams that wait to be told where to go. ssh's own are not counted.
+/// Number of round trips before the first byte of data arrives: one to connect, one to agree on the transfer, and half of
+/// one for the byte. TLS takes one more, and so do streams that wait for the server to name its port. Those of ssh itself
+/// are not counted.
 #[must_use]
 pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     let tls = if options.encrypt { 1.0 } else { 0.0 };
@@ -139,21 +109,21 @@ pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     2.5 + tls + told
 }
 
-/// How long the far end may take to close what is done.
-const HANG_UP: Duration = Duration::from_secs(1);
+/// Longest time to wait for the server to close the connection after the end.
+const MAX_HANG_UP: Duration = Duration::from_secs(1);
 
-/// What a look at the far end tells.
+/// The result of [`look`].
 pub struct Looked {
-    /// The ends.
+    /// The path and the kernels.
     pub between: Between,
-    /// What there is to be sent.
+    /// How much there is to send.
     pub count: Count,
 }
 
-/// Looks at the far end, and at the sources, and moves nothing.
+/// Asks the server about the path and counts the sources, and copies nothing.
 ///
 /// # Errors
-/// It cannot be reached, or does not want to talk; a source is not there.
+/// The server cannot be reached or refuses, or a source does not exist.
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
         Way::Push(sources, _) => (Some(resolve::places(&here()?, sources)?), Sources::default()),
@@ -171,51 +141,51 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
     })?;
-    // What is here is counted when nobody waits.
+    // Local sources are counted after the connection is closed, so that the server does not wait.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, options.sight(), &mut |_| Ok(()))?,
+        (None, Some(places)) => walk::count(&places, WalkOptions::from(&options), &mut |_| Ok(()))?,
         (count, _) => count.unwrap_or_default(),
     };
     Ok(Looked { between, count })
 }
 
-/// Reaches the far end, and a session to talk over.
-fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(Line, Arc<Session>), TransferError> {
+/// Connects to the server, and starts a session over that connection.
+fn call(endpoint: &Endpoint, stop: &Stop) -> Result<(ControlChannel, Arc<Session>), TransferError> {
     let mut line = dial::dial(endpoint, stop)?;
     let output = std::mem::replace(&mut line.output, Box::new(std::io::sink()));
     let session = Session::new(line.peer.clone(), output);
     Ok((line, session))
 }
 
-/// Asks how much there is to be sent.
+/// Asks the server how much there is to send.
 fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, TransferError> {
     session.send(&Message::Count)?;
     let mut count = Count::default();
     loop {
         match hear(session, input)? {
             Message::Totals { bytes, files, .. } => (count.bytes, count.files) = (bytes, files),
-            Message::AllSent(left) => return Ok(Count { left, ..count }),
+            Message::AllSent(skipped) => return Ok(Count { skipped, ..count }),
             other => return Err(session.unexpected(&other)),
         }
     }
 }
 
-/// Does it, once.
+/// Makes one attempt to copy.
 ///
 /// # Errors
-/// The transfer's; [`TransferError::again`] says whether the same order may go better.
+/// The transfer failed; [`TransferError::again`] says whether another attempt may succeed.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
-    // What is wrong here is said before anyone is called.
+    // Local errors show before the server is called.
     let here = here()?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
             let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
-            // Of what is in a folder, the names are not known here.
+            // If only the content of a folder is copied, its names are not known here, so any name is accepted.
             let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| resolve::last(source)).collect();
             if let Some(tops) = tops {
-                // What is no pattern may be a name all the same.
+                // A text that is no valid pattern may still be a name.
                 let pattern = |top: &[u8]| Part::new(top).ok().filter(|_| sources.patterns);
                 to.only(tops.into_iter().map(|top| pattern(top).unwrap_or_else(|| Part::exactly(top))).collect());
             }
@@ -237,34 +207,35 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         })?;
     let Introduced { met, transport, rtt_s } = introduced;
     let counters = Arc::new(Counters::new(order.names));
-    let (seen, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
+    let (shown, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
     let show = &mut order.show;
     let mut tick = || {
-        show(&seen);
+        show(&shown);
         if interrupted.load(Ordering::SeqCst) {
             ended.fail(TransferError::Interrupted);
         }
     };
     let input = std::mem::replace(&mut line.input, Box::new(std::io::empty()));
-    // Whoever looks there once this has ended finds no journal; from far away nobody is there as fast as our last word.
+    // Waits until the server has removed its journal, so that a user who looks there after this finds none. On a long path
+    // this is not worth a round trip: no user is there that fast.
     let lingers = sends && rtt_s < join::FAR_S;
     if lingers {
         session.linger();
     }
-    let Outcome { summary, left, losses, seen, told } =
+    let Outcome { summary, skipped, losses, samples, peer_samples } =
         transfer::run(&session, input, met, counters.clone(), &mut tick)?;
     if lingers {
-        session.hang_up(HANG_UP);
+        session.hang_up(MAX_HANG_UP);
     }
     (order.show)(&counters);
-    let trace = seen.zip(told).map(|((zero_ns, ours), theirs)| {
+    let trace = samples.zip(peer_samples).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, left, transport, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, transport, rtt_s, trace, losses })
 }
 
-/// Connects; an interruption ends it at once, whatever it waits for, and so does a far end that is silent for too long.
+/// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
 fn unless_stopped<R>(
     interrupted: &AtomicBool,
     stall: Duration,
@@ -278,7 +249,7 @@ fn unless_stopped<R>(
             while !connected.load(Ordering::SeqCst) {
                 late.fetch_or(stop.awaited() > stall, Ordering::SeqCst);
                 if interrupted.load(Ordering::SeqCst) || late.load(Ordering::SeqCst) {
-                    // Again and again: there may be nothing to cut yet.
+                    // Repeated, since there may be nothing to cut yet.
                     stop.cut();
                 }
                 std::thread::park_timeout(Duration::from_millis(100));
@@ -292,41 +263,42 @@ fn unless_stopped<R>(
     })
 }
 
-/// What there is to choose from.
-fn between(line: &Line, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
+/// What the choice of a transport is based on.
+fn between(line: &ControlChannel, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
     Between { rtt_s, mtu, sender, receiver }
 }
 
-/// Where relative names start.
+/// The local file system, with relative names below the current folder.
 fn here() -> Result<Realm, TransferError> {
     Ok(Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?))
 }
 
-/// From here on the session watches for stalls.
-fn untimed(line: &Line) -> Result<(), TransferError> {
+/// Removes the time limit on reads: from here on the session watches for stalls.
+fn untimed(line: &ControlChannel) -> Result<(), TransferError> {
     line.socket.as_ref().map_or(Ok(()), |socket| socket.set_read_timeout(None)).map_err(system("clearing a timeout"))
 }
 
+/// Receives the next message, which may be a refusal.
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    session.heard(message::receive(input).map_err(|e| session.lost("asking", e))?)
+    session.heard(frame::receive(input).map_err(|e| session.lost("asking", e))?)
 }
 
-/// First words: what is wanted, and who the far end is.
+/// Greets the server and says what is wanted. Returns what the server's kernel allows.
 fn greet(
     endpoint: &Endpoint,
     options: Options,
     task: Task,
     probably: Option<Connect>,
     session: &Arc<Session>,
-    line: &mut Line,
+    line: &mut ControlChannel,
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
         _ => Vec::new(),
     };
-    // All that need not wait for an answer goes in one flight: over 366 ms each more would cost as much.
+    // All messages that need no answer first go in one flight: each further one would cost a round trip.
     let setup = Box::new(Setup { task, options, probably });
     session.send_all(&[Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)])?;
     let theirs = match session.heard(line.first_words()?)? {
@@ -336,32 +308,42 @@ fn greet(
     Ok(theirs)
 }
 
+/// The agreement with the server.
 struct Introduced {
-    met: Met,
+    met: Negotiated,
     transport: Transport,
     rtt_s: f64,
 }
 
-/// Where the streams go.
-struct Door {
+/// Where the server waits for the streams ([`Message::Ready`]).
+struct DataPort {
+    /// TCP port.
     port: u16,
+    /// Secret that each stream shows.
     token: [u8; 32],
+    /// Certificate of encrypted streams (DER); empty if they are not encrypted.
     certificate: Vec<u8>,
+    /// What the server asks for, if it receives.
     terms: Option<Terms>,
+    /// UDP port for probes; zero if there is none.
     udp: u16,
 }
 
-fn ready(session: &Session, line: &mut Line) -> Result<Door, TransferError> {
+/// Receives where the server waits for the streams.
+fn ready(session: &Session, line: &mut ControlChannel) -> Result<DataPort, TransferError> {
     match hear(session, &mut *line.input)? {
-        Message::Ready { port, token, certificate, terms, udp } => Ok(Door { port, token, certificate, terms, udp }),
+        Message::Ready { port, token, certificate, terms, udp } => {
+            Ok(DataPort { port, token, certificate, terms, udp })
+        }
         other => Err(session.unexpected(&other)),
     }
 }
 
+/// Agrees with the server on the transfer, chooses the transport, and connects the streams.
 fn introduce(
     order: &Order<'_>,
     session: &Arc<Session>,
-    line: &mut Line,
+    line: &mut ControlChannel,
     role: Role,
     task: Task,
 ) -> Result<Introduced, TransferError> {
@@ -371,19 +353,19 @@ fn introduce(
     if sends {
         options.sobas = options.sobas.map(|law| law.with(&ours));
     }
-    // The round-trip time is known where the connection is TCP's own.
+    // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let port = match (known_s, &line.addresses[..]) {
         (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
         _ => 0,
     };
-    let choose = |line: &Line, rtt_s: f64, theirs: &Limits| {
+    let choose = |line: &ControlChannel, rtt_s: f64, theirs: &Limits| {
         let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
         Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
     };
-    // Most hosts allow what this one does.
+    // The server's kernel mostly allows what this one does.
     let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
-    // The streams set out while the far end still reads where to wait for them.
+    // The streams connect while the request for this port is still on its way to the server.
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
     let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
@@ -392,17 +374,17 @@ fn introduce(
     let connect = choose(line, rtt_s, &theirs)?;
     (order.chosen)();
     session.send(&Message::Connect(Box::new(connect.clone())))?;
-    let (door, knocked) = match early {
-        Some(door) if probably.as_ref() == Some(&connect) => (door, knocked),
+    let (data_port, knocked) = match early {
+        Some(data_port) if probably.as_ref() == Some(&connect) => (data_port, knocked),
         _ => (ready(session, line)?, None),
     };
-    let Door { port, token, certificate, terms, udp } = door;
+    let DataPort { port, token, certificate, terms, udp } = data_port;
     let Connect { transport, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
-        (true, false) => Guard::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
-        (false, _) => Guard::None,
+        (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
+        (false, _) => Protection::None,
         (true, true) => {
-            let why = "it offers no encryption; --no-encrypt does without".to_owned();
+            let why = "it offers no encryption; use --no-encrypt to copy without".to_owned();
             return Err(TransferError::Trust { peer: session.peer.clone(), why });
         }
     };
@@ -410,26 +392,26 @@ fn introduce(
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
-    let aside = law.map(|law| Aside::new(law, &transport, rtt_ns, sobas::call(&token, to)));
-    let met = Met { role, options, terms, streams, aside };
+    let sizing = law.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    let met = Negotiated { role, options, terms, streams, sizing };
     Ok(Introduced { met, transport, rtt_s })
 }
 
-/// The round-trip time to the far end, seconds.
-fn far_away(session: &Session, line: &mut Line) -> Result<f64, TransferError> {
-    // Asked for in any case: a far end that wants nothing to do with this one answers with a refusal.
+/// The round-trip time to the server, seconds.
+fn far_away(session: &Session, line: &mut ControlChannel) -> Result<f64, TransferError> {
+    // Sent even if TCP knows the time: a server that refuses this client says so in its answer.
     let asked = round_trip(session, &mut *line.input)?;
     Ok(line.socket.as_ref().and_then(tcp_round_trip).unwrap_or(asked))
 }
 
-/// The round-trip time of a connection as its kernel has measured it, seconds.
+/// The round-trip time of a connection as its kernel measured it, seconds.
 fn tcp_round_trip(socket: &TcpStream) -> Option<f64> {
     let info = fullpipe_net::tcp_info::TcpInfo::read(std::os::fd::AsFd::as_fd(socket)).ok()?;
     let us = info.get("min_rtt").filter(|us| *us > 0 && *us < u64::from(u32::MAX))?;
     Some(us as f64 * 1e-6)
 }
 
-/// The least of a few round trips, seconds.
+/// The shortest of up to five round trips within 200 ms, seconds.
 fn round_trip(session: &Session, input: &mut (dyn Read + Send)) -> Result<f64, TransferError> {
     let mut least = f64::INFINITY;
     let first = Instant::now();

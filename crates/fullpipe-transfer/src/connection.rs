@@ -3,8 +3,10 @@
 mod records;
 
 pub mod dial;
+pub mod endpoint;
 pub mod join;
 pub mod session;
+pub mod stream;
 pub mod tls;
 pub mod token;
 pub mod token_proof;

@@ -1,145 +1,146 @@
-//! What can go wrong with a transfer as a whole. What concerns one file is a [`Left`](crate::Left) instead.
+//! The errors that end a transfer. What concerns one file only is a [`SkippedEntry`](crate::SkippedEntry) instead.
 
 use std::io;
 
 use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
-/// Why a transfer did not happen or did not end.
+
+/// Why a transfer failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// Something in the command is wrong.
+    /// The command is wrong.
     #[error("{0}")]
     Usage(String),
-    /// A local file or folder without which there is no transfer.
+    /// A local file or folder that the transfer needs cannot be used.
     #[error("{what}: {source}")]
     Local {
-        /// What was tried, with the file's name.
+        /// What was tried, with the name of the file.
         what: String,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The destination is full; what is there waits for the same command.
+    /// The destination is full. What has arrived stays there for the same command.
     #[error("{lack} at the destination ({what}); make room and repeat the command, it goes on where it was")]
     Full {
-        /// Of what.
+        /// What the destination has run out of.
         lack: Lack,
-        /// What was being written.
+        /// The file that was being written.
         what: String,
     },
-    /// What should connect the ends is not there.
+    /// The program that should connect the two ends cannot be run.
     #[error("cannot run {tool}: {source}; install it, or name it with --ssh")]
     NoTool {
-        /// Its name.
+        /// The program's name.
         tool: String,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// Another transfer writes there.
+    /// Another transfer holds the destination.
     #[error("another fullpipe is writing to {0}; wait for its end")]
     Busy(String),
-    /// The far end is no fullpipe, or what came from it was damaged.
+    /// The other end is not fullpipe, or sent what fullpipe does not send.
     #[error("{peer} does not speak fullpipe's protocol ({why})")]
     Stranger {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// What came instead.
+        /// What it sent instead.
         why: String,
     },
-    /// The far end has another version.
+    /// The other end has another version of the protocol.
     #[error("{peer} has fullpipe {theirs}, this is {ours}; install the same version on both ends")]
     Version {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// Its version.
+        /// The version of the other end.
         theirs: String,
-        /// Ours.
+        /// The version of this end.
         ours: &'static str,
     },
-    /// The far end says no.
+    /// The other end refused the transfer.
     #[error("{peer} refused: {why}")]
     Refused {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// In its words.
+        /// The reason, in its own words.
         why: String,
-        /// Whether it may go better later.
+        /// Whether a later attempt may succeed.
         again: bool,
-        /// What kind of error it was there.
+        /// The class of the error at the other end.
         class: ExitClass,
     },
-    /// What a server says to a client for whom it has no place just now.
+    /// A server refuses a client because it serves as many as it may.
     #[error("it is busy (its --max-clients is {0}); try again later, or ask its operator to raise that")]
     Busied(usize),
-    /// What a far end says to a client that it does not want.
+    /// A server refuses a client for good.
     #[error("{0}")]
     Denied(Denial),
-    /// The far end failed in the middle.
+    /// The other end failed.
     #[error("the transfer failed at {peer}: {why}")]
     Remote {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// In its words.
+        /// The reason, in its own words.
         why: String,
-        /// Whether it may go better the next time.
+        /// Whether another attempt may succeed.
         again: bool,
-        /// What kind of error it was there.
+        /// The class of the error at the other end.
         class: ExitClass,
     },
     /// The connection broke.
     #[error("lost {peer} while {doing}: {source}")]
     Lost {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// What was going on.
+        /// What this end was doing.
         doing: &'static str,
         /// Why.
         source: io::Error,
     },
-    /// What arrived is not what was sent.
+    /// Data were damaged on the way.
     #[error("data from {peer} was damaged on the way ({what}); the path or a machine on it is at fault")]
     Damaged {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// What.
+        /// Which data.
         what: String,
     },
-    /// Nothing moved.
+    /// The transfer made no progress for too long.
     #[error(
         "nothing moved for {seconds:.0} s: the path, a disk or the other end is stuck; raise --stall if it is only slow"
     )]
     Stalled {
-        /// How long.
+        /// Time without progress, seconds.
         seconds: f64,
     },
-    /// Ctrl-C.
+    /// The user interrupted the transfer.
     #[error("interrupted; the same command goes on where it was")]
     Interrupted,
-    /// The far end could not be started or reached.
+    /// The server could not be started or reached.
     #[error("{0}")]
     Unreachable(String),
-    /// TLS.
+    /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
-        /// Who.
+        /// The other end.
         peer: String,
-        /// Why it is not trusted, or does not trust us.
+        /// Why this end does not trust the other, or the other this one.
         why: String,
     },
-    /// Sockets and measurements.
+    /// A socket or a measurement failed.
     #[error(transparent)]
     Net(#[from] NetError),
-    /// The machine refuses something.
+    /// The operating system refused something.
     #[error("{what}: {source}")]
     System {
         /// What was tried.
         what: &'static str,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
 }
 
 impl TransferError {
-    /// The same for a server's log, where the client's address stands before it: without that address, and without advice
+    /// The error for a server's log, where the client's address stands before it: without that address, and without advice
     /// that only the client can follow.
     pub fn in_log(&self) -> String {
         match self {
@@ -158,7 +159,7 @@ impl TransferError {
         }
     }
 
-    /// The same for the client of a far end at which it happened.
+    /// The error for the client of the server at which it happened.
     pub(crate) fn for_client(&self) -> String {
         match self {
             TransferError::Net(error) => error.for_client(),
@@ -166,7 +167,7 @@ impl TransferError {
         }
     }
 
-    /// An error of writing a file that belongs to no destination, such as a token file, with what to do about it.
+    /// The error of writing a file that belongs to no destination, such as a token file, with what to do about it.
     pub fn of_file(what: impl Into<String>, source: &io::Error) -> TransferError {
         let remedy = match source.kind() {
             io::ErrorKind::NotFound => "; make its folder first",
@@ -181,11 +182,11 @@ impl TransferError {
         TransferError::Local { what: what.into(), source }
     }
 
-    /// Whether connecting anew and going on may help.
+    /// Whether another attempt may succeed without a change by the user.
     pub fn again(&self) -> bool {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
-            // Where the network is away for a while, so is the resolver, and ssh fails in words of its own.
+            // While the network is down, names do not resolve, and ssh fails with messages of its own.
             TransferError::Unreachable(_) => true,
             TransferError::Busied(_) => true,
             TransferError::Remote { again, .. } | TransferError::Refused { again, .. } => *again,
@@ -197,22 +198,22 @@ impl TransferError {
     }
 }
 
-/// What a destination has none left of.
+/// What a destination has run out of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
-    /// Bytes.
+    /// Space on the disk.
     #[error("no space left")]
     Space,
-    /// What this user may use.
+    /// The user's quota.
     #[error("the user's quota is used up")]
     Quota,
-    /// Room for more files, however small.
+    /// Inodes: no more files can be made, however small.
     #[error("no inodes left (df -i)")]
     Inodes,
 }
 
 impl Lack {
-    /// What an error says; of inodes it does not tell.
+    /// What an error means; `None` if it is another error. It cannot distinguish inodes from space.
     pub(crate) fn of(error: &io::Error) -> Option<Lack> {
         match error.raw_os_error()? {
             libc::ENOSPC => Some(Lack::Space),
@@ -244,15 +245,15 @@ impl Classified for TransferError {
     }
 }
 
-/// Of a far end that is silent.
+/// The text for an end that does not answer.
 pub(crate) const LATE: &str = "it did not answer in time";
 
-/// An error as a person reads it, without the number.
+/// The text of an error for a person, without the error's number.
 pub(crate) fn why(error: &std::io::Error) -> String {
     match error.raw_os_error() {
-        // What a socket with a timeout says when it is over.
+        // What a socket with a timeout returns when the time is over.
         _ if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => LATE.into(),
-        // Of a name below a folder that must not be left (openat2(2)).
+        // A name leads out of a folder that must not be left (openat2(2)).
         Some(libc::EXDEV) => "it leads out of the server's folder".into(),
         Some(libc::EMFILE) => "too many open files; raise its limit (ulimit -n)".into(),
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
@@ -261,17 +262,17 @@ pub(crate) fn why(error: &std::io::Error) -> String {
     }
 }
 
-/// What a number from the network means; anything else is the peer's fault.
+/// The class that a number from the network means. A number without a class counts as the peer's error.
 pub(crate) fn class(code: u8) -> ExitClass {
     ExitClass::from_code(code.into()).unwrap_or(ExitClass::Peer)
 }
 
-/// Shorthand for [`TransferError::System`].
+/// Turns an error into [`TransferError::System`].
 pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> TransferError {
     move |source| TransferError::System { what, source }
 }
 
-/// Shorthand for [`TransferError::Local`].
+/// Turns an error into [`TransferError::Local`], or into [`TransferError::Full`] if the destination is full.
 pub(crate) fn local(what: impl Into<String>) -> impl FnOnce(io::Error) -> TransferError {
     let what = what.into();
     move |source| match Lack::of(&source) {

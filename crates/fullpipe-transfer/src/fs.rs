@@ -2,7 +2,11 @@
 
 mod symlinks;
 
+pub mod at;
 pub mod direct_io;
 pub mod huge_pages;
 pub mod metadata;
 pub mod ownership;
+pub mod publish;
+pub mod root;
+pub mod sparse;

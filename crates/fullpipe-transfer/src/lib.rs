@@ -14,13 +14,14 @@
 //! telemetry
 //! fs, source, connection
 //! protocol
-//! error
+//! limits, threads, error
 //! ```
 
 pub mod client;
 pub mod connection;
 mod error;
 pub mod fs;
+mod limits;
 pub mod protocol;
 pub mod receive;
 pub mod resolve;
@@ -29,8 +30,9 @@ pub mod server;
 pub mod sobas;
 pub mod source;
 pub mod telemetry;
+mod threads;
 pub mod transfer;
 
 pub use error::TransferError;
-pub use protocol::skipped::{Left, Leftovers};
-pub use telemetry::losses::{Losses, Sent};
+pub use protocol::losses::{Losses, Sent};
+pub use protocol::skipped::{Skipped, SkippedEntry};

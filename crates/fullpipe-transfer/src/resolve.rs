@@ -1,4 +1,4 @@
-//! Places as they are typed, at either end: sources to read, and a destination to write to.
+//! Resolves sources and destinations as they were typed, at either end.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,34 +10,35 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 
 use crate::error::{TransferError, local, why};
-use crate::fs::metadata::{self, Root, Within};
-use crate::protocol::file::{Name, number, printable};
+use crate::fs::root::{Root, Within};
+use crate::fs::{at, publish};
 use crate::protocol::message::{Sources, Target};
+use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
 use crate::source::exclude::Exclude;
 use crate::source::glob;
-use crate::source::walk::Place;
+use crate::source::tree::SourceTree;
 
-/// Most patterns of a transfer: each may read many folders.
-const MOST_PATTERNS: usize = 256;
+/// Most patterns in one command, since each may read many folders.
+const MAX_PATTERNS: usize = 256;
 
-/// Where an end works.
+/// The part of the file system that an end may use.
 #[derive(Debug, Clone)]
 pub enum Realm {
-    /// Wherever its user may; relative names start at this folder.
+    /// All that the user may use. Relative names start at this folder.
     User(PathBuf),
-    /// Below a folder of a server's.
+    /// Only what lies below a folder of a server.
     Below(Base),
 }
 
-/// The folder that a client of a server is kept in: the server's, or one below it.
+/// The folder that a client of a server is limited to: the server's folder, or one below it.
 #[derive(Debug, Clone)]
 pub struct Base {
-    /// The server's folder, held open: it stays the same one whatever its path leads to later.
+    /// The server's folder, held open, so that it stays the same even if its path leads elsewhere later.
     root: Arc<Root>,
-    /// Its path, absolute and without links, as it was then.
+    /// The absolute path of the server's folder, without symbolic links, as it was when the folder was opened.
     path: PathBuf,
-    /// A folder below it, relative to it; empty for the server's own.
+    /// The path of the client's folder, relative to the server's; empty if they are the same.
     folder: PathBuf,
 }
 
@@ -51,33 +52,34 @@ impl Base {
         Ok(Base { root, path: std::fs::canonicalize(path)?, folder: PathBuf::new() })
     }
 
-    /// The same folder as it came from another process of the server.
+    /// Takes the server's folder from another process of the same server.
     pub fn received(root: OwnedFd, path: PathBuf) -> Base {
         Base { root: Arc::new(Root::from_fd(root, Within::Beneath)), path, folder: PathBuf::new() }
     }
 
-    /// The server's folder, for another process of it and for confining one to it.
+    /// The server's folder, to hand it to another process of the server or to confine one to it.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
 
-    /// The path of the server's folder, absolute and without links, as it was when it was opened.
+    /// The absolute path of the server's folder, without symbolic links, as it was when the folder was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The part of it below another folder, absolute and without links; none where that is not below the server's.
+    /// Limits the client to a folder with this absolute path, which has no symbolic links. Returns `None` if that folder is
+    /// not below the server's.
     pub fn within(&self, folder: &Path) -> Option<Base> {
         let folder = folder.strip_prefix(&self.path).ok()?.to_owned();
         Some(Base { folder, ..self.clone() })
     }
 
-    /// Whether the server's folder has been removed. One that has its path now is another.
+    /// Whether the server's folder was removed. A folder that has its path now is another one.
     pub fn is_removed(&self) -> bool {
         nix::sys::stat::fstat(self.as_fd()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Finds out whether the folder that the client is kept in can be opened.
+    /// Checks that the client's folder can be opened.
     ///
     /// # Errors
     /// The file system's.
@@ -85,8 +87,8 @@ impl Base {
         self.root().map(drop)
     }
 
-    /// The folder that the client is kept in. The way from the server's folder to the one below it goes through no link,
-    /// whoever has put one there meanwhile: it could lead to another's folder.
+    /// Opens the client's folder. No symbolic link is followed on the way from the server's folder: another user may have
+    /// put one there that leads to somebody else's folder.
     fn root(&self) -> std::io::Result<Root> {
         let mut at = self.root.again(Within::Beneath)?;
         for part in self.folder.components() {
@@ -97,22 +99,23 @@ impl Base {
     }
 }
 
-/// What a source is called by: its last component. None where that is no name, as with `a/.`, `..`, `~/` or
-/// `/`: then what is in it is meant, and goes to the destination itself.
+/// The name that a source gets at the destination: its last component. Returns `None` if that is no name, as in `a/.`,
+/// `..`, `~/` or `/`: then the content of the folder goes to the destination itself.
 pub fn last(source: &[u8]) -> Option<&[u8]> {
     let end = source.iter().rposition(|b| *b != b'/')?;
     let last = source[..=end].rsplit(|b| *b == b'/').next()?;
-    // Further down it is a name as others are.
+    // Anywhere else, `~` is an ordinary name.
     let is_home = &source[..=end] == b"~";
     if is_home || matches!(last, b"." | b"..") { None } else { Some(last) }
 }
 
-/// A number for a transfer: what is copied from where to where, the same in every run, and however slashes that mean
-/// nothing are set. With attributes it is another: what came without them is not done.
+/// The number of a transfer: a hash of hosts, sources and destination. It is the same in every run, and does not depend on
+/// redundant slashes. Transfers with extended attributes have another number, since files that were copied without them are
+/// not done.
 pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u64 {
     let mut hasher = blake3::Hasher::new();
     let to = plain(to);
-    // What is in a folder is another source than the folder.
+    // The content of a folder is another source than the folder itself.
     let sources: Vec<Vec<u8>> = sources
         .iter()
         .map(|source| [&plain(source)[..], if last(source).is_none() { b"/." } else { b"" }].concat())
@@ -126,19 +129,19 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u6
     number(&hasher.finalize())
 }
 
-/// The same path without what means nothing in it.
+/// A path without redundant slashes and `.` components.
 fn plain(path: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     let root: &[u8] = match (path, &parts[..]) {
         ([b'/', ..], _) => b"/",
-        // Not the home directory.
+        // A folder named `~`, not the home directory.
         ([b'.', ..], [[b'~', ..], ..]) => b"./",
         _ => b"",
     };
     [root, &parts.join(&b'/')].concat()
 }
 
-/// A name as typed, as the far end's user means it.
+/// The path that a user of this end means by a name as typed.
 fn resolve(path: &[u8], base: &Path) -> PathBuf {
     let home = || std::env::var_os("HOME").map_or_else(|| base.to_owned(), PathBuf::from);
     match path {
@@ -150,7 +153,8 @@ fn resolve(path: &[u8], base: &Path) -> PathBuf {
     }
 }
 
-/// A name below a server's folder: what leads out of it is refused here, and by the kernel later.
+/// The name below a server's folder that a client means by a path. A path that leads out of the folder is refused here,
+/// and again by the kernel when it is opened.
 fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     if parts.is_empty() {
@@ -160,11 +164,11 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
     name.map(Some).map_err(|e| TransferError::Usage(format!("{}: {e}", printable(path))))
 }
 
-/// Sources as typed, no two of which would have the same name at the other end.
+/// Resolves sources as typed. No two of them may have the same name at the other end.
 ///
 /// # Errors
-/// One leads out of the realm, is not there, or is a pattern for nothing; or two have the same name.
-pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, TransferError> {
+/// A source leads out of the realm, does not exist, or is a pattern that nothing matches; or two have the same name.
+pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<SourceTree>, TransferError> {
     let exclude = Arc::new(Exclude::new(&sources.exclude)?);
     let mut folders = Folders::default();
     let (mut places, mut patterns) = (Vec::new(), 0);
@@ -174,15 +178,15 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
         match there {
             Err(_) if sources.patterns && glob::is_one(path) => {
                 patterns += 1;
-                if patterns > MOST_PATTERNS {
-                    return Err(TransferError::Usage(format!("give at most {MOST_PATTERNS} patterns")));
+                if patterns > MAX_PATTERNS {
+                    return Err(TransferError::Usage(format!("give at most {MAX_PATTERNS} patterns")));
                 }
                 let open = |folder: &[u8]| opened(realm, folder);
                 let room = glob::MOST_NAMES.saturating_sub(places.len());
                 for found in glob::expand(path, room, &open)? {
                     places.push(match found {
                         Ok(path) => place(realm, &path, &mut folders)?,
-                        Err(left) => Place { left: Some(left), ..place(realm, b"/", &mut folders)? },
+                        Err(error) => SourceTree { error: Some(error), ..place(realm, b"/", &mut folders)? },
                     });
                 }
             }
@@ -195,7 +199,7 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     let mut known = std::collections::HashSet::new();
     match places.iter().filter_map(|place| place.top.as_ref()).find(|top| !known.insert(top.bytes())) {
         None => {
-            crate::source::tree::Sources::introduce(&mut places)?;
+            crate::source::tree::OverlappingSources::introduce(&mut places)?;
             Ok(places)
         }
         Some(top) => {
@@ -204,7 +208,7 @@ pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<Place>, Tra
     }
 }
 
-/// The folder that was opened last: many sources are in the same one, and descriptors are few.
+/// The folder that was opened last. Many sources lie in the same folder, and a process has few descriptors.
 #[derive(Default)]
 struct Folders(Option<(PathBuf, Arc<Root>)>);
 
@@ -223,7 +227,7 @@ impl Folders {
     }
 }
 
-/// A folder whose names are asked for.
+/// Opens a folder in which a pattern is expanded.
 fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
     match realm {
         Realm::User(base) if folder.is_empty() => Root::open(base, Within::Anywhere),
@@ -235,12 +239,12 @@ fn opened(realm: &Realm, folder: &[u8]) -> std::io::Result<Root> {
     }
 }
 
-/// A source as typed; whether it is there is another question.
-fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, TransferError> {
+/// Resolves one source as typed, without checking that it exists.
+fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree, TransferError> {
     let last = last(path);
     let top = last.and_then(|last| Name::try_from(last.to_vec()).ok());
     let failed = |e: std::io::Error| match e.raw_os_error() {
-        // As where the folder is there, and the file in it cannot be opened.
+        // The same message as for a file that cannot be opened in a folder that exists.
         Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::ELOOP | libc::ENAMETOOLONG) => {
             TransferError::Usage(format!("{}: {}", printable(path), why(&e)))
         }
@@ -263,14 +267,15 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<Place, Tra
             (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
-    Ok(Place { root, path, top, exclude: Arc::default(), left: None, beside: None })
+    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, overlaps: None })
 }
 
+/// Checks that a source exists. `shown` is its name as typed.
 fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     let found = root.open_at(path, nix::fcntl::OFlag::O_PATH, 0);
     found.map(drop).map_err(|e| {
         let why = match e.raw_os_error() {
-            // At the other end no shell has seen it.
+            // The other end has no shell that would have expanded the pattern.
             Some(libc::ENOENT) if glob::is_one(shown) => {
                 format!("{}; patterns are expanded at the far end only, and where DST is a folder (DST/)", why(&e))
             }
@@ -280,15 +285,17 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     })
 }
 
-/// A destination as typed, opened and locked. `gone`: nobody waits for it any more.
+/// Resolves a destination as typed, opens it and locks it. `gone` says whether the client has gone, which ends the waiting
+/// for the lock.
 ///
 /// # Errors
-/// It cannot be: a file where a folder is needed, no such folder, no permission, another transfer.
+/// A file stands where a folder is needed, the folder does not exist or cannot be written to, or another transfer holds it.
 pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
     let shown = printable(&target.path);
     let is_folder_needed = target.folder || target.content;
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
-    // An earlier attempt has made what comes under this very name: that it is a folder by now changes nothing.
+    // If an earlier attempt made a folder under this very name, the name still stands for that folder, not for a place in
+    // it.
     let goes_on = |parent: &Root| !is_folder_needed && Destination::begun(parent, target.transfer);
     let (root, rename) = match realm {
         Realm::User(base) => {
@@ -303,7 +310,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                     return Err(wrong("a file stands where a folder is needed"));
                 }
                 match std::fs::create_dir_all(&path) {
-                    // A slash behind a file's name hides the file above.
+                    // With a slash after a file's name, the check above does not see the file.
                     Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::ENOTDIR)) => {
                         return Err(wrong("a file stands where a folder is needed"));
                     }
@@ -346,11 +353,11 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
         }
     };
     let root = root.map_err(local(format!("cannot open {shown}")))?;
-    // Nothing of what comes may leave the folder that was named.
+    // No name that arrives may lead out of the folder that was named.
     let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
-    // Found out before anything has come. A folder of this name may be gone by then.
+    // Checked before anything is sent. A folder of this name is no error yet: it may be gone when the file arrives.
     if let Some(name) = &rename
-        && let Err(e) = metadata::may_take(&root, metadata::part(name))
+        && let Err(e) = publish::may_take(&root, at::part(name))
         && matches!(e.kind(), std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::InvalidFilename)
     {
         return Err(wrong(&why(&e)));

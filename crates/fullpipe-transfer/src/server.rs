@@ -1,4 +1,4 @@
-//! The far end of a transfer: what ssh starts, and what a standing server does for each client.
+//! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,64 +12,63 @@ use rand::RngExt;
 
 use crate::connection::join;
 use crate::connection::session::Session;
-use crate::connection::tls::{Guard, Identity, Stream};
+use crate::connection::stream::{Protection, Stream};
+use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
 use crate::error::{self, TransferError, system};
-use crate::protocol::message::{self, Connect, Message, Options, Setup, Task};
+use crate::protocol::frame;
+use crate::protocol::hello::PLAIN;
+use crate::protocol::message::{Connect, Message, Options, Setup, Task};
 use crate::resolve::{self, Realm};
-use crate::sobas::{self, Aside, Udp};
-use crate::source::walk::{self, Count, Place};
-use crate::transfer::{self, Met, Outcome, Role};
+use crate::sobas::setup::{self, SizingSetup};
+use crate::sobas::udp::Udp;
+use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::walk::{self, Count};
+use crate::transfer::{self, Negotiated, Outcome, Role};
 
-/// What a far end that ssh has started says before its first frame: whatever a login script has printed
-/// comes before it.
-pub const READY: &[u8] = b"\0fullpipe far end\0";
-
-/// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
-pub const PLAIN: u8 = b'T';
-
-/// How a far end serves.
+/// How a server serves its clients.
 #[derive(Debug, Clone)]
-pub struct FarOptions {
-    /// Where.
+pub struct ServerOptions {
+    /// The part of the file system that clients may use.
     pub realm: Realm,
-    /// Where data streams are waited for; the port is chosen from `ports`.
+    /// Address at which data streams are accepted. Their port is chosen from `ports`.
     pub listen: SocketAddr,
-    /// First and last port for data streams; 0 and 0 let the kernel choose.
+    /// First and last port for data streams; zeros let the kernel choose.
     pub ports: (u16, u16),
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
-    /// Whether clients may bring setuid, setgid and sticky bits: a holder of a token who has an account on this host could
-    /// so get the rights of whoever the far end runs as.
+    /// Whether clients may set setuid, setgid and sticky bits. With them, a token's holder who has an account on this host
+    /// could get the rights of the user that the server runs as.
     pub special_bits: bool,
-    /// Most streams of one client.
+    /// Most data streams of one client.
     pub most_streams: u16,
-    /// Longest time in which nothing moves, whatever a client asks for.
+    /// Time without progress after which a transfer fails, even if a client asks for more.
     pub stall: Duration,
 }
 
-/// What the serving of one client asks of the server that it belongs to, which may be another process.
-pub trait Desk {
-    /// Decides what a client's secret grants; nothing in particular where no token is asked for.
+/// Decides what a client may do. A standing server answers, which may be another process.
+pub trait AccessControl {
+    /// Returns what a client's secret grants; `None` if the server asks for no token and so limits nothing.
     ///
     /// # Errors
     /// The client is refused.
     fn grant(&self, secret: &[u8]) -> Result<Option<Grant>, TransferError>;
 
-    /// Hears what a client wants that may have it, and decides whether it may have it now.
+    /// Decides whether a client may start its task now. The task is one that its token allows.
     ///
     /// # Errors
     /// The client is refused.
     fn admit(&self, task: &Task) -> Result<(), TransferError>;
 
-    /// Hears of a file at the destination that does not count as this transfer's, and why: `NAME: WHY`.
+    /// Takes note of a file at the destination that is ignored because another user may have written it, with the reason, as
+    /// `NAME: WHY`.
     fn distrusts(&self, file: &str);
 }
 
-/// Lets everybody in: ssh has done so already.
-struct Everybody;
+/// Admits every client: ssh has checked who it is.
+struct AllowAll;
 
-impl Desk for Everybody {
+impl AccessControl for AllowAll {
     fn grant(&self, _: &[u8]) -> Result<Option<Grant>, TransferError> {
         Ok(None)
     }
@@ -81,37 +80,37 @@ impl Desk for Everybody {
     fn distrusts(&self, _: &str) {}
 }
 
-/// Serves one client over a control connection; `line` is what its end is seen by, where that can be seen. None
-/// for one that has only looked.
+/// Serves one client over a control connection. `line` is the descriptor that shows when the client is gone, if there is
+/// one. Returns `None` for a client that only asked questions.
 ///
 /// # Errors
-/// The transfer's; the client has been told.
+/// The transfer failed. The client was told.
 pub fn serve(
     input: Box<dyn Read + Send>,
     output: Box<dyn Write + Send>,
     peer: String,
-    options: &FarOptions,
+    options: &ServerOptions,
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
     let session = Session::new(peer, output);
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()), &Everybody)
+    serve_session(&session, input, options, &|| Ok(()), &AllowAll)
 }
 
-/// `untimed` lifts the limit on how long a word may take: from the beginning on, the session watches.
+/// Serves one client of a session. `untimed` removes the time limit on reads, once the session watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
     mut input: Box<dyn Read + Send>,
-    options: &FarOptions,
+    options: &ServerOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    desk: &dyn Desk,
+    desk: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
     let served = prepare(session, &mut *input, options, desk).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
-            // If the client is gone, there is nobody to tell.
+            // This fails if the client is gone, who then needs no answer.
             let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), again, class });
             Err(error)
@@ -119,17 +118,17 @@ fn serve_session(
     }
 }
 
-/// Serves one client of a standing server, which has the certificate `identity`, or wants no encryption. None for
-/// one that has only looked.
+/// Serves one client of a standing server. `identity` is the server's certificate; without one, connections are not
+/// encrypted. Returns `None` for a client that only asked questions.
 ///
 /// # Errors
-/// The transfer's; the client has been told, if it could be.
+/// The transfer failed. The client was told, if that was possible.
 pub fn serve_socket(
     mut socket: TcpStream,
     peer: &str,
     identity: Option<&Identity>,
-    options: &FarOptions,
-    desk: &dyn Desk,
+    options: &ServerOptions,
+    desk: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
@@ -137,7 +136,7 @@ pub fn serve_socket(
     socket.set_write_timeout(Some(join::JOIN)).map_err(lost)?;
     let again = socket.try_clone().map_err(lost)?;
     let guard = match identity {
-        Some(identity) => Guard::Server(identity.server()?),
+        Some(identity) => Protection::Server(identity.server()?),
         None => {
             let mut first = [0];
             socket.read_exact(&mut first).map_err(lost)?;
@@ -145,19 +144,19 @@ pub fn serve_socket(
                 let why = "it speaks TLS, and this server was started with --insecure".to_owned();
                 return Err(TransferError::Stranger { peer: peer.to_owned(), why });
             }
-            Guard::None
+            Protection::None
         }
     };
     let greeted = guard.wrap(socket).and_then(Stream::split);
     let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
-    let options = FarOptions { listen: local, ..options.clone() };
+    let options = ServerOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(again.try_clone().map_err(lost)?);
     session.heard_on(again.try_clone().ok().map(OwnedFd::from));
     serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), desk)
 }
 
-/// What a client is that does not get through TLS, as far as that tells.
+/// Explains why a client's TLS handshake failed, if the error tells.
 fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     let why = match error.get_ref()?.downcast_ref::<rustls::Error>()? {
         rustls::Error::AlertReceived(_) => {
@@ -170,21 +169,23 @@ fn stranger(error: &std::io::Error, peer: &str) -> Option<TransferError> {
     Some(TransferError::Stranger { peer: peer.to_owned(), why: why.to_owned() })
 }
 
+/// Receives the next message of a client.
 fn hear(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    message::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
+    frame::receive(input).map_err(|e| session.lost("waiting for what it wants", e))
 }
 
-/// The same, of somebody who has not shown yet that it may say anything.
+/// As [`hear`], for a client that has not shown its token yet: its messages must be short.
 fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Message, TransferError> {
-    message::receive_within(input, message::GREETING_MAX).map_err(|e| session.lost("greeting", e))
+    frame::receive_within(input, frame::GREETING_MAX).map_err(|e| session.lost("greeting", e))
 }
 
+/// Agrees with a client on a transfer, and accepts its streams. Returns `None` for a client that only asked questions.
 fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
-    options: &FarOptions,
-    desk: &dyn Desk,
-) -> Result<Option<Met>, TransferError> {
+    options: &ServerOptions,
+    desk: &dyn AccessControl,
+) -> Result<Option<Negotiated>, TransferError> {
     match hear_stranger(session, input)? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
@@ -194,8 +195,8 @@ fn prepare(
     }
     let grant = match hear_stranger(session, input)? {
         Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
-            // A connection that is closed before all has been read takes the refusal with it.
-            let _ = message::skip(input);
+            // Closing a connection with unread data would destroy the refusal before the client reads it.
+            let _ = frame::skip(input);
         })?,
         other => return Err(session.unexpected(&other)),
     };
@@ -232,8 +233,8 @@ fn prepare(
         }
         Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
     };
-    let door = match setup.probably.take() {
-        Some(probably) => Some((Door::open(session, &setup, &probably, options, &role)?, probably)),
+    let early = match setup.probably.take() {
+        Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
         None => None,
     };
     let connect: Connect = loop {
@@ -243,15 +244,15 @@ fn prepare(
             other => return Err(session.unexpected(&other)),
         }
     };
-    let door = match door {
-        Some((door, probably)) if probably == connect => door,
+    let data = match early {
+        Some((data, probably)) if probably == connect => data,
         other => {
-            // There may be but one port.
+            // Closed before another is opened, since there may be a single port.
             drop(other);
-            Door::open(session, &setup, &connect, options, &role)?
+            DataListener::open(session, &setup, &connect, options, &role)?
         }
     };
-    let Door { listener, guard, token, mut udp } = door;
+    let DataListener { listener, guard, token, mut udp } = data;
     let transport = connect.transport;
     let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
@@ -261,25 +262,25 @@ fn prepare(
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
     }
-    let aside = setup.options.sobas.map(|law| Aside::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Met { role, terms: connect.terms, options: setup.options, streams, aside }))
+    let sizing = setup.options.sobas.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
+    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
 }
 
-/// Answers one that has come to look, until it goes.
+/// Answers a client that only asks questions, until it closes the connection.
 fn looked_at(
     session: &Session,
     input: &mut (dyn Read + Send),
-    sources: &[Place],
+    sources: &[SourceTree],
     options: Options,
 ) -> Result<(), TransferError> {
     let totals = |count: &Count, all| session.send(&Message::Totals { bytes: count.bytes, files: count.files, all });
     loop {
-        match message::receive(input) {
+        match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
             Ok(Message::Count) => {
-                let count = walk::count(sources, options.sight(), &mut |count| totals(count, false))?;
+                let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
-                session.send(&Message::AllSent(count.left))?;
+                session.send(&Message::AllSent(count.skipped))?;
             }
             Ok(other) => return Err(session.unexpected(&other)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -288,11 +289,11 @@ fn looked_at(
     }
 }
 
-/// Refuses what a client wants and its token does not grant.
+/// Refuses a task that the client's token does not allow.
 fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
     let (granted, may) = match task {
         Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
-        // Asked before a copy to this server; it tells nothing of what is here.
+        // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")
         }
@@ -306,7 +307,7 @@ fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
     Err(TransferError::Denied(format!("the token '{}' is {}: it {may}", grant.name, grant.rights).into()))
 }
 
-/// The realm that a token's holder is kept in.
+/// The part of the realm that a token's holder may use.
 fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     let (Realm::Below(root), Some(folder)) = (realm, &grant.folder) else { return Ok(realm.clone()) };
     let denied = |why: String| {
@@ -318,7 +319,8 @@ fn kept_in(realm: &Realm, grant: &Grant) -> Result<Realm, TransferError> {
     Ok(Realm::Below(within))
 }
 
-fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
+/// Refuses options that this server does not allow.
+fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
     if !setup.options.encrypt && !options.plain_streams {
         let advice = "leave out --no-encrypt, or ask its operator to start it with --allow-plain";
         return Err(TransferError::Denied(Denial::new("it takes encrypted streams only", advice)));
@@ -334,23 +336,23 @@ fn check(setup: &Setup, options: &FarOptions) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// Where the client's streams come in.
-struct Door {
+/// The port at which the client's streams arrive.
+struct DataListener {
     listener: TcpListener,
-    guard: Guard,
+    guard: Protection,
     token: [u8; 32],
     udp: Option<Udp>,
 }
 
-impl Door {
-    /// Opens it, and tells the client.
+impl DataListener {
+    /// Opens the port, and tells the client.
     fn open(
         session: &Session,
         setup: &Setup,
         connect: &Connect,
-        options: &FarOptions,
+        options: &ServerOptions,
         role: &Role,
-    ) -> Result<Door, TransferError> {
+    ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
         transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
         if role.sends() {
@@ -362,11 +364,12 @@ impl Door {
         }
         let (guard, certificate) = if setup.options.encrypt {
             let identity = Identity::new()?;
-            (Guard::Server(identity.server()?), identity.certificate)
+            (Protection::Server(identity.server()?), identity.certificate)
         } else {
-            (Guard::None, Vec::new())
+            (Protection::None, Vec::new())
         };
-        // Only buffers have to be there before the first packet; this kernel may lack the congestion control.
+        // Buffers must be set before the first packet. The congestion control is the sender's matter, and this kernel may
+        // lack it.
         let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
@@ -374,11 +377,11 @@ impl Door {
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
         let (udp, udp_port) = match setup.options.sobas {
-            Some(_) => sobas::listen(&token, address, options.ports),
+            Some(_) => setup::listen(&token, address, options.ports),
             None => (None, 0),
         };
         let terms = role.terms();
         session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
-        Ok(Door { listener, guard, token, udp })
+        Ok(DataListener { listener, guard, token, udp })
     }
 }

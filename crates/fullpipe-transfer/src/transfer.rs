@@ -1,4 +1,4 @@
-//! What both ends do once they have met.
+//! Runs one end of a transfer once the two ends have agreed and their streams are connected.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -7,26 +7,25 @@ use std::time::Duration;
 use fullpipe_net::Observed;
 
 use crate::connection::session::Session;
-use crate::connection::tls::{self, Stream};
+use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
+use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary, Terms};
-use crate::protocol::skipped::Leftovers;
+use crate::protocol::skipped::Skipped;
 use crate::receive::{Destination, Receiver};
 use crate::send::Sender;
-use crate::send::notsent::Ahead;
-use crate::sobas::{self, Aside};
-use crate::source::walk::Place;
+use crate::send::notsent::NotsentLimit;
+use crate::sobas;
+use crate::sobas::setup::SizingSetup;
+use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
-use crate::telemetry::losses::{self, Losses};
+use crate::telemetry::losses;
 
-/// Files up to this size travel whole, many together.
-pub(crate) const SMALL: u64 = 1 << 20;
-
-/// What an end does.
+/// What an end does in a transfer.
 pub(crate) enum Role {
-    /// It sends these.
-    Send(Vec<Place>),
-    /// It writes there.
+    /// It sends these source trees.
+    Send(Vec<SourceTree>),
+    /// It writes to this destination.
     Receive(Box<Destination>),
 }
 
@@ -35,7 +34,7 @@ impl Role {
         matches!(self, Role::Send(_))
     }
 
-    /// What this end asks of the other, if it receives.
+    /// What this end asks of the sender, if it receives.
     pub(crate) fn terms(&self) -> Option<Terms> {
         match self {
             Role::Send(_) => None,
@@ -44,70 +43,74 @@ impl Role {
     }
 }
 
-/// An end that has met the other.
-pub(crate) struct Met {
+/// All that an end needs for a transfer after the two ends have agreed on it.
+pub(crate) struct Negotiated {
+    /// What this end does.
     pub(crate) role: Role,
+    /// How files are treated.
     pub(crate) options: Options,
-    /// What the other end asks for, if it receives.
+    /// What the other end asks of this one, if the other receives.
     pub(crate) terms: Option<Terms>,
+    /// The data streams, connected.
     pub(crate) streams: Vec<Stream>,
-    pub(crate) aside: Option<Aside>,
+    /// What SOBAS needs, if it sizes the sockets.
+    pub(crate) sizing: Option<SizingSetup>,
 }
 
-/// How a transfer went.
+/// The result of a transfer at one end.
 #[derive(Debug)]
 pub struct Outcome {
-    /// At the receiver.
+    /// The receiver's result.
     pub summary: Summary,
-    /// What the sender could not read.
-    pub left: Leftovers,
-    /// What the network has lost, as the sender knows.
+    /// What the sender skipped.
+    pub skipped: Skipped,
+    /// The losses that the sender measured.
     pub losses: Option<Losses>,
-    /// What this end has seen, and when it began, where samples were wanted.
-    pub(crate) seen: Option<(u64, Observed)>,
-    /// What the other has told.
-    pub(crate) told: Option<Observed>,
+    /// When this end began to sample, nanoseconds of `CLOCK_MONOTONIC`, and its samples, if samples were asked for.
+    pub(crate) samples: Option<(u64, Observed)>,
+    /// The other end's samples, if samples were asked for.
+    pub(crate) peer_samples: Option<Observed>,
 }
 
-/// Sends or receives until the end. `tick` is called now and then.
+/// Sends or receives until the transfer ends. `tick` is called several times a second.
 ///
 /// # Errors
 /// The transfer's.
 pub(crate) fn run(
     session: &Arc<Session>,
     input: Box<dyn Read + Send>,
-    met: Met,
+    met: Negotiated,
     counters: Arc<Counters>,
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let all = || {
-        let Met { role, options, terms, mut streams, aside } = met;
+        let Negotiated { role, options, terms, mut streams, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
-        sobas::start(session, aside, &mut streams, sends, &counters)?;
-        let ((summary, left), (trace, told), losses) = match role {
+        sobas::start(session, sizing, &mut streams, sends, &counters)?;
+        let ((summary, skipped), (trace, peer_samples), losses) = match role {
             Role::Send(places) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
-                let sockets = tls::sockets(&streams)?;
-                let infos = || -> Vec<_> { sockets.iter().map(sobas::read).collect() };
-                let (mut ahead, mut watch) = (Ahead::new(&sockets), losses::Watch::new());
+                let sockets = stream::sockets(&streams)?;
+                let infos = || -> Vec<_> { sockets.iter().map(stream::tcp_info).collect() };
+                let (mut ahead, mut watch) = (NotsentLimit::new(&sockets), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
                     let infos = infos();
                     ahead.adjust(&sockets, &infos, sender.rest());
-                    watch.look(&infos);
+                    watch.sample(&infos);
                     tick();
                 })?;
                 let losses = watch.told(&infos());
-                let (trace, told) = sender.trace();
-                // The receiver's end waits for these words, but without them all is done too.
+                let (trace, peer_samples) = sender.trace();
+                // The receiver waits for these messages, but everything is done even if they are lost.
                 let _ = trace.as_ref().map(|trace| trace.tell(session));
                 let _ = session.send(&Message::Losses(losses));
                 let _ = session.send(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
-                (sender.summary(), (trace, told), Some(losses))
+                (sender.summary(), (trace, peer_samples), Some(losses))
             }
             Role::Receive(to) => {
                 let receiver = Receiver::start(session.clone(), options, *to, streams, counters)?;
@@ -121,16 +124,9 @@ pub(crate) fn run(
                 (receiver.summary(), receiver.trace(), receiver.losses())
             }
         };
-        let seen = trace.map(|trace| (trace.zero_ns(), trace.seen()));
-        Ok(Outcome { summary, left, losses, seen, told })
+        let samples = trace.map(|trace| (trace.zero_ns(), trace.seen()));
+        Ok(Outcome { summary, skipped, losses, samples, peer_samples })
     };
-    // Where it ends before the session watches over it, the other is told here.
+    // If this fails before the session watches the transfer, nobody else tells the other end.
     all().inspect_err(|error| session.tell(error))
-}
-
-/// Bytes of a block: what was asked for, or less where many streams would take too much memory.
-pub(crate) fn block_size(options: &Options, streams: usize) -> u64 {
-    // Each stream holds a pack, and two pieces of blocks: one comes while the other goes.
-    const ALL: u64 = 64 << 20;
-    u64::from(options.block).min(ALL / streams.max(1) as u64)
 }

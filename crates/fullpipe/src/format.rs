@@ -1,9 +1,9 @@
 //! Numbers as people read them, and parts of results that `cp` and `serve` print alike.
 
 use fullpipe_path::text;
-use fullpipe_transfer::protocol::file::printable;
 use fullpipe_transfer::protocol::message::Verified;
-use fullpipe_transfer::{Left, Leftovers};
+use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::{Skipped, SkippedEntry};
 use serde_json::{Value, json};
 
 /// A number with its noun: `1 run`, `2 runs`.
@@ -92,8 +92,8 @@ pub fn verified_line(verified: &Verified) -> String {
 }
 
 /// What was not copied, as JSON.
-pub fn left(left: &Leftovers) -> Vec<Value> {
-    let one = |left: &Left| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
+pub fn left(left: &Skipped) -> Vec<Value> {
+    let one = |left: &SkippedEntry| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()
 }
 

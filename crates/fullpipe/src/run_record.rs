@@ -1,14 +1,13 @@
 //! The record of a run, a measurement's or a copy's: its name, its place, its lines (`docs/reference/record.md`).
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path as FilePath, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::measure::Measured;
 use fullpipe_path::record::{self, Copied, Header};
 use fullpipe_path::{ExitClass, Run, Time};
-use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
@@ -73,7 +72,10 @@ pub fn render(
     copy: Option<Copied>,
     to: &mut impl Write,
 ) -> Result {
-    write_lines(&header(run, measured, sobas, copy), measured, sobas, to)
+    let header = header(run, measured, sobas, copy);
+    let samples = measured.samples.iter().map(|sample| (sample.t_ns, sample.fields()));
+    let decisions = sobas.map_or(&[][..], |sobas| &sobas.decisions);
+    record::lines::write(to, &header, samples, decisions, &measured.outcome)
         .map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
 }
 
@@ -98,42 +100,4 @@ fn header(run: &Run, measured: &Measured, sobas: Option<&SobasTrace>, copy: Opti
         copy,
         real,
     }
-}
-
-/// A line with a decision of the controller. `t` stands second: the testbed reads it without parsing the line.
-#[derive(Serialize)]
-struct DecisionLine<'a> {
-    kind: &'static str,
-    t: f64,
-    #[serde(flatten)]
-    fields: &'a Value,
-}
-
-fn write_lines(
-    header: &Header,
-    measured: &Measured,
-    sobas: Option<&SobasTrace>,
-    to: &mut impl Write,
-) -> io::Result<()> {
-    write_line(to, header)?;
-    let mut decisions = sobas.map_or(&[][..], |s| &s.decisions[..]).iter().peekable();
-    let decision = |to: &mut _, (t_ns, fields): &(u64, Value)| {
-        write_line(to, &DecisionLine { kind: "sobas", t: *t_ns as f64 / 1e9, fields })
-    };
-    for sample in &measured.samples {
-        while let Some(next) = decisions.next_if(|(t_ns, _)| *t_ns <= sample.t_ns) {
-            decision(to, next)?;
-        }
-        write_line(to, sample)?;
-    }
-    for next in decisions {
-        decision(to, next)?;
-    }
-    write_line(to, &measured.outcome)?;
-    to.flush()
-}
-
-fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *to, line)?;
-    to.write_all(b"\n")
 }

@@ -12,10 +12,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Server, error, fullpipe, fullpipe_args};
-use fullpipe_transfer::protocol::message::{
-    self, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Setup, Target, Task,
-};
-use fullpipe_transfer::server::PLAIN;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PLAIN, PROTOCOL};
+use fullpipe_transfer::protocol::message::{self, Message, Options, Setup, Target, Task};
 
 /// Sets a terminal's title, moves its cursor (both as ESC and as C1), reorders, hides and ends lines.
 const HOSTILE: &str =
@@ -85,9 +84,9 @@ fn a_server_of_measurements() {
 fn a_server_of_files() {
     let hello = |program: &str, protocol| {
         let hello = Hello { magic: MAGIC, protocol, program: program.to_owned(), limits: Limits::default() };
-        message::pack(&Message::Hello(hello)).unwrap()
+        frame::pack(&Message::Hello(hello)).unwrap()
     };
-    let refused = |why: &str| message::pack(&Message::Refused { why: why.to_owned(), again: false, class: 4 }).unwrap();
+    let refused = |why: &str| frame::pack(&Message::Refused { why: why.to_owned(), again: false, class: 4 }).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "1").unwrap();
     let file = dir.path().join("file");
@@ -152,7 +151,7 @@ fn ask(address: &str, path: Vec<u8>) {
         Message::Setup(Box::new(Setup { task, options, probably: None })),
         Message::Failed { why: HOSTILE.repeat(1000), again: false, class: 1 },
     ] {
-        stream.write_all(&message::pack(&message).unwrap()).unwrap();
+        stream.write_all(&frame::pack(&message).unwrap()).unwrap();
     }
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let _ = stream.read_to_end(&mut Vec::new());

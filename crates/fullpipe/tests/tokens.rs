@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{Server, error, fullpipe, fullpipe_args};
 use fullpipe_path::{Buffer, Direction, Size, Time, Transport, Workload};
-use fullpipe_transfer::protocol::message;
+use fullpipe_transfer::protocol::{frame, hello, message, preamble};
 use serde_json::json;
 
 /// A server whose root holds the folders `a` and `b`, each with a file of its name, and a client's folder beside it.
@@ -677,10 +677,10 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
     let measured = next(&mut socket).to_string();
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.write_all(&[fullpipe_transfer::server::PLAIN]).unwrap();
-    let limits = message::Limits::default();
-    let (magic, protocol) = (message::MAGIC, message::PROTOCOL);
-    let hello = message::Hello { magic, protocol, program: "x".into(), limits };
+    socket.write_all(&[fullpipe_transfer::protocol::hello::PLAIN]).unwrap();
+    let limits = hello::Limits::default();
+    let (magic, protocol) = (hello::MAGIC, hello::PROTOCOL);
+    let hello = hello::Hello { magic, protocol, program: "x".into(), limits };
     let options = message::Options {
         recursive: true,
         dereference: false,
@@ -712,15 +712,15 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         message::Message::Setup(Box::new(setup)),
         message::Message::Connect(Box::new(connect)),
     ] {
-        message::send(&mut socket, &message).unwrap();
+        frame::send(&mut socket, &message).unwrap();
     }
     loop {
-        match message::receive(&mut socket).unwrap() {
+        match frame::receive(&mut socket).unwrap() {
             message::Message::Hello(_) => {}
             // It waits for the stream before it prepares it.
             message::Message::Ready { port, token, .. } => {
                 let mut stream = TcpStream::connect((socket.peer_addr().unwrap().ip(), port)).unwrap();
-                stream.write_all(&message::preamble(&token, 0)).unwrap();
+                stream.write_all(&preamble::preamble(&token, 0)).unwrap();
             }
             other => return [measured, format!("{other:?}")],
         }

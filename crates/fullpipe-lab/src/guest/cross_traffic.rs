@@ -1,4 +1,4 @@
-//! Traffic of others, from end x over the bottleneck to end b.
+//! Makes cross traffic: from node x over the bottleneck to end b.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,18 +8,19 @@ use fullpipe_net::sys;
 use fullpipe_path::{Cross, LabPath, Rate, Size};
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrIn, sendmmsg, setsockopt, sockopt};
 
-use super::topology::{B, Net};
-use super::{Doing, Fallible};
+use super::step::{Doing, Fallible};
+use super::topology::Net;
+use crate::job::ADDRESS_B;
 
-/// The discard protocol's (RFC 863).
+/// Port of the cross traffic's sink: that of the discard protocol (RFC 863).
 const PORT: u16 = 9;
-/// Packets given to the kernel at once; fq sends each at its own time.
+/// Packets that one call gives to the kernel. fq sends each at its own time.
 const BATCH: usize = 32;
 
-/// Starts it; it goes on until the guest ends.
+/// Starts the path's cross traffic, which lasts until the guest ends.
 pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
     let (Some(cross), Some(x)) = (path.cross, &net.x) else { return Ok(()) };
-    let to = SocketAddr::from((B, PORT));
+    let to = SocketAddr::from((ADDRESS_B, PORT));
     match cross {
         Cross::Udp(rate) => {
             let payload = path.mtu as usize - 28;
@@ -51,7 +52,7 @@ pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
                         let stream = TcpStream::connect(to)?;
                         let source = sys::random_memory_file(1 << 20)?;
                         loop {
-                            sys::send_from(stream.as_fd(), source.as_fd(), 1 << 20)?;
+                            sys::send_from(stream.as_fd(), source.as_fd(), 0, 1 << 20)?;
                         }
                     })?;
                 }
@@ -61,7 +62,7 @@ pub(super) fn start(path: &LabPath, net: &Net) -> Fallible<()> {
     }
 }
 
-/// A thread of this end. Its end, were it to come, would be seen as missing cross traffic.
+/// Starts a thread at the calling node. If its work fails, the guest's console shows why.
 fn background(name: &str, work: impl FnOnce() -> io::Result<()> + Send + 'static) -> Fallible<()> {
     let named = format!("cross-{name}");
     std::thread::Builder::new()
@@ -75,7 +76,7 @@ fn background(name: &str, work: impl FnOnce() -> io::Result<()> + Send + 'static
         .doing(|| "starting cross traffic".into())
 }
 
-/// Keeps a socket open as long as the guest lives; what arrives unread is dropped there.
+/// Keeps a socket open as long as the guest runs. The kernel drops the packets that arrive there and are not read.
 fn keep(socket: UdpSocket) -> Fallible<()> {
     std::mem::forget(socket);
     Ok(())

@@ -1,4 +1,4 @@
-//! The host-noise model: pauses of a host's programs, as a busy or badly scheduled machine makes them.
+//! Models host noise: pauses of a host's programs, as on a busy or badly scheduled machine.
 //!
 //! Pauses come as a Poisson process, one a second on average; their lengths are exponential with the
 //! given mean. A paused host's kernel goes on: it acknowledges what arrives until its buffers are full,
@@ -7,10 +7,10 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Mean time from the end of one pause to the beginning of the next.
-const GAP_NS: f64 = 1e9;
+/// Mean time from the end of one pause to the beginning of the next, ns.
+const MEAN_GAP_NS: f64 = 1e9;
 
-/// One host's pauses.
+/// The pauses of one host.
 pub(super) struct Noise {
     rng: Pcg64Mcg,
     mean_ns: f64,
@@ -26,19 +26,19 @@ impl Noise {
             next_ns: zero_ns,
             paused: false,
         };
-        noise.next_ns += noise.exponential(GAP_NS);
+        noise.next_ns += noise.exponential(MEAN_GAP_NS);
         noise
     }
 
-    /// When the host next stops or goes on.
+    /// Returns when the host's state changes next, ns.
     pub(super) fn next_ns(&self) -> u64 {
         self.next_ns
     }
 
-    /// Goes to the next state; true if the host now pauses.
+    /// Changes the state; returns whether the host pauses now.
     pub(super) fn step(&mut self) -> bool {
         self.paused = !self.paused;
-        self.next_ns += self.exponential(if self.paused { self.mean_ns } else { GAP_NS });
+        self.next_ns += self.exponential(if self.paused { self.mean_ns } else { MEAN_GAP_NS });
         self.paused
     }
 

@@ -1,4 +1,4 @@
-//! Links, addresses, routes and queues over rtnetlink, in the namespace of the calling thread.
+//! Sets up links, addresses, routes and queues over rtnetlink, in the network namespace of the calling thread.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,19 +15,19 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::{Doing, Fallible};
+use super::step::{Doing, Fallible};
 use crate::job::QueueTotals;
 
 /// `TCA_OPTIONS` (include/uapi/linux/rtnetlink.h).
 const TCA_OPTIONS: u16 = 2;
 
-/// A queueing discipline: its kind, and its options packed as the kernel's structures.
+/// A queueing discipline to install: its kind, and its options packed as the kernel's structures.
 pub(super) struct Qdisc {
     pub(super) kind: &'static str,
     pub(super) options: Vec<u8>,
 }
 
-/// A connection to the kernel's routing side.
+/// An rtnetlink connection to the kernel.
 pub(super) struct Netlink {
     socket: Socket,
     sequence: u32,
@@ -43,7 +43,7 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0, indices: HashMap::new(), buffer: Vec::with_capacity(32 << 10) })
     }
 
-    /// Sends a request; gives what came before its acknowledgement or the end of the dump.
+    /// Sends a request; returns the messages before its acknowledgement or the end of the dump.
     fn ask(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<Vec<RouteNetlinkMessage>, String> {
         let mut packet = NetlinkMessage::from(message);
         self.sequence += 1;
@@ -77,7 +77,7 @@ impl Netlink {
         self.ask(message, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).doing(what).map(drop)
     }
 
-    /// Number of a link of this namespace.
+    /// Returns the number of a link of this namespace.
     pub(super) fn index(&mut self, name: &str) -> Fallible<u32> {
         if let Some(index) = self.indices.get(name) {
             return Ok(*index);
@@ -101,12 +101,12 @@ impl Netlink {
         self.change(name, Vec::new(), LinkFlags::Up)
     }
 
-    /// Lets no more than one packet through segmentation offload at once.
+    /// Limits segmentation offload on a link to one packet at a time.
     pub(super) fn one_segment_at_a_time(&mut self, name: &str) -> Fallible<()> {
         self.change(name, vec![LinkAttribute::GsoMaxSegs(1)], LinkFlags::empty())
     }
 
-    /// Makes a pair of joined links, the other one in another namespace.
+    /// Makes a pair of joined links; the far one is in another namespace.
     pub(super) fn veth(&mut self, near: &Plug, far: &Plug, namespace: RawFd, mtu: u32) -> Fallible<()> {
         let attributes = |plug: &Plug| {
             vec![
@@ -127,8 +127,8 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewLink(message), || format!("making link {}", near.name))
     }
 
-    /// Gives a link its address, brings it up, and tells it its neighbour: nothing is left to ARP,
-    /// whose answers would take a round trip.
+    /// Gives a link its address, brings it up, and enters its neighbour. So ARP, whose answers would take a round trip, is not
+    /// needed.
     pub(super) fn plug(&mut self, plug: &Plug, neighbour: &Plug) -> Fallible<()> {
         let index = self.index(plug.name)?;
         let mut message = AddressMessage::default();
@@ -150,7 +150,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewNeighbour(message), || format!("telling {} its neighbour", plug.name))
     }
 
-    /// Sends what is for a network (none: everything else) to a gateway.
+    /// Routes packets for a network to a gateway; `None` is the default route.
     pub(super) fn route(&mut self, network: Option<Ipv4Addr>, gateway: Ipv4Addr) -> Fallible<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
@@ -166,7 +166,7 @@ impl Netlink {
         self.create(RouteNetlinkMessage::NewRoute(message), || format!("routing by {}", IpAddr::V4(gateway)))
     }
 
-    /// Puts a queueing discipline at the root of a link.
+    /// Installs a queueing discipline at the root of a link.
     pub(super) fn qdisc(&mut self, link: &str, qdisc: &Qdisc) -> Fallible<()> {
         let mut message = TcMessage::with_index(self.index(link)? as i32);
         message.header.family = AddressFamily::Unspec;
@@ -181,7 +181,7 @@ impl Netlink {
         })
     }
 
-    /// Totals of a link's root queue, and the bytes in it now.
+    /// Returns the totals of a link's root queue, and the bytes in it now.
     pub(super) fn queue(&mut self, link: &str) -> Fallible<(QueueTotals, u32)> {
         let index = self.index(link)? as i32;
         let message = TcMessage::with_index(index);
@@ -215,21 +215,21 @@ impl Netlink {
     }
 }
 
-/// A queueing discipline as it stands.
+/// A queueing discipline that is installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstalledQdisc {
-    /// Number of its link.
+    /// Number of the link that it belongs to.
     pub link: u32,
-    /// Its kind, `fq` say.
+    /// Its kind, for example `fq`.
     pub kind: String,
-    /// Whether it is the link's root, not one of its children.
+    /// Whether it is the root of its link, and not a child.
     pub root: bool,
 }
 
-/// All queueing disciplines of the calling thread's namespace. Needs no permission.
+/// Returns all queueing disciplines of the calling thread's network namespace. This needs no permission.
 ///
 /// # Errors
-/// There is no netlink here, or it does not answer; in words.
+/// The kernel has no netlink, or does not answer; the text says which.
 pub fn installed_qdiscs() -> Result<Vec<InstalledQdisc>, String> {
     let mut netlink = Netlink::open()?;
     let all = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
@@ -245,7 +245,7 @@ pub fn installed_qdiscs() -> Result<Vec<InstalledQdisc>, String> {
     Ok(answers.into_iter().filter_map(one).collect())
 }
 
-/// One end of a link.
+/// One side of a link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plug {
     pub(super) name: &'static str,
@@ -253,7 +253,7 @@ pub(super) struct Plug {
 }
 
 impl Plug {
-    /// A locally administered hardware address, made from the IPv4 one.
+    /// Returns a locally administered hardware address, made from the IPv4 address.
     fn hardware(&self) -> [u8; 6] {
         let [a, b, c, d] = self.address.octets();
         [2, 0, a, b, c, d]

@@ -1,5 +1,5 @@
-//! A host in the guest: a thread that lives in network, name and mount namespaces of its own. What
-//! is done there is done by that thread; processes that it starts inherit its namespaces.
+//! A node of the path in the guest: a thread in network, UTS and mount namespaces of its own. The thread does all work at the
+//! node, and processes that it starts inherit its namespaces.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -9,18 +9,19 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
 use super::netlink::Netlink;
-use super::{Doing, Fallible, sysctl};
+use super::step::{Doing, Fallible};
+use super::sysctl;
 
 type Task = Box<dyn FnOnce(&mut Netlink) + Send>;
 
-/// A host.
+/// A node: an end, a router, or the source of cross traffic.
 pub(super) struct Node {
     tasks: mpsc::Sender<Task>,
     namespace: OwnedFd,
 }
 
 impl Node {
-    /// Makes a host, loopback up. `private` gives it folders `/tmp` and `/run` of its own.
+    /// Makes a node whose loopback link is up. `private` gives it folders `/tmp` and `/run` of its own.
     pub(super) fn new(name: &'static str, private: bool) -> Fallible<Node> {
         let (tasks, queue) = mpsc::channel::<Task>();
         let (ready, is_ready) = mpsc::channel();
@@ -29,7 +30,7 @@ impl Node {
             .stack_size(256 << 10)
             .spawn(move || match enter(name, private) {
                 Ok((mut netlink, namespace)) => {
-                    // The other side waits for exactly this.
+                    // The other thread waits for this.
                     let _ = ready.send(Ok(namespace));
                     for task in queue {
                         task(&mut netlink);
@@ -42,7 +43,7 @@ impl Node {
         Ok(Node { tasks, namespace })
     }
 
-    /// Does something there, and waits for it.
+    /// Runs a task at the node, and waits for its result.
     pub(super) fn run<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut Netlink) -> Fallible<T> + Send + 'static,
@@ -53,7 +54,7 @@ impl Node {
         result.recv().doing(|| "waiting for an end".into())?
     }
 
-    /// Its network namespace, for links that lead to it.
+    /// Returns the node's network namespace, for links that lead to it.
     pub(super) fn namespace(&self) -> RawFd {
         self.namespace.as_raw_fd()
     }
@@ -74,7 +75,7 @@ fn enter(name: &str, private: bool) -> Fallible<(Netlink, OwnedFd)> {
         std::env::set_current_dir("/").doing(|| "entering /".into())?;
     }
     for scope in ["all", "default"] {
-        // Neighbour discovery would mix its own packets with what is measured. IPv4 carries it all.
+        // Everything uses IPv4. IPv6's neighbour discovery would mix its packets with the traffic that is measured.
         sysctl::set(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")?;
     }
     let mut netlink = Netlink::open()?;

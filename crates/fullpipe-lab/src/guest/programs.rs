@@ -1,4 +1,4 @@
-//! Runs a job's programs, watches the bottleneck meanwhile, and reports.
+//! Runs a job's programs, samples the bottleneck's queue meanwhile, and makes the report.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,22 +15,23 @@ use nix::sys::signalfd::SignalFd;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use super::step::{Doing, Fallible};
 use super::topology::Net;
-use super::{Doing, Fallible, OUT, cross_traffic, host_noise, root};
-use crate::job::{self, Ended, Job, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
+use super::{cross_traffic, host_noise, root};
+use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
 
-/// Grace between asking a program to end and killing it, virtual time.
+/// Virtual time between asking a program to end and killing it, ns.
 const GRACE_NS: u64 = 5_000_000_000;
 
 struct Running {
     pid: Option<Pid>,
     report: Option<ProgramReport>,
     start_ns: u64,
-    /// When it is killed, once it has been asked to end.
+    /// Time at which the program is killed, ns; set when it has been asked to end.
     kill_ns: Option<u64>,
 }
 
-/// Everything that goes on during a scenario.
+/// The state of a running scenario.
 struct Stage<'a> {
     job: &'a Job,
     net: &'a Net,
@@ -41,8 +42,8 @@ struct Stage<'a> {
     noise: Vec<(job::End, host_noise::Noise)>,
 }
 
-/// Tells of children's ends by a descriptor. To be called before there is any other thread: one that
-/// does not block the signal would take it, and do nothing with it.
+/// Makes a descriptor that is readable when a child has ended. Call it before any other thread starts: a thread that does not
+/// block the signal would take it, and nothing would happen.
 pub(super) fn children() -> Fallible<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGCHLD);
@@ -50,7 +51,7 @@ pub(super) fn children() -> Fallible<SignalFd> {
     SignalFd::new(&set).doing(|| "opening a signalfd".into())
 }
 
-/// Runs the job from the scenario's zero to its end.
+/// Runs a job from the start of the scenario's time to its end.
 pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report> {
     if let Some(space) = job.space {
         let options = format!("size={},mode=1777", space.0);
@@ -66,7 +67,8 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         let end = if folder.end == job::End::A { &net.a } else { &net.b };
         end.run(move |_| root::show(&folder.path, folder.write))?;
     }
-    let progress = File::create(Path::new(OUT).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
+    let progress =
+        File::create(Path::new(OUT_FOLDER).join(file::PROGRESS)).doing(|| "making the progress file".into())?;
     let running = job
         .programs
         .iter()
@@ -122,23 +124,23 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
     })
 }
 
-/// Waits for a child's end, at most so long.
+/// Waits until a child has ended, or for `timeout_ns`.
 fn wait_for_child(children: &SignalFd, timeout_ns: u64) -> Fallible<()> {
     let ready = sys::wait_readable([children.as_fd()], timeout_ns).doing(|| "waiting".into())?;
     if ready[0] {
-        // One signal may stand for several children; all are reaped at once.
+        // One signal may stand for several children; the caller reaps them all.
         children.read_signal().doing(|| "reading a signal".into())?;
     }
     Ok(())
 }
 
 impl Stage<'_> {
-    /// Whether every program that is waited for has ended.
+    /// Whether every program that the scenario waits for has ended.
     fn done(&self) -> bool {
         self.job.programs.iter().zip(&self.running).all(|(p, r)| !p.waited() || r.report.is_some())
     }
 
-    /// When something is due by the clock.
+    /// Returns the time at which a program is to start, stop or be killed, or host noise changes, ns.
     fn next_event(&self) -> Option<u64> {
         let programs = self.job.programs.iter().zip(&self.running).filter(|(_, r)| r.report.is_none());
         let due = programs.filter_map(|(p, r)| match (r.pid, r.kill_ns) {
@@ -149,7 +151,7 @@ impl Stage<'_> {
         due.chain(self.noise.iter().map(|(_, noise)| noise.next_ns())).min()
     }
 
-    /// Starts, stops, kills and disturbs what is due.
+    /// Starts, stops and kills the programs that are due, and applies host noise.
     fn act(&mut self, now: u64) -> Fallible<()> {
         for i in 0..self.running.len() {
             if self.running[i].report.is_some() {
@@ -161,7 +163,7 @@ impl Stage<'_> {
                 (Some(pid), Some(at)) if now >= at => drop(kill(pid, Signal::SIGKILL)),
                 (Some(pid), None) if stop.is_some_and(|stop| now >= stop) => {
                     self.running[i].kill_ns = Some(now + GRACE_NS);
-                    // Gone already: reaped in the next round.
+                    // A program that has ended already is reaped in the next round.
                     let _ = kill(pid, Signal::SIGTERM);
                 }
                 _ => {}
@@ -208,7 +210,7 @@ impl Stage<'_> {
         });
     }
 
-    /// Takes note of every child that has ended; as first process also of orphans.
+    /// Reaps every child that has ended. The first process also has to reap orphans.
     fn reap(&mut self, now: u64) {
         while let Ok(status) = waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
             let (pid, ended) = match status {
@@ -231,13 +233,13 @@ impl Stage<'_> {
         written.doing(|| "writing progress".into())
     }
 
-    /// Asks what still runs to end, and sees that it does.
+    /// Asks the programs that still run to end, and kills those that do not.
     fn end(&mut self, children: &SignalFd) -> Fallible<()> {
         let asked = sys::now_ns();
         for running in self.running.iter_mut().filter(|r| r.report.is_none()) {
             running.kill_ns = Some(asked + GRACE_NS);
             if let Some(pid) = running.pid {
-                // A program that noise has stopped must run to end.
+                // A program that host noise has stopped must continue, or it cannot end.
                 let _ = kill(pid, Signal::SIGCONT);
                 let _ = kill(pid, Signal::SIGTERM);
             }
@@ -262,7 +264,7 @@ impl Stage<'_> {
 
 fn spawn(i: usize, program: &Program) -> Fallible<Pid> {
     let name = program.run.first().ok_or("an empty command")?;
-    let output = |name: String| File::create(Path::new(OUT).join(name)).doing(|| "making an output file".into());
+    let output = |name: String| File::create(Path::new(OUT_FOLDER).join(name)).doing(|| "making an output file".into());
     let child = Command::new(name)
         .args(&program.run[1..])
         .env_clear()

@@ -1,17 +1,18 @@
-//! The guest's view of files: the host's, read-only, with `/tmp`, `/run`, `/proc`, `/sys` and `/dev`
-//! of its own, and one folder that the host sees too.
+//! Builds the guest's file system: the host's files, read-only; `/tmp`, `/run`, `/proc`, `/sys` and `/dev` of the guest's
+//! own; and one output folder that it shares with the host.
 
 use std::fs;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Doing, Fallible, OUT, OWN, sysctl};
-use crate::lab::TOP;
+use super::step::{Doing, Fallible};
+use super::sysctl;
+use crate::job::{ADDRESS_A, ADDRESS_B, OUT_FOLDER, OWN_FOLDER, TOP};
 
-/// Where this very program is found, whatever the host calls it.
+/// Folder in which programs of the guest find this program as `fullpipe`, whatever the host calls it.
 pub(super) const BIN: &str = "/.fullpipe/bin";
-/// Top-level folders that are the guest's own, not the host's.
+/// Top-level folders that are the guest's own.
 const FOLDERS: [&str; 8] = ["proc", "sys", "dev", "tmp", "run", "space", "host", ".fullpipe"];
 
 fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
@@ -24,10 +25,10 @@ fn bind(from: &Path, to: &Path) -> Fallible<()> {
     mount(Some(from), to, None::<&str>, flags, None::<&str>).doing(|| format!("binding {}", from.display()))
 }
 
-/// Builds a root from the host's top-level folders and enters it.
+/// Builds the root folder from the host's top-level folders, and enters it.
 pub(super) fn enter(folder: &Path) -> Fallible<()> {
-    // The host's root is mounted read-only, so the new root grows on a folder that every system has, and
-    // that hides nothing: the program itself may be anywhere else.
+    // The host's root is mounted read-only, so the new root needs a folder that every system has. /sys hides nothing that
+    // is needed: the program itself may be anywhere else.
     let root = Path::new("/sys");
     let within = |name: &str| root.join(name).display().to_string();
     attach("tmpfs", "/sys", "mode=755")?;
@@ -46,14 +47,14 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
             bind(&entry.path(), &target)?;
         }
     }
-    for name in FOLDERS.into_iter().chain([&OUT[1..], &BIN[1..], &TOP[1..]]) {
+    for name in FOLDERS.into_iter().chain([&OUT_FOLDER[1..], &BIN[1..], &TOP[1..]]) {
         let target = root.join(name);
         fs::create_dir(&target).doing(|| format!("making {}", target.display()))?;
     }
     let out = folder.join("out");
-    mount(Some("none"), &root.join(&OUT[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
+    mount(Some("none"), &root.join(&OUT_FOLDER[1..]), Some("hostfs"), MsFlags::empty(), Some(&out))
         .doing(|| format!("mounting the output folder {}", out.display()))?;
-    // Where else would a script be found that somebody has below /tmp or /run?
+    // The host's /tmp and /run are seen below /host: a user's script may be there.
     for name in ["tmp", "run"] {
         let seen = root.join("host").join(name);
         fs::create_dir_all(&seen).doing(|| format!("making {}", seen.display()))?;
@@ -75,15 +76,15 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
     nix::unistd::chroot(".").doing(|| "entering the root".into())?;
     std::env::set_current_dir("/").doing(|| "entering the root".into())?;
     for (file, value) in [
-        // Explicit buffers are honoured up to what a socket option can say.
+        // The largest buffers that a socket option can ask for.
         ("net/core/rmem_max", "2147483647"),
         ("net/core/wmem_max", "2147483647"),
         ("net/core/netdev_max_backlog", "100000000"),
-        // Virtual time stands still while anyone can run: a sender that is told "writable" and then
-        // refused for want of TCP memory would spin for ever.
+        // Virtual time stands still while a process can run. A sender that poll(2) calls writable, and that send(2) then
+        // refuses for lack of TCP memory, would spin for ever.
         ("net/ipv4/tcp_mem", "100000000 100000000 100000000"),
         ("net/ipv4/udp_mem", "100000000 100000000 100000000"),
-        // A guest that is out of memory has no result to give; the panic's words tell the host.
+        // A guest without memory has no result. The panic's text tells the host why.
         ("vm/panic_on_oom", "2"),
         ("vm/overcommit_memory", "1"),
     ] {
@@ -92,25 +93,24 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
     Ok(())
 }
 
-/// Shows a folder of the host where the host has it, over whatever the guest has there; the host's uppermost, which the
-/// guest stands on itself, at [`TOP`].
+/// Mounts a folder of the host under the same name in the guest, over whatever is there. The host's `/` is mounted at [`TOP`]
+/// instead, because the guest's own root stands on it.
 pub(super) fn show(folder: &Path, write: bool) -> Fallible<()> {
     let at = if folder == Path::new("/") { Path::new(TOP) } else { folder };
-    if at.starts_with(OWN) && at != Path::new(TOP) {
-        return Err(format!("{} is the guest's own; take another folder", folder.display()));
+    if at.starts_with(OWN_FOLDER) && at != Path::new(TOP) {
+        return Err(format!("{} belongs to the guest; choose another folder", folder.display()));
     }
-    // Below the guest's own /tmp it is not there yet; below what is the host's it is, and cannot be made.
+    // The folder is missing below the guest's own /tmp. Below the host's folders it is there, and could not be made.
     fs::create_dir_all(at).doing(|| format!("making a place for {}", folder.display()))?;
     let flags = if write { MsFlags::empty() } else { MsFlags::MS_RDONLY };
     mount(Some("none"), at, Some("hostfs"), flags, Some(folder))
         .doing(|| format!("mounting the host's {}", folder.display()))
 }
 
-/// Names that resolve without any service.
+/// Makes the names `a` and `b` resolve, without a name service.
 fn hosts_file(root: &Path) -> Fallible<()> {
-    use super::topology::{A, B};
     let file = root.join("run/hosts");
-    let text = format!("127.0.0.1 localhost\n{A} a\n{B} b\n");
+    let text = format!("127.0.0.1 localhost\n{ADDRESS_A} a\n{ADDRESS_B} b\n");
     fs::write(&file, text).doing(|| "writing the hosts file".into())?;
     let target = root.join("etc/hosts");
     if target.exists() { bind(&file, &target) } else { Ok(()) }

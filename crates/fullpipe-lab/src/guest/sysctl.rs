@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Doing, Fallible};
+use super::step::{Doing, Fallible};
 
 /// Writes a file below /proc/sys.
 pub(super) fn set(name: &str, value: &str) -> Fallible<()> {

@@ -1,4 +1,4 @@
-//! The path as Linux builds it.
+//! Builds the path between the two ends from Linux's own parts.
 //!
 //! ```text
 //! a ──── r ──── b          a0, b0: netem, half the RTT each
@@ -7,11 +7,10 @@
 //! a ──── r ──── d ──── b   d1, d0: netem with what happens to packets, only where something does
 //! ```
 //!
-//! One queue, one job. The delay stands at the ends, where TCP's packets are still whole (one GSO
-//! packet is up to seven 9000-byte ones) and netem's work is least; netem takes them off the sender's
-//! account, so that TCP's own limit on queued bytes (TSQ) does not see the path's delay as a queue.
-//! The bottleneck splits them, since its burst is hardly more than one packet, and everything after it happens to
-//! single packets.
+//! Each queue has one job. The delay stands at the ends. There TCP's packets are still whole (one GSO packet has up to seven
+//! packets of 9000 bytes), so netem has the least work. netem also takes packets off the sender's account, so that TCP's own
+//! limit on queued bytes (TSQ) does not take the path's delay for a queue. The bottleneck splits the packets, because its
+//! burst is hardly larger than one packet. Everything after it happens to single packets.
 
 use std::net::Ipv4Addr;
 
@@ -20,28 +19,24 @@ use fullpipe_path::{Cross, LabPath};
 
 use super::netlink::{Plug, Qdisc};
 use super::node::Node;
-use super::{Fallible, sysctl};
-use crate::job::Job;
+use super::step::Fallible;
+use super::sysctl;
+use crate::job::{ADDRESS_A, ADDRESS_B, Job};
 
-/// Address of end a.
-pub(super) const A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-/// Address of end b.
-pub(super) const B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
-
-const A0: Plug = Plug { name: "a0", address: A };
+const A0: Plug = Plug { name: "a0", address: ADDRESS_A };
 const R0: Plug = Plug { name: "r0", address: Ipv4Addr::new(10, 0, 1, 2) };
 const R1_TO_B: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 2, 2) };
 const R1_TO_D: Plug = Plug { name: "r1", address: Ipv4Addr::new(10, 0, 4, 1) };
 const D0: Plug = Plug { name: "d0", address: Ipv4Addr::new(10, 0, 4, 2) };
 const D1: Plug = Plug { name: "d1", address: Ipv4Addr::new(10, 0, 2, 2) };
-const B0: Plug = Plug { name: "b0", address: B };
+const B0: Plug = Plug { name: "b0", address: ADDRESS_B };
 const X0: Plug = Plug { name: "x0", address: Ipv4Addr::new(10, 0, 3, 1) };
 const R2: Plug = Plug { name: "r2", address: Ipv4Addr::new(10, 0, 3, 2) };
 
-/// How far a reordered packet jumps ahead, at most.
+/// Largest time by which a reordered packet overtakes others, ns.
 const REORDER_NS: u64 = 1_000_000;
 
-/// The hosts of a path.
+/// The nodes of a path: ends, routers, and the source of cross traffic.
 pub(super) struct Net {
     pub(super) a: Node,
     pub(super) b: Node,
@@ -50,7 +45,7 @@ pub(super) struct Net {
     pub(super) x: Option<Node>,
 }
 
-/// Builds it.
+/// Builds the path of a job.
 pub(super) fn build(job: &Job) -> Fallible<Net> {
     let path = &job.path;
     let (a, b, r) = (Node::new("a", true)?, Node::new("b", true)?, Node::new("r", false)?);
@@ -88,7 +83,7 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     r.run(move |n| {
         n.qdisc("r1", &tbf)?;
         n.qdisc("r0", &back)?;
-        // tbf leaves a GSO packet whole that is smaller than its burst; the links behind it do not.
+        // tbf does not split a GSO packet that is smaller than its burst; the links must.
         n.one_segment_at_a_time("r1")?;
         n.one_segment_at_a_time("r0")
     })?;
@@ -104,7 +99,7 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
             if back_needed { n.qdisc("d0", &back.qdisc()) } else { Ok(()) }
         })?;
         if back_needed {
-            // Lost one by one, packets must travel one by one; the way back has no bottleneck before.
+            // Packets that are lost one by one must travel one by one, and no bottleneck has split them on the way back.
             b.run(|n| n.one_segment_at_a_time("b0"))?;
         }
     }
@@ -114,15 +109,15 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     b.run(move |n| n.qdisc("b0", &far))?;
     if let Some(x) = &x {
         let queue = match path.cross {
-            // fq sends each packet at the socket's pacing rate, to the nanosecond. Its limits, in all
-            // and per flow, must never bind: a source whose packets are dropped never waits, and what
-            // never waits stops virtual time.
+            // fq sends each packet at the socket's pacing rate, to the nanosecond. Its limits, total and per flow, must
+            // never be reached: a source whose packets are dropped never waits, and a process that never waits stops
+            // virtual time.
             Some(Cross::Udp(_)) => {
                 let many = 1_000_000_u32.to_ne_bytes();
-                // Without its slack of 10 us, which is several packets at 10 Gb/s.
+                // No timer slack: the default of 10 us is several packets at 10 Gb/s.
                 let slack = attribute(13, &0_u32.to_ne_bytes());
-                // One packet at a time, from the first on; or as many as take 2 us, where the clock, whose
-                // timers are no finer than half of that, would fall behind.
+                // One packet at a time; at high rates as many as take 2 us, since timers, which are no finer than 1 us,
+                // would fall behind.
                 let frame = path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32;
                 let together = (path.rate.0 / 8 * 2 / 1_000_000).div_ceil(u64::from(frame)).max(1);
                 let quantum = (frame * together as u32).to_ne_bytes();
@@ -157,7 +152,7 @@ fn join(near: &Node, p: Plug, far: &Node, q: Plug, mtu: u32) -> Fallible<()> {
     far.run(move |n| n.plug(&q, &p))
 }
 
-/// A netlink attribute: length, kind, value, padding to four bytes.
+/// Packs a netlink attribute: length, kind, value, padding to four bytes.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
     bytes.extend_from_slice(&kind.to_ne_bytes());
@@ -166,7 +161,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_ratespec`: Ethernet link layer, so that the kernel needs no rate table.
+/// Packs `struct tc_ratespec` for an Ethernet link layer, for which the kernel needs no rate table.
 fn ratespec(rate: Rate, overhead: u64) -> Vec<u8> {
     let mut bytes = vec![0, 1];
     bytes.extend_from_slice(&(overhead as u16).to_ne_bytes());
@@ -175,12 +170,13 @@ fn ratespec(rate: Rate, overhead: u64) -> Vec<u8> {
     bytes
 }
 
-/// By how much user-mode Linux's timers may be late: its clock steps by 256 ns, and no timer is set for
-/// less than 500 ns ahead (arch/um/kernel/time.c).
-const LATE_NS: u64 = 1_000;
+/// Largest delay of user-mode Linux's timers, ns: its clock steps by 256 ns, and no timer is set for less than 500 ns ahead
+/// (arch/um/kernel/time.c).
+const TIMER_DELAY_NS: u64 = 1_000;
 
-/// tbf with a byte-counted drop-tail queue (`bfifo`, its own child). Its burst is one packet, and what the
-/// line sends while a timer is late: with less, each late timer would waste capacity (5% at 10 Gb/s).
+/// Makes the bottleneck: tbf with a drop-tail queue that counts bytes (`bfifo`, its own child). Its burst is one packet and
+/// the bytes that the line sends while a timer is late. With a smaller burst, each late timer would waste capacity (5% at
+/// 10 Gb/s).
 fn bottleneck(path: &LabPath) -> Qdisc {
     let overhead = path.modality.map_or(0, fullpipe_path::Modality::overhead);
     let frame = path.mtu + fullpipe_path::path::ETHERNET_HEADER as u32;
@@ -188,16 +184,16 @@ fn bottleneck(path: &LabPath) -> Qdisc {
     let mut parms = ratespec(path.rate, overhead);
     parms.extend_from_slice(&ratespec(Rate(0), 0));
     parms.extend_from_slice(&(queue as u32).to_ne_bytes());
-    // buffer and mtu, in clock ticks, are overruled by the burst below.
+    // The burst below overrides buffer and mtu, which are in clock ticks.
     parms.extend_from_slice(&[0; 8]);
     let mut options = attribute(1, &parms);
     options.extend(attribute(4, &(path.rate.0 / 8).to_ne_bytes()));
-    let burst = frame + overhead as u32 + (path.rate.0 * LATE_NS / 8_000_000_000) as u32;
+    let burst = frame + overhead as u32 + (path.rate.0 * TIMER_DELAY_NS / 8_000_000_000) as u32;
     options.extend(attribute(6, &burst.to_ne_bytes()));
     Qdisc { kind: "tbf", options }
 }
 
-/// What netem is to do.
+/// Settings of netem.
 #[derive(Default)]
 struct Netem {
     delay_ns: u64,
@@ -206,13 +202,13 @@ struct Netem {
     duplicate: Probability,
     corrupt: Probability,
     reorder: Probability,
-    /// A rate far above the path's makes netem place each packet after the one before: jitter then
-    /// keeps the order.
+    /// Whether jitter keeps the order of packets. A rate far above the path's makes netem send each packet after the one
+    /// before.
     in_order: bool,
     seed: u64,
 }
 
-/// Impairments forward, and how much of the one-way delay they stand for.
+/// Returns the impairments of the forward direction, and the part of the one-way delay that they include, ns.
 fn impairments(path: &LabPath, forward_ns: u64, seed: u64) -> (Netem, u64) {
     let jitter_ns = path.jitter.map_or(0, |j| j.0.min(forward_ns));
     let jump_ns = if path.reorder.is_zero() { 0 } else { REORDER_NS.min(forward_ns) };
@@ -232,11 +228,11 @@ fn impairments(path: &LabPath, forward_ns: u64, seed: u64) -> (Netem, u64) {
 
 impl Netem {
     fn qdisc(&self) -> Qdisc {
-        // As tc(8) does: a probability is a fraction of 2^32 - 1.
+        // A probability is a fraction of 2^32 - 1, as in tc(8).
         let fraction = |p: Probability| ((p.get() * f64::from(u32::MAX)).round() as u32).to_ne_bytes();
         let mut options = Vec::new();
-        // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. netem's limit counts
-        // packets in flight too, so it must never bind.
+        // struct tc_netem_qopt: latency, limit, loss, gap, duplicate, jitter. netem's limit also counts packets in flight,
+        // so it must never be reached.
         options.extend_from_slice(&0u32.to_ne_bytes());
         options.extend_from_slice(&(i32::MAX as u32).to_ne_bytes());
         options.extend_from_slice(&fraction(self.loss));
@@ -258,8 +254,7 @@ impl Netem {
         options.extend(attribute(10, &(self.delay_ns as i64).to_ne_bytes()));
         options.extend(attribute(11, &(self.jitter_ns as i64).to_ne_bytes()));
         if self.seed != 0 {
-            // Kernels before 6.7 do not know it; their netem draws from the kernel's own generator,
-            // which the testbed seeds.
+            // Kernels before 6.7 ignore it; their netem draws from the kernel's own generator, which the testbed seeds.
             options.extend(attribute(14, &self.seed.to_ne_bytes()));
         }
         Qdisc { kind: "netem", options }

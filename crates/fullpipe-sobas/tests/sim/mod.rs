@@ -66,7 +66,7 @@ impl Path {
             queue,
             cross: vec![],
             loss: 0.0,
-            burst: f64::from(fullpipe_sobas::BURST),
+            burst: f64::from(fullpipe_sobas::MAX_BURST_BYTES),
             jitter: 2e-5,
             seed: 1,
         }

@@ -14,15 +14,15 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use fullpipe_net::NetError;
 use fullpipe_path::{ExitClass, Host, text};
 
-use crate::client::Endpoint;
+use crate::connection::endpoint::Endpoint;
 use crate::connection::join::JOIN;
-use crate::connection::session::{lock, thread};
-use crate::connection::tls::{self, Guard};
+use crate::connection::stream::Protection;
 use crate::connection::token::Token;
-use crate::connection::token_proof;
+use crate::connection::{tls, token_proof};
 use crate::error::{self, TransferError, system};
-use crate::protocol::message::{self, Message};
-use crate::server;
+use crate::protocol::message::Message;
+use crate::protocol::{frame, hello};
+use crate::threads::{lock, thread};
 
 /// How long ssh may take to connect where its configuration sets no limit, seconds.
 const SSH_CONNECTS_S: u32 = 30;
@@ -32,7 +32,7 @@ const MOST_LINES: usize = 100;
 const LONGEST_LINE: u64 = 4096;
 
 /// A control connection.
-pub(crate) struct Line {
+pub(crate) struct ControlChannel {
     pub(crate) input: Box<dyn Read + Send>,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) peer: String,
@@ -46,14 +46,14 @@ pub(crate) struct Line {
     errors: Arc<Mutex<VecDeque<String>>>,
 }
 
-impl Line {
+impl ControlChannel {
     /// Reads the far end's first words. Over ssh, what a login script has printed comes before them.
     pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
         let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
         if self.child.is_some() {
             let mut seen = Vec::new();
             let mut byte = [0];
-            while !seen.ends_with(server::READY) {
+            while !seen.ends_with(hello::READY) {
                 if seen.len() > 64 << 10 {
                     let why = "it talks, but not as fullpipe does".to_owned();
                     return Err(TransferError::Stranger { peer: self.peer.clone(), why });
@@ -63,7 +63,7 @@ impl Line {
             }
             *lock(&self.awaited) = Some(Instant::now());
         }
-        message::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+        frame::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
     }
 }
 
@@ -83,7 +83,7 @@ impl Read for Heard {
     }
 }
 
-impl Drop for Line {
+impl Drop for ControlChannel {
     fn drop(&mut self) {
         if let Some(child) = &self.child {
             let mut child = lock(child);
@@ -152,7 +152,7 @@ fn end(child: &mut Child) {
 ///
 /// # Errors
 /// It cannot be reached, or is not whom the token names.
-pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<Line, TransferError> {
+pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
             let name = Host { name: host.clone(), port: *port }.to_string();
@@ -180,7 +180,7 @@ fn answer(
     peer: String,
     token: Option<&Token>,
     awaited: Awaited,
-) -> Result<Line, TransferError> {
+) -> Result<ControlChannel, TransferError> {
     socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
     socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
     socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
@@ -191,9 +191,9 @@ fn answer(
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
             let proved = socket.write_all(&token_proof::prove(&token.proof_key(), now_s));
             proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
-            Guard::Client(tls::client(token.fingerprint)?)
+            Protection::Client(tls::client(token.fingerprint)?)
         }
-        None => Guard::None,
+        None => Protection::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {
         // What is no TLS at all is no certificate either.
@@ -214,11 +214,11 @@ fn answer(
     })?;
     if token.is_none() {
         // A server that also measures tells by this what is wanted.
-        let told = stream.write_all(&[server::PLAIN]);
+        let told = stream.write_all(&[hello::PLAIN]);
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
     let (input, output) = stream.split().map_err(system("doubling a descriptor"))?;
-    Ok(Line {
+    Ok(ControlChannel {
         input: Box::new(Heard { from: input, awaited: awaited.clone() }),
         output,
         peer,
@@ -231,7 +231,13 @@ fn answer(
     })
 }
 
-fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop: &Stop) -> Result<Line, TransferError> {
+fn start(
+    host: &str,
+    ssh: &[OsString],
+    program: &str,
+    ports: Option<&str>,
+    stop: &Stop,
+) -> Result<ControlChannel, TransferError> {
     let awaited = stop.awaited.clone();
     let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
     if host.starts_with('-') {
@@ -292,7 +298,7 @@ fn start(host: &str, ssh: &[OsString], program: &str, ports: Option<&str>, stop:
         Err(_) if configured.is_empty() => Vec::new(),
         found => found?,
     };
-    Ok(Line {
+    Ok(ControlChannel {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
         output: Box::new(output),
         peer: host.to_owned(),
@@ -356,7 +362,7 @@ fn is_end(error: &TransferError) -> bool {
 }
 
 /// Where ssh did not bring the far end, or lost it, says why in its own words.
-pub(crate) fn explain(line: &Line, error: TransferError) -> TransferError {
+pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferError {
     if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
         return TransferError::Unreachable(format!(
             "{peer} does not serve files without a token: perhaps it wants one (give it with --token-file), or its \

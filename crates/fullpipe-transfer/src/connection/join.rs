@@ -12,10 +12,13 @@ use fullpipe_net::{NetError, sys};
 use fullpipe_path::{Transport, text};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::connection::session::{Session, thread};
-use crate::connection::tls::{Guard, Stream};
+use crate::connection::session::Session;
+use crate::connection::stream::{Protection, Stream};
 use crate::error::{TransferError, system};
-use crate::protocol::message::{Connect, Hello, Limits, MAGIC, PREAMBLE, PROTOCOL, numbered, preamble};
+use crate::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
+use crate::protocol::message::Connect;
+use crate::protocol::preamble::{PREAMBLE, numbered, preamble};
+use crate::threads::thread;
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -122,7 +125,7 @@ pub(crate) fn connect(
     to: SocketAddr,
     transport: &Transport,
     sends: bool,
-    guard: &Guard,
+    guard: &Protection,
     token: &[u8; 32],
     early: Option<Early>,
 ) -> Result<Vec<Stream>, TransferError> {
@@ -156,10 +159,10 @@ pub(crate) fn connect(
 }
 
 /// Makes a connection a stream of the session.
-fn join_as(mut socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
+fn join_as(mut socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
     socket.write_all(&preamble(token, i))?;
     let mut stream = guard.wrap(socket)?;
-    if !matches!(guard, Guard::None) {
+    if !matches!(guard, Protection::None) {
         let mut proof = [0; PREAMBLE];
         proof[..32].copy_from_slice(token);
         proof[32..].copy_from_slice(&i.to_le_bytes());
@@ -202,7 +205,7 @@ pub(crate) fn accept(
     session: &Session,
     listener: &TcpListener,
     n: u16,
-    guard: &Guard,
+    guard: &Protection,
     token: &[u8; 32],
 ) -> Result<Vec<Stream>, TransferError> {
     let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
@@ -226,7 +229,7 @@ pub(crate) fn accept(
 fn fill(
     session: &Session,
     listener: &TcpListener,
-    guard: &Guard,
+    guard: &Protection,
     token: &[u8; 32],
     seats: &mut [Seat],
 ) -> Result<(), TransferError> {
@@ -254,7 +257,7 @@ fn fill(
         while let Ok((i, stream)) = shaken.try_recv() {
             seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
         }
-        for (i, socket) in door.come(&check).map_err(system("waiting for streams"))? {
+        for (i, socket) in door.accepted(&check).map_err(system("waiting for streams"))? {
             let seat = &mut seats[usize::from(i)];
             if !matches!(seat, Seat::Free) {
                 continue;
@@ -278,11 +281,11 @@ fn nix_error(error: nix::errno::Errno) -> TransferError {
 }
 
 /// Shakes hands with a caller whose tag is right, and has it show the token inside TLS.
-fn welcome(socket: TcpStream, i: u16, guard: &Guard, token: &[u8; 32]) -> io::Result<Stream> {
+fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(JOIN))?;
     let mut stream = guard.wrap(socket)?;
-    if !matches!(guard, Guard::None) {
+    if !matches!(guard, Protection::None) {
         let mut proof = [0; PREAMBLE];
         stream.read_exact(&mut proof)?;
         let mut shown = [0; 32];
@@ -331,7 +334,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 call(&listener, &preamble(&TOKEN, 0))
             });
-            (accept(&session(), &listener, 1, &Guard::None, &TOKEN).unwrap(), right.join().unwrap())
+            (accept(&session(), &listener, 1, &Protection::None, &TOKEN).unwrap(), right.join().unwrap())
         });
         let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
         assert_eq!(peers, [right.local_addr().unwrap()]);
@@ -373,11 +376,11 @@ mod tests {
                 std::thread::sleep(Duration::from_secs(1));
                 let stream = |i| {
                     let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                    join_as(socket, i, &Guard::Client(client.clone()), &TOKEN).unwrap()
+                    join_as(socket, i, &Protection::Client(client.clone()), &TOKEN).unwrap()
                 };
                 [stream(0), stream(1)]
             });
-            let joined = accept(&session(), &listener, 2, &Guard::Server(server), &TOKEN);
+            let joined = accept(&session(), &listener, 2, &Protection::Server(server), &TOKEN);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);
             let right = right.join().unwrap();
             let peers = joined.unwrap().iter().map(|it| it.socket().peer_addr().unwrap()).collect::<Vec<_>>();
@@ -394,7 +397,7 @@ mod tests {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ours = socket.local_addr().unwrap();
         let (joined, _ours) = std::thread::scope(|scope| {
-            let (guard, listener) = (Guard::Client(client), &listener);
+            let (guard, listener) = (Protection::Client(client), &listener);
             let calling = scope.spawn(move || {
                 // Shakes hands, and has no token to show.
                 let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -405,7 +408,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 join_as(socket, 0, &guard, &TOKEN).unwrap()
             });
-            let joined = accept(&session(), listener, 1, &Guard::Server(server), &TOKEN).unwrap();
+            let joined = accept(&session(), listener, 1, &Protection::Server(server), &TOKEN).unwrap();
             (joined, calling.join().unwrap())
         });
         assert_eq!(joined[0].socket().peer_addr().unwrap(), ours);

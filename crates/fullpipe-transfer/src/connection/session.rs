@@ -6,28 +6,15 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{Classified, text};
 
-use crate::error::{self, TransferError, system};
-use crate::protocol::message::{self, Message};
-
-/// A guard even if another thread failed while it held the lock: what is behind these locks is counters
-/// and queues that every step leaves whole.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Starts a thread.
-///
-/// # Errors
-/// The system has no more.
-pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), TransferError> {
-    let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
-    builder.spawn(work).map(drop).map_err(system("starting a thread"))
-}
+use crate::error::{self, TransferError};
+use crate::protocol::frame;
+use crate::protocol::message::Message;
+use crate::threads::{lock, thread};
 
 /// What the control connection was doing when it broke.
 const WAITING: &str = "waiting for its word";
@@ -41,7 +28,7 @@ enum State {
 }
 
 /// Takes messages.
-type Aside = Box<dyn Fn(Message) + Send>;
+type SizingHandler = Box<dyn Fn(Message) + Send>;
 
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
@@ -55,7 +42,7 @@ pub struct Session {
     /// Whatever else wakes somebody.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
     /// Whoever takes the messages that are about sizing, not about files.
-    aside: Mutex<Option<Aside>>,
+    on_sizing: Mutex<Option<SizingHandler>>,
     /// What the peer is heard on.
     line: Mutex<Option<OwnedFd>>,
     /// Grows whenever anything moves.
@@ -69,7 +56,7 @@ pub struct Session {
 
 /// Reads until there is no more.
 fn drain(input: &mut (dyn Read + Send)) {
-    while message::receive::<Message>(input).is_ok() {}
+    while frame::receive::<Message>(input).is_ok() {}
 }
 
 /// The beginning of a text.
@@ -102,7 +89,7 @@ impl Session {
             changed: Condvar::new(),
             sockets: Mutex::default(),
             alarms: Mutex::default(),
-            aside: Mutex::default(),
+            on_sizing: Mutex::default(),
             line: Mutex::default(),
             moved: AtomicU64::new(0),
             over: AtomicBool::new(false),
@@ -147,8 +134,8 @@ impl Session {
     }
 
     /// Gives messages that are about sizing to this.
-    pub(crate) fn aside(&self, take: impl Fn(Message) + Send + 'static) {
-        *lock(&self.aside) = Some(Box::new(take));
+    pub(crate) fn on_sizing(&self, take: impl Fn(Message) + Send + 'static) {
+        *lock(&self.on_sizing) = Some(Box::new(take));
     }
 
     fn cut(&self) {
@@ -166,7 +153,7 @@ impl Session {
     /// # Errors
     /// The connection's.
     pub fn send(&self, message: &Message) -> Result<(), TransferError> {
-        message::send(&mut **lock(&self.out), message).map_err(|e| self.lost("talking", e))
+        frame::send(&mut **lock(&self.out), message).map_err(|e| self.lost("talking", e))
     }
 
     /// Says several things at once: whoever refuses one of them has all.
@@ -174,7 +161,7 @@ impl Session {
     /// # Errors
     /// The connection's.
     pub(crate) fn send_all(&self, messages: &[Message]) -> Result<(), TransferError> {
-        let frames = messages.iter().map(message::pack).collect::<io::Result<Vec<_>>>();
+        let frames = messages.iter().map(frame::pack).collect::<io::Result<Vec<_>>>();
         let mut out = lock(&self.out);
         let sent = frames.and_then(|frames| out.write_all(&frames.concat()).and_then(|()| out.flush()));
         sent.map_err(|e| self.lost("talking", e))
@@ -259,7 +246,7 @@ impl Session {
         // Where the connection is what broke, nobody hears it.
         if let Ok(mut out) = self.out.try_lock() {
             let (why, again, class) = (error.to_string(), error.again(), error.class() as u8);
-            let _ = message::send(&mut **out, &Message::Failed { why, again, class });
+            let _ = frame::send(&mut **out, &Message::Failed { why, again, class });
         }
     }
 
@@ -328,12 +315,15 @@ impl Session {
         let session = self.clone();
         let mut listen = move || {
             loop {
-                let heard = message::receive(&mut *input).map_err(|e| session.lost(WAITING, e));
+                let heard = frame::receive(&mut *input).map_err(|e| session.lost(WAITING, e));
                 let taken = match heard.and_then(|message| session.heard(message)) {
                     Ok(
-                        message @ (Message::Pace { .. } | Message::SlowStart | Message::Seen(_) | Message::Sized(_)),
+                        message @ (Message::Pace { .. }
+                        | Message::SlowStart
+                        | Message::SenderStats(_)
+                        | Message::Sized(_)),
                     ) => {
-                        if let Some(take) = &*lock(&session.aside) {
+                        if let Some(take) = &*lock(&session.on_sizing) {
                             take(message);
                         }
                         Ok(false)

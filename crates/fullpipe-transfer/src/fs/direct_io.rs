@@ -11,9 +11,9 @@ use std::sync::mpsc;
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
-use crate::fs::metadata;
+use crate::fs::sparse;
+use crate::limits::ALIGN;
 use crate::protocol::message::Direct;
-use crate::send::schedule::ALIGN;
 
 /// Minimum size of a file for direct I/O under [`Direct::Auto`], in bytes. Smaller files are likely to be read again soon,
 /// and the page cache makes that faster.
@@ -75,8 +75,8 @@ impl<T> Pipe<T> {
 pub fn wanted(how: Direct, file: &File, size: u64) -> bool {
     match how {
         Direct::Off => false,
-        Direct::On => !metadata::in_memory(file),
-        Direct::Auto => size >= MIN_DIRECT_FILE_BYTES && !metadata::in_memory(file),
+        Direct::On => !sparse::in_memory(file),
+        Direct::Auto => size >= MIN_DIRECT_FILE_BYTES && !sparse::in_memory(file),
     }
 }
 

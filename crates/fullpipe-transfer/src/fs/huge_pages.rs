@@ -17,12 +17,10 @@ use libc::{
     MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, MAP_SHARED, PROT_NONE, PROT_READ, PROT_WRITE, c_int, c_void,
 };
 
-use crate::fs::metadata;
+use crate::fs::sparse;
+use crate::limits::HUGE_PAGE;
 use guard::Guard;
 
-/// Bytes of a huge page: x86-64, and Arm with small pages of 4 KiB. Where it is another number, there are none. One at a
-/// time is as fast as several, and the processor's cache holds it.
-pub const PAGE: usize = 2 << 20;
 /// Times that one cannot be had before no more are asked for: pages may be in use by others for a moment.
 pub const TRIES: u32 = 8;
 /// `MADV_COLLAPSE`, which not every C library knows.
@@ -31,7 +29,7 @@ const COLLAPSE: c_int = 25;
 /// Whether a file is to be written so: in memory, ours, and nobody else may write to it.
 pub fn wanted(file: &File, size: u64) -> bool {
     let is_ours = |meta: std::fs::Metadata| meta.mode() & 0o022 == 0 && meta.uid() == nix::unistd::geteuid().as_raw();
-    size >= PAGE as u64 && metadata::in_memory(file) && file.metadata().is_ok_and(is_ours)
+    size >= HUGE_PAGE as u64 && sparse::in_memory(file) && file.metadata().is_ok_and(is_ours)
 }
 
 /// Addresses at which a page of a file is seen.
@@ -45,7 +43,7 @@ pub struct Window {
     guard: Guard,
 }
 
-const RESERVED: usize = 2 * PAGE;
+const RESERVED: usize = 2 * HUGE_PAGE;
 
 fn checked(address: *mut c_void) -> io::Result<*mut c_void> {
     if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(address) }
@@ -60,7 +58,7 @@ impl Window {
         let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         // SAFETY: wherever the kernel likes, so nothing else is there.
         let all = checked(unsafe { libc::mmap(ptr::null_mut(), RESERVED, PROT_NONE, how, -1, 0) })?;
-        let at = all.wrapping_byte_add(all.cast::<u8>().align_offset(PAGE));
+        let at = all.wrapping_byte_add(all.cast::<u8>().align_offset(HUGE_PAGE));
         at.expose_provenance();
         match Guard::new(at) {
             Some(guard) => Ok(Window { all, at, lost: false, guard }),
@@ -77,7 +75,7 @@ impl Window {
         self.lost
     }
 
-    /// Makes one huge page of a file's [`PAGE`] bytes at `offset`, a multiple of it, for all of them to be written. What
+    /// Makes one huge page of a file's [`HUGE_PAGE`] bytes at `offset`, a multiple of it, for all of them to be written. What
     /// they were may be lost.
     ///
     /// # Errors
@@ -85,14 +83,14 @@ impl Window {
     pub fn show<'a>(&'a mut self, file: &'a File, offset: u64) -> io::Result<Page<'a>> {
         // The kernel makes no huge page where there is no small one, and says here if there is no room.
         file.write_all_at(&[0], offset)?;
-        if file.metadata()?.len() < offset + PAGE as u64 {
+        if file.metadata()?.len() < offset + HUGE_PAGE as u64 {
             return Err(short());
         }
         self.map(PROT_READ | PROT_WRITE, MAP_SHARED, file.as_raw_fd(), offset)?;
         self.guard.gone();
         let page = Page(self);
         // SAFETY: advice on addresses that show the file.
-        match unsafe { libc::madvise(page.0.at, PAGE, COLLAPSE) } {
+        match unsafe { libc::madvise(page.0.at, HUGE_PAGE, COLLAPSE) } {
             0 => Ok(page),
             _ => Err(io::Error::last_os_error()),
         }
@@ -106,7 +104,7 @@ impl Window {
         // Where it is of 32 bits.
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
         // SAFETY: the addresses are this window's.
-        let there = unsafe { libc::mmap(self.at, PAGE, access, how | MAP_FIXED, fd, offset) };
+        let there = unsafe { libc::mmap(self.at, HUGE_PAGE, access, how | MAP_FIXED, fd, offset) };
         // What was there may be gone all the same.
         self.lost = there == libc::MAP_FAILED;
         checked(there).map(drop)
@@ -130,7 +128,7 @@ impl Page<'_> {
     pub fn bytes(&mut self) -> (&mut [u8], &Guard) {
         // SAFETY: mapped to read and write until this is dropped. Who else may write to the file can change them at any
         // time, as they could on their way there: they are hashed, and any bytes have a hash.
-        (unsafe { std::slice::from_raw_parts_mut(self.0.at.cast(), PAGE) }, &self.0.guard)
+        (unsafe { std::slice::from_raw_parts_mut(self.0.at.cast(), HUGE_PAGE) }, &self.0.guard)
     }
 
     /// No more is written.
@@ -161,8 +159,8 @@ mod tests {
 
     /// An empty file in memory, where there is such a file system.
     fn file(pages: usize) -> Option<File> {
-        let file = tempfile::tempfile_in("/dev/shm").ok().filter(metadata::in_memory)?;
-        file.set_len((pages * PAGE) as u64).unwrap();
+        let file = tempfile::tempfile_in("/dev/shm").ok().filter(sparse::in_memory)?;
+        file.set_len((pages * HUGE_PAGE) as u64).unwrap();
         Some(file)
     }
 
@@ -175,14 +173,14 @@ mod tests {
         let made = unsafe {
             let all =
                 checked(libc::mmap(ptr::null_mut(), RESERVED, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)).unwrap();
-            let at = all.byte_add(all.cast::<u8>().align_offset(PAGE));
-            checked(libc::mmap(at, PAGE, access, how | MAP_FIXED, file.as_raw_fd(), 0)).unwrap();
-            let made = libc::madvise(at, PAGE, libc::MADV_COLLAPSE) == 0;
+            let at = all.byte_add(all.cast::<u8>().align_offset(HUGE_PAGE));
+            checked(libc::mmap(at, HUGE_PAGE, access, how | MAP_FIXED, file.as_raw_fd(), 0)).unwrap();
+            let made = libc::madvise(at, HUGE_PAGE, libc::MADV_COLLAPSE) == 0;
             libc::munmap(all, RESERVED);
             made
         };
         file.set_len(0).unwrap();
-        file.set_len((pages * PAGE) as u64).unwrap();
+        file.set_len((pages * HUGE_PAGE) as u64).unwrap();
         made.then_some(file)
     }
 
@@ -196,23 +194,23 @@ mod tests {
     #[test]
     fn a_page_is_the_files() {
         let Some(file) = with_huge_pages(3) else { return };
-        file.write_all_at(&[7; PAGE], PAGE as u64).unwrap();
+        file.write_all_at(&[7; HUGE_PAGE], HUGE_PAGE as u64).unwrap();
         let mut window = Window::new().unwrap();
         for at in [2, 1] {
             let before = file.metadata().unwrap().blocks();
-            let mut page = window.show(&file, (at * PAGE) as u64).unwrap();
+            let mut page = window.show(&file, (at * HUGE_PAGE) as u64).unwrap();
             // All of it is there, or there would be no room for some of it later.
             let grown = (file.metadata().unwrap().blocks() - before) as usize * 512;
-            assert_eq!(grown, if at == 2 { PAGE } else { 0 });
+            assert_eq!(grown, if at == 2 { HUGE_PAGE } else { 0 });
             assert_eq!(seen(&file), 1);
             page.bytes().0.iter_mut().enumerate().for_each(|(i, byte)| *byte = (i + at) as u8);
             page.end().unwrap();
             assert_eq!(seen(&file), 0);
-            let mut back = vec![0; PAGE];
-            file.read_exact_at(&mut back, (at * PAGE) as u64).unwrap();
+            let mut back = vec![0; HUGE_PAGE];
+            file.read_exact_at(&mut back, (at * HUGE_PAGE) as u64).unwrap();
             assert!(back.iter().enumerate().all(|(i, byte)| *byte == (i + at) as u8));
         }
-        let mut first = vec![1; PAGE];
+        let mut first = vec![1; HUGE_PAGE];
         file.read_exact_at(&mut first, 0).unwrap();
         assert!(first.iter().all(|byte| *byte == 0), "a page that was not shown");
         let address = format!("{:x}-", window.all.addr());
@@ -228,10 +226,10 @@ mod tests {
         let Some(file) = with_huge_pages(2) else { return };
         let mut window = Window::new().unwrap();
         for by_kernel in [false, true] {
-            file.set_len(2 * PAGE as u64).unwrap();
-            let mut page = window.show(&file, PAGE as u64).unwrap();
+            file.set_len(2 * HUGE_PAGE as u64).unwrap();
+            let mut page = window.show(&file, HUGE_PAGE as u64).unwrap();
             let (bytes, guard) = page.bytes();
-            bytes[PAGE - 1] = 1;
+            bytes[HUGE_PAGE - 1] = 1;
             file.set_len(0).unwrap();
             if by_kernel {
                 let mut zeros = File::open("/dev/zero").unwrap();
@@ -245,23 +243,23 @@ mod tests {
             assert_eq!(file.metadata().unwrap().len(), 0);
         }
         // One byte more would be all of it: what is written beyond the end is lost without a word.
-        file.set_len(2 * PAGE as u64 - 1).unwrap();
-        assert!(window.show(&file, PAGE as u64).is_err());
-        file.set_len(2 * PAGE as u64).unwrap();
-        window.show(&file, PAGE as u64).unwrap().end().unwrap();
+        file.set_len(2 * HUGE_PAGE as u64 - 1).unwrap();
+        assert!(window.show(&file, HUGE_PAGE as u64).is_err());
+        file.set_len(2 * HUGE_PAGE as u64).unwrap();
+        window.show(&file, HUGE_PAGE as u64).unwrap().end().unwrap();
     }
 
     #[test]
     fn what_is_not_ours_alone_is_not_seen() {
         use std::os::unix::fs::{PermissionsExt, fchown};
         let Some(file) = file(1) else { return };
-        assert!(wanted(&file, PAGE as u64) && !wanted(&file, PAGE as u64 - 1));
+        assert!(wanted(&file, HUGE_PAGE as u64) && !wanted(&file, HUGE_PAGE as u64 - 1));
         file.set_permissions(std::fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(!wanted(&file, PAGE as u64));
+        assert!(!wanted(&file, HUGE_PAGE as u64));
         file.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
         // Only who may.
         if fchown(&file, Some(1), None).is_ok() {
-            assert!(!wanted(&file, PAGE as u64));
+            assert!(!wanted(&file, HUGE_PAGE as u64));
         }
     }
 }

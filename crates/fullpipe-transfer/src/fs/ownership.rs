@@ -15,43 +15,43 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use rand::RngExt;
 
-use crate::fs::metadata;
-use crate::protocol::file::scratch;
+use crate::fs::{at, publish};
+use crate::protocol::name::scratch;
 
 /// Maximum number of random names that [`fresh`] tries.
 const MAX_TRIES: u32 = 8;
 
 /// The result of opening a file that an earlier attempt may have left.
-pub(crate) enum Left {
+pub(crate) enum Trust {
     /// The file does not exist.
-    Nothing,
+    Missing,
     /// The file belongs to this user, and no other user may have changed it.
-    Ours(File),
+    Trusted(File),
     /// The file cannot be trusted; the text says why.
-    NotOurs(String),
+    Distrusted(String),
 }
 
 /// Opens the file that an earlier attempt left under this name, if it can be trusted.
 ///
 /// # Errors
 /// The file system fails. Errors that another user can cause with the file are no error here but a distrusted file.
-pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Left> {
+pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Trust> {
     // O_NONBLOCK, because opening a FIFO would otherwise block.
-    match metadata::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
+    match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
             let file = File::from(fd);
             Ok(match distrust(&folder, &fstat(&file)?)? {
-                None => Left::Ours(file),
-                Some(why) => Left::NotOurs(why),
+                None => Trust::Trusted(file),
+                Some(why) => Trust::Distrusted(why),
             })
         }
-        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Left::Nothing),
-        Err(e) => match metadata::look(&folder, name) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Trust::Missing),
+        Err(e) => match at::look(&folder, name) {
             Ok(stat) => match distrust(&folder, &stat)? {
                 None => Err(e),
-                Some(why) => Ok(Left::NotOurs(why)),
+                Some(why) => Ok(Trust::Distrusted(why)),
             },
-            Err(gone) if gone.raw_os_error() == Some(libc::ENOENT) => Ok(Left::Nothing),
+            Err(gone) if gone.raw_os_error() == Some(libc::ENOENT) => Ok(Trust::Missing),
             Err(_) => Err(e),
         },
     }
@@ -63,9 +63,9 @@ pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Lef
 /// Those of the file system; `PermissionDenied` with the reason if the file cannot be trusted.
 pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
     let ours = |how| match open(&folder, name, how)? {
-        Left::Ours(file) => Ok(file),
-        Left::Nothing => Err(io::Error::from(Errno::ENOENT)),
-        Left::NotOurs(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+        Trust::Trusted(file) => Ok(file),
+        Trust::Missing => Err(io::Error::from(Errno::ENOENT)),
+        Trust::Distrusted(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
     };
     match ours(OFlag::O_RDWR) {
         // The earlier attempt has already given the file its final permissions, shortly before it would have renamed it.
@@ -91,7 +91,7 @@ pub(crate) fn fresh<T>(
     let mut name = name;
     for _ in 0..MAX_TRIES {
         match make(&name) {
-            Err(e) if exists(&e) && metadata::remove(&folder, &name).is_ok() => match make(&name) {
+            Err(e) if exists(&e) && publish::remove(&folder, &name).is_ok() => match make(&name) {
                 Err(e) if exists(&e) => {}
                 made => return made.map(|made| (made, name)),
             },
@@ -132,11 +132,11 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
 /// Returns the owner (uid) of new files that this user creates in a folder. It is another user if an NFS server maps root
 /// to nobody (`exports(5)`, root_squash), or if a mount option sets the owner (`mount.cifs(8)`, uid=).
 fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
-    let fd: OwnedFd = match metadata::nameless(&folder, 0o600) {
+    let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
         Some(file) => file.into(),
         None => {
             let (file, name) = fresh(&folder, scratch(rand::rng().random(), "partial"), |name| create(&folder, name))?;
-            metadata::remove(&folder, &name)?;
+            publish::remove(&folder, &name)?;
             file.into()
         }
     };
@@ -151,9 +151,9 @@ mod tests {
 
     fn why(folder: &File, name: &str) -> Option<String> {
         match open(folder, Path::new(name), OFlag::O_RDWR).unwrap() {
-            Left::Ours(_) => None,
-            Left::Nothing => Some("nothing".to_owned()),
-            Left::NotOurs(why) => Some(why),
+            Trust::Trusted(_) => None,
+            Trust::Missing => Some("nothing".to_owned()),
+            Trust::Distrusted(why) => Some(why),
         }
     }
 

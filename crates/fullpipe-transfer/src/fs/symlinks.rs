@@ -92,7 +92,7 @@ fn may_follow(link: &FileStat, folder: &FileStat, name: &OsStr) -> io::Result<()
     if [me, 0, folder.st_uid].contains(&link.st_uid) {
         return Ok(());
     }
-    let name = crate::protocol::file::printable(name.as_bytes());
+    let name = crate::protocol::name::printable(name.as_bytes());
     let why = format!("the symbolic link {name} on its way belongs to another user (uid {})", link.st_uid);
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }

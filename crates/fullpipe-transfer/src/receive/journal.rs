@@ -1,8 +1,8 @@
-//! What the receiver has finished, on disk, so that the same command goes on where it was.
+//! The journal: a file that lists what the receiver has finished, so that the same command resumes there.
 //!
-//! An append-only file beside the destination. Each record carries its length and a checksum (CRC-32), so
-//! a torn tail, after a power cut say, is recognised and cut off. What it says of a block is checked
-//! against the block itself before anything is built on it.
+//! It is an append-only file in the destination folder. Each record carries its length and a checksum (CRC-32), so a torn
+//! tail, for example after a power cut, is recognized and cut off. What the journal says about a block is checked against
+//! the block itself before it is used.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,10 +13,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::digest::{Digest, Key};
-use crate::protocol::file::{Extent, Meta, Name};
+use crate::protocol::file::{Extent, Meta};
+use crate::protocol::name::Name;
 
-/// First bytes of the file, the format's version included. Behind them stand the transfer's number, the key of the digests,
-/// the process that holds the journal, and since which start of the machine.
+/// First bytes of the file, with the version of the format. After them come the transfer's number, the key of the digests,
+/// the number of the process that holds the journal, and the boot (`boot_id`) in which it took it.
 const MAGIC: &[u8; 16] = b"fullpipe-jrnl-06";
 /// Offset of the transfer's number ([`crate::protocol::message::Target::transfer`]), bytes.
 const TRANSFER: u64 = MAGIC.len() as u64;
@@ -24,66 +25,67 @@ const TRANSFER: u64 = MAGIC.len() as u64;
 const KEY: u64 = TRANSFER + 8;
 /// Offset of the holder's number, bytes.
 const HOLDER: u64 = KEY + Key::LEN as u64;
-/// Bytes of a boot's name (`random(4)`, boot_id).
+/// Bytes of a boot's identifier (`random(4)`, boot_id).
 const BOOT: usize = 36;
 /// Bytes before the first record.
 const HEAD: u64 = HOLDER + 8 + BOOT as u64;
-/// Longest record.
-const LONGEST: usize = 1 << 16;
+/// Most bytes of a record's content.
+const MAX_RECORD_BYTES: usize = 1 << 16;
 
-/// One thing that was finished.
+/// One record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
     /// A block of a large file is in its partial file.
     Block {
         /// [`crate::protocol::file::FileItem::key`].
         file: u64,
-        /// Which bytes.
+        /// The block's bytes in the file.
         extent: Extent,
-        /// Digest of them and of their place ([`Key::block`]); none for a hole.
+        /// Digest of the bytes and of their place ([`Key::block`]); `None` for a hole.
         digest: Option<Digest>,
     },
-    /// A file has taken its name.
+    /// A file has its final name.
     Done {
         /// [`crate::protocol::file::FileItem::key`].
         file: u64,
-        /// On disk, not only in memory.
+        /// Whether the file is on disk, not only in memory.
         synced: bool,
     },
-    /// A partial file was begun beside this name.
+    /// A partial file was made.
     Begun {
-        /// Of the whole file at the destination.
+        /// Final name of the file at the destination.
         name: Name,
         /// Number in the partial file's own name.
         partial: u64,
     },
-    /// A folder's permissions and times, to be set when all is in it.
+    /// A folder was made. Its permissions and times are set when all is in it.
     Folder {
         /// Name of the folder.
         name: Name,
-        /// Inode of the folder that had the name then: no other gets these permissions.
+        /// Inode of the folder that had the name then. No other folder gets these permissions.
         inode: u64,
         /// Permissions, owner and times.
         meta: Meta,
     },
-    /// The machine has crashed: files that were named before may be under their names without their content.
+    /// The machine was restarted: files that were named before may lack their content.
     Crashed,
-    /// The first of all: when it was begun, as [`crate::protocol::file::Meta::mtime`] tells times.
+    /// The first record: when the journal was made.
     Started {
-        /// By this machine's clock.
+        /// Seconds and nanoseconds since 1970, by this machine's clock.
         at: (i64, u32),
     },
 }
 
-/// A block of a partial file, and its digest; none for a hole.
+/// A block of a partial file and its digest, which is `None` for a hole.
 pub type Block = (Extent, Option<Digest>);
 
-/// Files that are under their names, in 8 bytes each: there may be tens of millions.
+/// The files that have their final names, in 8 bytes each, since there may be tens of millions.
 #[derive(Debug, Default)]
 pub struct Done(Vec<u64>);
 
 impl Done {
-    /// Keys ([`crate::protocol::file::FileItem::key`]) but for their lowest bit, which says here whether they were put on disk.
+    /// The lowest bit of an entry. The other bits are those of [`crate::protocol::file::FileItem::key`]; this one says
+    /// whether the file is on disk.
     const ON_DISK: u64 = 1;
 
     fn add(&mut self, file: u64, on_disk: bool) {
@@ -95,7 +97,7 @@ impl Done {
         self.0.retain(|file| file & Done::ON_DISK != 0);
     }
 
-    /// To be called once all is in it. What was said last of a file holds.
+    /// Sorts the entries; call it after the last one. The last record of a file holds.
     fn settle(&mut self) {
         self.0.sort_by_key(|file| file & !Done::ON_DISK);
         self.0.dedup_by(|later, before| {
@@ -108,7 +110,7 @@ impl Done {
         self.0.shrink_to_fit();
     }
 
-    /// Whether a file was put on disk; none if it is not done.
+    /// Whether a file is on disk; `None` if it does not have its name.
     pub fn get(&self, file: u64) -> Option<bool> {
         let at = self.0.partition_point(|one| *one < file & !Done::ON_DISK);
         self.0.get(at).filter(|one| **one & !Done::ON_DISK == file & !Done::ON_DISK).map(|one| one & Done::ON_DISK != 0)
@@ -117,20 +119,21 @@ impl Done {
 
 /// What earlier attempts have finished.
 #[derive(Debug, Default)]
-pub struct Past {
-    /// Files under their names.
+pub struct ResumeState {
+    /// Files that have their names.
     pub done: Done,
-    /// The machine has crashed since: what else has been under its name since the journal was begun may lack its content.
+    /// Whether the machine was restarted since. Then other files that got their names after the journal was made may lack
+    /// their content.
     pub crashed: bool,
-    /// When the journal was begun: seconds and nanoseconds since 1970, by this machine's clock.
+    /// When the journal was made: seconds and nanoseconds since 1970, by this machine's clock.
     pub started: (i64, u32),
     /// Blocks of partial files, by [`crate::protocol::file::FileItem::key`].
     pub blocks: HashMap<u64, Vec<Block>>,
-    /// Partial files were begun.
+    /// Whether partial files were made.
     pub begun: bool,
 }
 
-impl Past {
+impl ResumeState {
     fn take(&mut self, record: Record) {
         match record {
             Record::Block { file, extent, digest } => {
@@ -152,13 +155,13 @@ impl Past {
         }
     }
 
-    /// Whether there is nothing to go on from.
+    /// Whether there is nothing to resume from.
     pub fn is_empty(&self) -> bool {
         self.done.0.is_empty() && self.blocks.is_empty() && !self.crashed
     }
 }
 
-/// Which start of the machine this is; zeros where the kernel does not tell.
+/// The identifier of this boot; zeros if the kernel does not tell it.
 fn boot() -> [u8; BOOT] {
     let mut name = [0; BOOT];
     let text = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -166,13 +169,13 @@ fn boot() -> [u8; BOOT] {
     name
 }
 
-/// Adds a record to others: length, checksum, content. One over its limit leaves the others as they are.
+/// Appends a record to a buffer: length, checksum, content. A record over its limit leaves the buffer as it was.
 fn pack(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {
     let at = to.len();
     to.extend_from_slice(&[0; 8]);
     let packed = postcard::to_io(record, &mut *to).map(drop).map_err(io::Error::other);
     let (head, content) = to[at..].split_at_mut(8);
-    if packed.is_err() || content.len() > LONGEST {
+    if packed.is_err() || content.len() > MAX_RECORD_BYTES {
         to.truncate(at);
         return packed.and(Err(io::Error::other("a journal record over its limit")));
     }
@@ -181,7 +184,7 @@ fn pack(record: &Record, to: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads records until the first that is not whole; gives the length of what is good.
+/// Reads records until the first that is damaged or incomplete. Returns the length of the good part, bytes.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -201,7 +204,7 @@ pub fn replay(from: &mut impl Read, each: impl FnMut(Record)) -> io::Result<u64>
     records(from, HEAD, each)
 }
 
-/// The same behind the head, from the beginning of a record on.
+/// As [`replay`], from the beginning of a record on. `good` is its offset.
 fn records(from: &mut impl Read, mut good: u64, mut each: impl FnMut(Record)) -> io::Result<u64> {
     let mut content = Vec::new();
     loop {
@@ -212,7 +215,7 @@ fn records(from: &mut impl Read, mut good: u64, mut each: impl FnMut(Record)) ->
         }
         let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
         let sum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        if len > LONGEST {
+        if len > MAX_RECORD_BYTES {
             return Ok(good);
         }
         content.resize(len, 0);
@@ -229,29 +232,29 @@ fn records(from: &mut impl Read, mut good: u64, mut each: impl FnMut(Record)) ->
     }
 }
 
-/// The journal of a transfer that runs.
+/// The journal of a running transfer.
 pub struct Journal {
     file: File,
     key: Key,
     buffer: Vec<u8>,
-    /// A file has its name, or the machine has crashed.
+    /// Whether a file has its name, or the machine was restarted: then another attempt needs the journal.
     useful: bool,
-    /// Files that have blocks, and no name yet.
+    /// Files that have blocks but no name yet.
     unnamed: HashSet<u64>,
-    /// Where the records of this attempt begin.
+    /// Offset of the first record of this attempt, bytes.
     start: u64,
 }
 
 impl Journal {
-    /// Takes over a file, which the caller has locked and found to be this user's alone, for a process
-    /// ([`crate::protocol::message::Target::process`]): what is whole in it is replayed, the rest cut off.
+    /// Opens a journal for a process ([`crate::protocol::message::Target::process`]). The caller has locked the file and
+    /// found that only this user can have written it. Good records are replayed, and the rest is cut off.
     ///
     /// # Errors
     /// The file system's.
-    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, Past)> {
-        let mut past = Past::default();
+    pub fn open(mut file: File, transfer: u64, process: u64) -> io::Result<(Journal, ResumeState)> {
+        let mut resume = ResumeState::default();
         file.seek(SeekFrom::Start(0))?;
-        let mut good = replay(&mut io::BufReader::new(&mut file), |record| past.take(record))?;
+        let mut good = replay(&mut io::BufReader::new(&mut file), |record| resume.take(record))?;
         if good == 0 {
             file.set_len(0)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -267,22 +270,22 @@ impl Journal {
         file.seek(SeekFrom::Start(good))?;
         let (mut before, now) = ([0; BOOT], boot());
         if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
-            // Said before the name of this start, which alone tells that there was another.
+            // Written before the new boot's identifier, since the old one alone shows that there was a restart.
             let mut crashed = Vec::new();
             pack(&Record::Crashed, &mut crashed)?;
             file.write_all(&crashed)?;
             good += crashed.len() as u64;
-            past.take(Record::Crashed);
+            resume.take(Record::Crashed);
         }
         file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
-        past.done.settle();
-        let useful = !past.done.0.is_empty() || past.crashed;
-        let unnamed = past.blocks.keys().copied().collect();
-        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, past))
+        resume.done.settle();
+        let useful = !resume.done.0.is_empty() || resume.crashed;
+        let unnamed = resume.blocks.keys().copied().collect();
+        Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, resume))
     }
 
-    /// Adds a record. It reaches the file at once, or with [`Journal::flush`] if it is `Done` or `Folder`:
-    /// what is lost of those is only done again.
+    /// Adds a record. `Block` and `Begun` records are written at once, others with [`Journal::flush`]: if those are lost,
+    /// their work is only done again.
     ///
     /// # Errors
     /// The file system's.
@@ -296,19 +299,19 @@ impl Journal {
             }
             _ => {}
         }
-        if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > LONGEST {
+        if matches!(record, Record::Block { .. } | Record::Begun { .. }) || self.buffer.len() > MAX_RECORD_BYTES {
             self.flush()
         } else {
             Ok(())
         }
     }
 
-    /// What the digests in it are made with.
+    /// The key of the digests in it.
     pub fn key(&self) -> Key {
         self.key
     }
 
-    /// The transfer whose journal a file is, if it is one of this version.
+    /// The number of the transfer whose journal a file is; `None` if it is no journal of this version.
     pub fn transfer(file: &File) -> Option<u64> {
         let mut head = [0; MAGIC.len() + 8];
         file.read_exact_at(&mut head, 0).ok()?;
@@ -316,24 +319,24 @@ impl Journal {
         Some(u64::from_le_bytes(number.try_into().ok()?))
     }
 
-    /// The process that holds a journal, as far as it can be read.
+    /// The number of the process that holds a journal, if it can be read.
     pub fn holder(file: &File) -> Option<u64> {
         let mut process = [0; 8];
         file.read_exact_at(&mut process, HOLDER).ok()?;
         Some(u64::from_le_bytes(process))
     }
 
-    /// The blocks of a file are of no use any more.
+    /// Forgets the blocks of a file, whose partial file is gone.
     pub fn forget(&mut self, file: u64) {
         self.unnamed.remove(&file);
     }
 
-    /// Whether there is nothing in it that another attempt could go on from.
+    /// Whether another attempt could resume from nothing in it.
     pub fn is_empty(&self) -> bool {
         !self.useful && self.unnamed.is_empty()
     }
 
-    /// Writes what waits.
+    /// Writes the records that wait.
     ///
     /// # Errors
     /// The file system's.
@@ -343,7 +346,7 @@ impl Journal {
         written
     }
 
-    /// All that has been written, to be read while more is added.
+    /// The records written so far, to be read while more are added.
     ///
     /// # Errors
     /// The file system's.
@@ -353,7 +356,7 @@ impl Journal {
     }
 }
 
-/// A journal's records, read apart from where more are added ([`Journal::written`]).
+/// A journal's records, read while more are added ([`Journal::written`]).
 pub struct Written {
     file: File,
     at: u64,
@@ -361,7 +364,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// All of them, in the order in which they were added.
+    /// Reads all records, in the order in which they were added.
     ///
     /// # Errors
     /// The file system's.
@@ -369,7 +372,7 @@ impl Written {
         replay(&mut io::BufReader::new(&mut self), each).map(drop)
     }
 
-    /// Those of this attempt.
+    /// Reads the records of this attempt.
     ///
     /// # Errors
     /// The file system's.
@@ -378,7 +381,7 @@ impl Written {
         records(&mut io::BufReader::new(&mut self), 0, each).map(drop)
     }
 
-    /// Those of the attempts before it.
+    /// Reads the records of earlier attempts.
     ///
     /// # Errors
     /// The file system's.
@@ -414,8 +417,8 @@ mod tests {
 
     fn written(records: &[Record]) -> (tempfile::NamedTempFile, u64) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let (mut journal, past) = Journal::open(file.reopen().unwrap(), 3, 7).unwrap();
-        assert!(past.is_empty());
+        let (mut journal, resume) = Journal::open(file.reopen().unwrap(), 3, 7).unwrap();
+        assert!(resume.is_empty());
         for record in records {
             journal.add(record).unwrap();
         }
@@ -424,7 +427,7 @@ mod tests {
         (file, len)
     }
 
-    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, Past) {
+    fn reopen(file: &tempfile::NamedTempFile) -> (Journal, ResumeState) {
         Journal::open(File::options().read(true).write(true).open(file.path()).unwrap(), 3, 7).unwrap()
     }
 
@@ -434,9 +437,9 @@ mod tests {
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let folder = Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() };
         let (file, _) = written(&[block(1, 0), folder, block(2, 0), block(1, 10), done(2)]);
-        let (mut journal, past) = reopen(&file);
-        assert_eq!(past.blocks[&1].len(), 2);
-        assert!(past.done.get(2).is_some() && !past.blocks.contains_key(&2));
+        let (mut journal, resume) = reopen(&file);
+        assert_eq!(resume.blocks[&1].len(), 2);
+        assert!(resume.done.get(2).is_some() && !resume.blocks.contains_key(&2));
         fn folders(read: impl FnOnce(&mut dyn FnMut(Record)) -> io::Result<()>) -> Vec<(Name, Meta)> {
             let mut found = Vec::new();
             let take = &mut |record| {
@@ -460,24 +463,24 @@ mod tests {
         let mut journal = reopen(&file).0;
         journal.add(&done(2)).unwrap();
         let name = Name::try_from(b"d".to_vec()).unwrap();
-        let xattrs = vec![(b"user.x".to_vec(), vec![0; LONGEST])];
+        let xattrs = vec![(b"user.x".to_vec(), vec![0; MAX_RECORD_BYTES])];
         let meta = Meta { mode: 0o755, uid: 0, gid: 0, mtime: (1, 0), xattrs };
         assert!(journal.add(&Record::Folder { name, inode: 9, meta }).is_err());
         journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
-        let past = reopen(&file).1;
-        assert!(past.done.get(2).is_some() && past.done.get(6).is_some());
+        let resume = reopen(&file).1;
+        assert!(resume.done.get(2).is_some() && resume.done.get(6).is_some());
     }
 
     #[test]
     fn what_was_said_last_of_a_file_holds() {
         let on_disk = |file| Record::Done { file, synced: true };
         let (file, _) = written(&[on_disk(2), done(2), on_disk(4), done(6), on_disk(6)]);
-        let past = reopen(&file).1;
-        assert_eq!([2, 4, 6, 8].map(|file| past.done.get(file)), [Some(false), Some(true), Some(true), None]);
+        let resume = reopen(&file).1;
+        assert_eq!([2, 4, 6, 8].map(|file| resume.done.get(file)), [Some(false), Some(true), Some(true), None]);
         file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
-        let past = reopen(&file).1;
-        assert_eq!([2, 4, 6].map(|file| past.done.get(file)), [None, Some(true), Some(true)]);
+        let resume = reopen(&file).1;
+        assert_eq!([2, 4, 6].map(|file| resume.done.get(file)), [None, Some(true), Some(true)]);
     }
 
     #[test]
@@ -496,14 +499,14 @@ mod tests {
         file.as_file().write_all_at(&[b'x'; BOOT], HOLDER + 8).unwrap();
         // An attempt that comes to nothing.
         drop(reopen(&file));
-        let (mut journal, past) = reopen(&file);
-        assert!(past.crashed && !past.is_empty() && !journal.is_empty());
-        assert!(past.started > (1_500_000_000, 0));
-        assert!(past.done.get(2).is_none() && past.done.get(4).is_some(), "on disk");
+        let (mut journal, resume) = reopen(&file);
+        assert!(resume.crashed && !resume.is_empty() && !journal.is_empty());
+        assert!(resume.started > (1_500_000_000, 0));
+        assert!(resume.done.get(2).is_none() && resume.done.get(4).is_some(), "on disk");
         journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
-        let (_, past) = reopen(&file);
-        assert!(past.crashed && past.done.get(6).is_some() && past.done.get(2).is_none());
+        let (_, resume) = reopen(&file);
+        assert!(resume.crashed && resume.done.get(6).is_some() && resume.done.get(2).is_none());
         assert!(!reopen(&written(&[done(2)]).0).1.crashed, "one that is begun");
     }
 
@@ -513,8 +516,8 @@ mod tests {
         let whole = std::fs::read(file.path()).unwrap();
         for cut in 0..len as usize {
             std::fs::write(file.path(), &whole[..cut]).unwrap();
-            let (mut journal, past) = reopen(&file);
-            let blocks = past.blocks.get(&1).map_or(0, Vec::len);
+            let (mut journal, resume) = reopen(&file);
+            let blocks = resume.blocks.get(&1).map_or(0, Vec::len);
             assert!(blocks < 3, "{cut}");
             journal.add(&block(1, 20)).unwrap();
             drop(journal);
@@ -529,8 +532,8 @@ mod tests {
             let mut bytes = std::fs::read(file.path()).unwrap();
             bytes[at % len as usize] ^= 1 << bit;
             std::fs::write(file.path(), &bytes).unwrap();
-            let (_, past) = reopen(&file);
-            for (extent, digest) in past.blocks.values().flatten() {
+            let (_, resume) = reopen(&file);
+            for (extent, digest) in resume.blocks.values().flatten() {
                 prop_assert_eq!(*digest, Some([extent.offset as u8; digest::LEN]));
             }
         }

@@ -1,74 +1,86 @@
-//! Large files: blocks in any order, and a name when all are there.
+//! The large files that a receiver is writing, and what is known of those whose blocks have not come yet.
+//!
+//! [`LargeFiles`] owns the maps and their lock. It opens nothing, writes nothing and sends nothing: a file that is being
+//! opened has an entry of its own, [`Slot::Opening`], so that no lock is held meanwhile.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use nix::fcntl::FallocateFlags;
-
-use super::ranges::Claims;
-use super::{MOST_LARGE, Receiver};
-use crate::connection::session::lock;
-use crate::error::{TransferError, local};
-use crate::fs::direct_io;
+use super::journal::Block;
+use super::ranges::ByteRanges;
 use crate::fs::huge_pages;
-use crate::fs::metadata;
-use crate::fs::ownership;
-use crate::protocol::digest::Digest;
-use crate::protocol::file::{self, Extent, FileItem, Name};
-use crate::protocol::message::{Message, Reading};
-use crate::receive::journal::{Block, Record};
-use crate::telemetry::counters::timed;
+use crate::protocol::file::{Extent, FileItem};
+use crate::protocol::message::Reading;
+use crate::protocol::name::Name;
+use crate::threads::lock;
+
+/// Most large files that are open at once, and most files that the sender ended before their first block. A sender has
+/// fewer.
+const MAX_LARGE_FILES: usize = 256;
 
 /// A large file that is being written.
-pub(super) struct Large {
+pub(super) struct LargeFile {
+    /// What the sender announced.
     pub(super) item: FileItem,
+    /// The file's final name at the destination.
     pub(super) name: Name,
+    /// [`FileItem::key`] of `item`.
     pub(super) key: u64,
+    /// The folder of the final name and of the partial file.
     pub(super) folder: OwnedFd,
+    /// Name of the partial file in `folder`.
     pub(super) partial: PathBuf,
+    /// The partial file.
     pub(super) file: File,
-    /// The same, past the cache.
+    /// The partial file once more, opened with `O_DIRECT`; `None` where the page cache is used.
     pub(super) direct: Option<File>,
-    /// It is in memory, and so many huge pages of it are yet to be refused before no more are asked for.
+    /// How often a huge page may still be refused before no more are asked for. Zero if the file is not in memory.
     pub(super) huge: AtomicU32,
-    /// An earlier attempt has written to it.
+    /// Whether an earlier attempt has written to the partial file.
     pub(super) kept: bool,
+    /// Guards how much of the file has arrived. It is held for a few statements only, never across a system call.
     pub(super) state: Mutex<LargeState>,
 }
 
+/// How much of a large file has arrived.
 #[derive(Default)]
 pub(super) struct LargeState {
-    /// What has been announced, or was there.
-    pub(super) claims: Claims,
-    /// Bytes written and verified, holes included.
+    /// Bytes whose block was announced, or which were there before.
+    pub(super) claims: ByteRanges,
+    /// Bytes that are written and verified, holes included.
     pub(super) covered: u64,
-    /// All good blocks, with `--verify` alone.
+    /// All good blocks; collected only with `--verify`.
     pub(super) blocks: Vec<Block>,
-    /// Bytes that this attempt has brought, whether they are good or not.
-    come: u64,
-    /// The sender's last word on it.
+    /// Bytes that this attempt received, good or bad.
+    pub(super) received: u64,
+    /// How the sender read the file, once the sender has said so.
     pub(super) ended: Option<Reading>,
-    /// A block was not what its digest says, or has none. If it could not be read, or the source has changed meanwhile,
-    /// that is why: pages of the cache that are sent without a copy change on their way. The sender's last word tells.
+    /// Whether a block did not match its digest, or had none. That is no damage if the sender could not read the block
+    /// or the source changed meanwhile: pages of the cache that are sent without a copy change on their way. So the
+    /// receiver judges it only when the sender has ended the file.
     pub(super) damaged: bool,
+    /// Whether the file has its name, or was given up.
     pub(super) over: bool,
 }
 
-impl LargeState {
-    /// A block was not what its digest says.
-    pub(super) fn damaged(&mut self, extent: Extent) {
-        self.damaged = true;
-        self.come += extent.len;
-    }
+/// What is left to do when a large file may be complete.
+pub(super) struct Ending {
+    /// How the sender read the file.
+    pub(super) reading: Reading,
+    /// Bytes that are written and verified.
+    pub(super) covered: u64,
 }
 
-impl Large {
-    /// A huge page of it could not be had. Where the kernel has none, it says so each time; others may come back.
+/// A block was damaged on the way although the sender read its file without an error.
+pub(super) struct DamagedBlock;
+
+impl LargeFile {
+    /// Counts a huge page that the kernel refused. Where the kernel has none, it says so each time; other reasons pass.
     pub(super) fn no_page(&self, error: &io::Error) {
         let left = |tries: u32| match error.raw_os_error() {
             Some(libc::EINVAL) => Some(0),
@@ -77,233 +89,225 @@ impl Large {
         let _ = self.huge.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
     }
 
-    /// It has its size: whoever cuts it short meanwhile takes with that what was written.
-    fn is_whole(&self) -> io::Result<()> {
+    /// Checks that the partial file still has its full size: a program that truncates it removes what was written.
+    pub(super) fn check_size(&self) -> io::Result<()> {
         if self.file.metadata()?.len() == self.item.size { Ok(()) } else { Err(huge_pages::short()) }
+    }
+
+    /// Counts a block that does not match its digest.
+    pub(super) fn add_damaged(&self, extent: Extent) {
+        let mut state = lock(&self.state);
+        state.damaged = true;
+        state.received += extent.len;
+    }
+
+    /// Whether the file has its name, or was given up.
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.state).over
+    }
+
+    /// Counts a block that is written and in the journal. Returns whether the file was over before that.
+    pub(super) fn add_block(&self, extent: Extent, kept: Option<Block>) -> bool {
+        let mut state = lock(&self.state);
+        if !state.over {
+            state.blocks.extend(kept);
+            state.covered += extent.len;
+            state.received += extent.len;
+        }
+        state.over
+    }
+
+    /// Marks the file as over if nothing more of it is to come, and returns what is left to do then.
+    ///
+    /// # Errors
+    /// A block is damaged.
+    pub(super) fn end_if_complete(&self) -> Result<Option<Ending>, DamagedBlock> {
+        let mut state = lock(&self.state);
+        let Some(reading) = state.ended else { return Ok(None) };
+        if state.damaged && reading == Reading::Whole {
+            return Err(DamagedBlock);
+        }
+        // The control connection may be faster than the streams.
+        let more = match reading {
+            Reading::Whole => state.covered < self.item.size,
+            Reading::Partly { sent } => state.received < sent,
+            Reading::Changed => false,
+        };
+        if state.over || more {
+            return Ok(None);
+        }
+        state.over = true;
+        Ok(Some(Ending { reading, covered: state.covered }))
+    }
+
+    /// Marks the file as over. Returns whether it was over before.
+    pub(super) fn end(&self) -> bool {
+        std::mem::replace(&mut lock(&self.state).over, true)
+    }
+
+    /// How the sender read the file, if the sender has said so.
+    pub(super) fn ended(&self) -> Option<Reading> {
+        lock(&self.state).ended
+    }
+
+    /// The good blocks, which this forgets.
+    pub(super) fn take_blocks(&self) -> Vec<Block> {
+        std::mem::take(&mut lock(&self.state).blocks)
     }
 }
 
-/// A large file as the streams find it: open, or given up, which what is still on its way must find too.
-pub(super) type Slot = Option<Arc<Large>>;
+/// The entry of one large file.
+enum Slot {
+    /// A stream is opening it; the name is what the sender calls it.
+    Opening(Name),
+    /// It is being written.
+    Open(Arc<LargeFile>),
+    /// It was given up. Blocks that are still on their way are dropped.
+    GivenUp,
+}
 
-impl Receiver {
-    /// Where a block goes that is announced.
-    pub(super) fn slot(&self, id: u64, item: &FileItem, extent: Extent) -> Result<Slot, TransferError> {
-        let slot = self.found(id, item)?;
-        if let Some(large) = &slot {
-            if large.item != *item {
-                return Err(self.damaged("blocks of two files under one number"));
-            }
-            if !lock(&large.state).claims.add(extent) {
-                return Err(self.damaged("a block that has come already"));
-            }
-        }
-        Ok(slot)
-    }
+#[derive(Default)]
+struct Table {
+    slots: HashMap<u64, Slot>,
+    /// How the sender read files of which no block has come yet: the control connection may be faster.
+    early: HashMap<u64, Reading>,
+}
 
-    fn found(&self, id: u64, item: &FileItem) -> Result<Slot, TransferError> {
-        let mut large = lock(&self.large);
-        if let Some(slot) = large.get(&id) {
-            return Ok(slot.clone());
-        }
-        if large.values().filter(|slot| slot.is_some()).count() > MOST_LARGE {
-            return Err(self.damaged("more files at once than there should be"));
-        }
-        let ended = lock(&self.early).remove(&id);
-        // Of a file that is given up already, what still comes is let pass; the sender knows.
-        let given_up = ended.is_some_and(Reading::is_all);
-        let opened =
-            if given_up { None } else { Some(timed(&self.counters.disk_ns, || self.open_apart(item, &large))) };
-        let slot = match opened {
-            None => None,
-            Some(Ok(opened)) => {
-                lock(&opened.state).ended = ended;
-                Some(Arc::new(opened))
+/// All large files of a transfer, by the sender's number.
+#[derive(Default)]
+pub(super) struct LargeFiles {
+    /// Guards all entries. It is held for a few statements only, never across a system call. [`LargeFile::state`] may be
+    /// taken while it is held.
+    table: Mutex<Table>,
+    /// Wakes those who wait until a file is no longer [`Slot::Opening`].
+    opened: Condvar,
+    /// Guards the blocks of earlier attempts that are still good, by [`FileItem::key`]. It is held alone.
+    kept: Mutex<HashMap<u64, Vec<Extent>>>,
+}
+
+/// What a stream is to do with the first or a further block of a file.
+pub(super) enum Lookup {
+    /// Open the file, and tell [`LargeFiles::opened`] or [`LargeFiles::not_opened`].
+    MustOpen,
+    /// Nothing: two files of this name would be mixed. Tell [`LargeFiles::not_opened`].
+    NameInUse,
+    /// Write the block to this file, or drop it if the file was given up.
+    Found(Option<Arc<LargeFile>>),
+}
+
+/// The sender keeps more files open, or ends more of them early, than it may.
+pub(super) struct TooMany;
+
+impl LargeFiles {
+    /// Decides about a block of a file. Waits while another stream opens the file.
+    ///
+    /// # Errors
+    /// Too many files are open.
+    pub(super) fn lookup(&self, id: u64, item: &FileItem) -> Result<Lookup, TooMany> {
+        let mut table = lock(&self.table);
+        loop {
+            match table.slots.get(&id) {
+                None => break,
+                Some(Slot::Open(file)) => return Ok(Lookup::Found(Some(file.clone()))),
+                Some(Slot::GivenUp) => return Ok(Lookup::Found(None)),
+                Some(Slot::Opening(_)) => table = self.opened.wait(table).unwrap_or_else(PoisonError::into_inner),
             }
-            Some(Err(e)) => {
-                self.leave(item.name.bytes(), &e)?;
-                let ended = ended.is_some();
-                self.session.send(&if ended { Message::FileDone { id } } else { Message::Unwanted { id } })?;
-                None
-            }
+        }
+        let in_use = |slot: &Slot| match slot {
+            Slot::Opening(name) => *name == item.name,
+            Slot::Open(file) => file.item.name == item.name,
+            Slot::GivenUp => false,
         };
-        large.insert(id, slot.clone());
-        Ok(slot)
+        if table.slots.values().filter(|slot| !matches!(slot, Slot::GivenUp)).count() > MAX_LARGE_FILES {
+            return Err(TooMany);
+        }
+        // Blocks of a file that the sender has given up already are dropped; the sender knows.
+        if table.early.get(&id).copied().is_some_and(Reading::is_all) {
+            table.early.remove(&id);
+            table.slots.insert(id, Slot::GivenUp);
+            return Ok(Lookup::Found(None));
+        }
+        let is_in_use = table.slots.values().any(in_use);
+        table.slots.insert(id, Slot::Opening(item.name.clone()));
+        Ok(if is_in_use { Lookup::NameInUse } else { Lookup::MustOpen })
     }
 
-    /// Two that are written at once under one name would be mixed.
-    pub(super) fn open_apart(&self, item: &FileItem, others: &HashMap<u64, Slot>) -> io::Result<Large> {
-        if others.values().flatten().any(|other| other.item.name == item.name) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "another source brings a file of this name"));
-        }
-        self.open(item)
+    /// Ends [`Slot::Opening`] with an open file.
+    pub(super) fn opened(&self, id: u64, mut file: LargeFile) -> Arc<LargeFile> {
+        let mut table = lock(&self.table);
+        file.state.get_mut().unwrap_or_else(PoisonError::into_inner).ended = table.early.remove(&id);
+        let file = Arc::new(file);
+        table.slots.insert(id, Slot::Open(file.clone()));
+        self.opened.notify_all();
+        file
     }
 
-    pub(super) fn open(&self, item: &FileItem) -> io::Result<Large> {
-        let name = self.named(&item.name)?.into_owned();
-        let folder = self.parent(&name)?;
-        // Found out now, not after all of it has come.
-        metadata::may_take(&folder, metadata::part(name.last()))?;
-        let key = item.key();
-        let kept = lock(&self.kept).remove(&key);
-        let (file, partial) = match kept {
-            Some(_) => (ownership::reopen(&folder, &self.partial(&name))?, self.partial(&name)),
-            None => self.begin(&name, &folder)?,
-        };
-        file.set_len(item.size)?;
-        if kept.is_none() && !item.sparse && !metadata::in_memory(&file) {
-            // A disk that is too small is found out now. Not every file system can promise room.
-            let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
-            if room == Err(nix::errno::Errno::ENOSPC) {
-                // It may have taken all that was left.
-                let _ = metadata::remove(&folder, &partial);
-                return Err(nix::errno::Errno::ENOSPC.into());
-            }
-        }
-        let have = kept.as_deref().unwrap_or_default();
-        let covered = have.iter().map(|extent| extent.len).sum();
-        let blocks = self.verifier.kept(key);
-        let state = Mutex::new(LargeState { claims: Claims::of(have), covered, blocks, ..LargeState::default() });
-        let kept = kept.is_some();
-        let past_cache = direct_io::wanted(self.options.direct, &file, item.size);
-        let direct = if past_cache { direct_io::again(&file, true) } else { None };
-        let huge = AtomicU32::new(if huge_pages::wanted(&file, item.size) { huge_pages::TRIES } else { 0 });
-        Ok(Large { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
+    /// Ends [`Slot::Opening`] without a file. Returns whether the sender has ended the file already.
+    pub(super) fn not_opened(&self, id: u64) -> bool {
+        let mut table = lock(&self.table);
+        table.slots.insert(id, Slot::GivenUp);
+        self.opened.notify_all();
+        table.early.remove(&id).is_some()
     }
 
-    /// Makes a partial file, and has its name in the journal before.
-    fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
-        let create = |partial: &Path| {
-            let number = file::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
-            lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
-            ownership::create(folder, partial)
-        };
-        ownership::fresh(folder, self.partial(name), create)
-    }
-
-    /// Bytes that are nothing but zeros. An earlier attempt may have brought others.
-    pub(super) fn hole(&self, id: u64, slot: Slot, extent: Extent) -> Result<(), TransferError> {
-        if let Some(large) = slot.as_ref().filter(|large| large.kept)
-            && let Err(e) = metadata::clear(&large.file, extent)
-        {
-            return self.give_up(id, large, &e);
-        }
-        self.covered(id, slot, extent, None)
-    }
-
-    /// Bytes of a large file are in place.
-    pub(super) fn covered(
-        &self,
-        id: u64,
-        slot: Slot,
-        extent: Extent,
-        digest: Option<Digest>,
-    ) -> Result<(), TransferError> {
-        let Some(large) = slot else { return Ok(()) };
-        if let Err(e) = large.is_whole() {
-            return self.give_up(id, &large, &e);
-        }
-        let record = Record::Block { file: large.key, extent, digest };
-        {
-            let mut state = lock(&large.state);
-            // Given up meanwhile: what comes of it does not count.
-            if state.over {
-                return Ok(());
-            }
-            lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
-            if self.options.verify {
-                state.blocks.push((extent, digest));
-            }
-            state.covered += extent.len;
-            state.come += extent.len;
-        }
-        self.counters.done_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        self.session.moved(1);
-        self.close(id, &large)
-    }
-
-    /// A large file cannot be written; what still comes of it is dropped.
-    pub(super) fn give_up(&self, id: u64, large: &Large, error: &io::Error) -> Result<(), TransferError> {
-        if std::mem::replace(&mut lock(&large.state).over, true) {
-            return Ok(());
-        }
-        self.leave(large.item.name.bytes(), error)?;
-        lock(&self.large).insert(id, None);
-        // From here on the sender's last word finds that it is given up, and is answered where it comes.
-        let ended = lock(&large.state).ended.is_some();
-        if !ended {
-            return self.session.send(&Message::Unwanted { id });
-        }
-        self.session.send(&Message::FileDone { id })?;
-        self.part_over(false)
-    }
-
-    /// Gives a file its name, if that is all that is left to do.
-    pub(super) fn close(&self, id: u64, large: &Large) -> Result<(), TransferError> {
-        let (reading, covered) = {
-            let mut state = lock(&large.state);
-            let Some(reading) = state.ended else { return Ok(()) };
-            if state.damaged && reading == Reading::Whole {
-                return Err(self.damaged("a block"));
-            }
-            // The control connection is faster than the streams.
-            let more = match reading {
-                Reading::Whole => state.covered < large.item.size,
-                Reading::Partly { sent } => state.come < sent,
-                Reading::Changed => false,
-            };
-            if state.over || more {
-                return Ok(());
-            }
-            state.over = true;
-            (reading, state.covered)
-        };
-        let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
-            // Another attempt needs only the rest.
-            Reading::Partly { .. } if covered > 0 => Ok(()),
-            // What is there is of no use.
-            Reading::Partly { .. } | Reading::Changed => {
-                metadata::remove(&large.folder, &large.partial).map(|()| lock(&self.journal).forget(large.key))
-            }
-        });
-        match result {
-            Ok(()) if reading == Reading::Whole => self.large_named(large)?,
-            Ok(()) => {}
-            Err(e) => self.leave(large.item.name.bytes(), &e)?,
-        }
-        if reading == Reading::Whole {
-            lock(&self.large).remove(&id);
-        } else {
-            lock(&self.large).insert(id, None);
-        }
-        self.session.send(&Message::FileDone { id })?;
-        self.part_over(false)
-    }
-
-    pub(super) fn file_end(&self, id: u64, reading: Reading) -> Result<(), TransferError> {
-        // Held until it is clear that no block has come: a stream looks for this word under the same lock.
-        let slots = lock(&self.large);
-        match slots.get(&id).cloned() {
-            Some(Some(large)) => {
-                lock(&large.state).ended = Some(reading);
-                drop(slots);
-                self.close(id, &large)
-            }
-            Some(None) => {
-                drop(slots);
-                self.session.send(&Message::FileDone { id })?;
-                self.part_over(false)
-            }
-            None => {
-                let mut early = lock(&self.early);
-                if early.len() > MOST_LARGE {
-                    return Err(self.damaged("more files at once than there should be"));
+    /// Takes in how the sender read a file. Waits while a stream opens the file.
+    ///
+    /// # Errors
+    /// The sender has ended too many files of which no block has come.
+    pub(super) fn end(&self, id: u64, reading: Reading) -> Result<Ended, TooMany> {
+        let mut table = lock(&self.table);
+        loop {
+            match table.slots.get(&id) {
+                Some(Slot::Opening(_)) => table = self.opened.wait(table).unwrap_or_else(PoisonError::into_inner),
+                Some(Slot::Open(file)) => {
+                    // With the table's lock: whoever gives the file up reads this after it has changed the entry.
+                    lock(&file.state).ended = Some(reading);
+                    return Ok(Ended::Open(file.clone()));
                 }
-                early.insert(id, reading);
-                drop((early, slots));
-                if reading.is_all() { self.session.send(&Message::FileDone { id }) } else { Ok(()) }
+                Some(Slot::GivenUp) => return Ok(Ended::GivenUp),
+                None => {
+                    if table.early.len() > MAX_LARGE_FILES {
+                        return Err(TooMany);
+                    }
+                    table.early.insert(id, reading);
+                    return Ok(Ended::Early);
+                }
             }
         }
     }
+
+    /// Gives a file up: blocks that are still on their way are dropped.
+    pub(super) fn give_up(&self, id: u64) {
+        lock(&self.table).slots.insert(id, Slot::GivenUp);
+    }
+
+    /// Forgets a file that has its name.
+    pub(super) fn remove(&self, id: u64) {
+        lock(&self.table).slots.remove(&id);
+    }
+
+    /// Whether a file is being written.
+    pub(super) fn any_open(&self) -> bool {
+        lock(&self.table).slots.values().any(|slot| !matches!(slot, Slot::GivenUp))
+    }
+
+    /// Keeps the extents of a file that an earlier attempt wrote and that are still good.
+    pub(super) fn keep(&self, key: u64, extents: Vec<Extent>) {
+        lock(&self.kept).insert(key, extents);
+    }
+
+    /// The extents of a file that an earlier attempt wrote, which this forgets.
+    pub(super) fn take_kept(&self, key: u64) -> Option<Vec<Extent>> {
+        lock(&self.kept).remove(&key)
+    }
+}
+
+/// What the sender's last word on a file met.
+pub(super) enum Ended {
+    /// The file is being written; it may be complete now.
+    Open(Arc<LargeFile>),
+    /// The file was given up.
+    GivenUp,
+    /// No block of the file has come yet.
+    Early,
 }

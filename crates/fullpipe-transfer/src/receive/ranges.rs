@@ -1,26 +1,26 @@
-//! Which bytes of a file have come or are coming: each comes once.
+//! Which bytes of a file were announced: each byte may be announced once.
 //!
-//! A file is whole when as many bytes have come as it has. Blocks that overlap would be counted twice, and others be
-//! missing under the file's final name.
+//! A file counts as whole when as many bytes have arrived as it has. If blocks could overlap, some bytes would count twice
+//! and others would be missing under the file's final name.
 
 use std::collections::BTreeMap;
 
 use crate::protocol::file::Extent;
 
-/// Most ranges apart from each other. A sender sends in order, and there are no more in what an earlier attempt has left.
-const MOST: usize = 1 << 18;
+/// Most separate ranges of one file. A sender sends in order, and an earlier attempt leaves no more either.
+const MAX_RANGES: usize = 1 << 18;
 
-/// Ranges of bytes, apart from each other: where each ends, by where it begins.
+/// Separate ranges of bytes. The map's key is the first byte of a range, its value the first byte after it.
 #[derive(Debug, Default)]
-pub(super) struct Claims(BTreeMap<u64, u64>);
+pub(super) struct ByteRanges(BTreeMap<u64, u64>);
 
-impl Claims {
-    /// These are there already; in order, without overlaps.
-    pub(super) fn of(have: &[Extent]) -> Claims {
-        Claims(have.iter().filter_map(|extent| Some((extent.offset, extent.end()?))).collect())
+impl ByteRanges {
+    /// Starts with extents that are there already, in order and without overlaps.
+    pub(super) fn of(have: &[Extent]) -> ByteRanges {
+        ByteRanges(have.iter().filter_map(|extent| Some((extent.offset, extent.end()?))).collect())
     }
 
-    /// Adds a range, unless some of it is there already, or there are too many.
+    /// Adds a range. Returns false if some of it was added before, or if there are too many ranges.
     pub(super) fn add(&mut self, extent: Extent) -> bool {
         let Some(end) = extent.end() else { return false };
         if extent.len == 0 {
@@ -40,7 +40,7 @@ impl Claims {
             None => end,
         };
         self.0.insert(from, to);
-        self.0.len() <= MOST
+        self.0.len() <= MAX_RANGES
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
             let mut there = [false; 64];
             there[..have as usize].fill(true);
             let kept = Extent { offset: 0, len: have };
-            let mut claims = Claims::of(if have > 0 { std::slice::from_ref(&kept) } else { &[] });
+            let mut claims = ByteRanges::of(if have > 0 { std::slice::from_ref(&kept) } else { &[] });
             for (offset, len) in extents {
                 let bytes = &mut there[offset as usize..(offset + len) as usize];
                 let free = bytes.iter().all(|byte| !byte);
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn nothing_behind_the_last_byte() {
-        assert!(!Claims::default().add(Extent { offset: u64::MAX, len: 2 }));
+        assert!(!ByteRanges::default().add(Extent { offset: u64::MAX, len: 2 }));
     }
 }

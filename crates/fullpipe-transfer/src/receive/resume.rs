@@ -1,4 +1,4 @@
-//! What earlier attempts have left, and how much of it is good.
+//! Resuming: how much of what earlier attempts left is still good.
 
 use std::fs::File;
 use std::io;
@@ -7,34 +7,37 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::{PIECE, Receiver};
-use crate::connection::session::lock;
+use super::receiver::{PIECE, Receiver};
 use crate::error::TransferError;
 use crate::fs::metadata::{self, Special};
-use crate::fs::ownership::{self, Left};
+use crate::fs::ownership::{self, Trust};
+use crate::fs::sparse;
+use crate::limits::SMALL;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::Want;
 use crate::receive::journal::{Block, Record};
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
-/// Seconds by which a file's ctime may be earlier than the clock was: the kernel stamps with its last tick, and file
-/// systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
+/// Seconds by which a file's ctime may lie before the time of its change: the kernel stamps with its last timer tick, and
+/// file systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
 const CTIME_GRAIN_S: i64 = 2;
 
-/// Whether a file with this ctime was surely last changed before an instant; both in seconds since 1970.
+/// Whether a file with this ctime was certainly last changed before an instant. Both are seconds since 1970.
 fn changed_before(ctime_s: i64, instant_s: i64) -> bool {
     ctime_s + CTIME_GRAIN_S < instant_s
 }
 
 impl Receiver {
-    /// What of a file is wanted; of extents that are there, no more than `room` are told.
+    /// Decides which bytes of an offered file the sender must send. The answer lists at most `room` extents that are
+    /// here already, and `room` shrinks by their number.
     pub(super) fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
         let key = item.key();
         let update = self.options.update;
         let (done, since) = {
-            let past = lock(&self.past);
-            // After a crash of the machine, size and time tell nothing of what came shortly before it.
-            (past.done.get(key), past.crashed.then_some(past.started))
+            let resume = lock(&self.resume);
+            // After a crash of the machine, a file that was written shortly before may have its size and time but not its
+            // content.
+            (resume.done.get(key), resume.crashed.then_some(resume.started))
         };
         let (done, synced) = (done.is_some(), done == Some(true));
         let there = || -> io::Result<bool> {
@@ -42,21 +45,21 @@ impl Receiver {
             let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
             let file = File::from(file);
             let now = file.metadata()?;
-            // What somebody has worked on since stays.
+            // With --update, a file that is newer here stays.
             if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
                 return Ok(true);
             }
             let same = metadata::unchanged(&file, item.size, item.meta.mtime)?;
             let sure = done || since.is_none_or(|(since, _)| changed_before(now.ctime(), since));
-            // One with other names may be a file of this user's that somebody else has linked here.
+            // A file with several names may be another file of this user that somebody else linked here.
             let is_its_own = now.nlink() == 1 && [nix::unistd::geteuid().as_raw(), item.meta.uid].contains(&now.uid());
             let special = Special::of_file(self.options.special);
             let mode = special.mode(&item.meta, now.mode());
             if same && sure && update && is_its_own && now.mode() & 0o7777 != mode {
-                // Where it is another's to set, it stays as it is.
+                // If this user may not set them, they stay as they are.
                 let _ = metadata::dress(&file, &item.meta, special, false, None);
             }
-            // Of what --update found there nobody knows whether it is on disk.
+            // Nobody knows whether a file that --update found here is on disk.
             if same && sure && self.options.fsync && !synced {
                 file.sync_all()?;
                 nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
@@ -69,13 +72,13 @@ impl Receiver {
         if (done || update) && there().unwrap_or(false) {
             let mut summary = lock(&self.summary);
             summary.files += 1;
-            summary.skipped += 1;
+            summary.present += 1;
             self.counters.done_files.fetch_add(1, Ordering::Relaxed);
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
             return Ok(Want::Nothing);
         }
-        // Handed out once: of two sources that bring the same, only one goes on in the partial file.
-        let blocks = lock(&self.past).blocks.remove(&key);
+        // Handed out once: if two sources bring the same file, only one continues the partial file.
+        let blocks = lock(&self.resume).blocks.remove(&key);
         let Some(blocks) = blocks.filter(|_| item.size > SMALL) else { return Ok(Want::All) };
         let have = self.intact(item, blocks, *room).unwrap_or_default();
         *room -= have.len();
@@ -83,11 +86,11 @@ impl Receiver {
         if total == 0 || total > item.size {
             return Ok(Want::All);
         }
-        lock(&self.kept).insert(key, have.clone());
+        self.large.keep(key, have.clone());
         if total < item.size {
             return Ok(Want::But(have));
         }
-        // Only the name was missing.
+        // All of the content is here; only the final name is missing.
         match self.open(item) {
             Ok(large) => match self.name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
                 Ok(()) => self.large_named(&large)?,
@@ -98,16 +101,16 @@ impl Receiver {
         Ok(Want::Nothing)
     }
 
-    /// Those blocks of a partial file that are what the journal says, in order, without overlaps.
+    /// The extents of a partial file that match the journal's digests, in order and without overlaps, at most `most`.
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
         let name = self.named(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let Left::Ours(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
+        let Trust::Trusted(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
             return Ok(Vec::new());
         };
         blocks.sort_by_key(|(extent, _)| extent.offset);
         let mut good: Vec<Extent> = Vec::new();
-        let holes = metadata::extents(&file, item.size)?;
+        let holes = sparse::extents(&file, item.size)?;
         let is_hole = |hole: &Extent| {
             let behind = holes.partition_point(|(e, _)| e.offset <= hole.offset);
             let around = behind.checked_sub(1).map(|at| &holes[at]);
@@ -124,7 +127,7 @@ impl Receiver {
                 continue;
             }
             if digest.is_none() && !is_hole(&extent) {
-                // Another version of the file has been written there since.
+                // Another version of the file was written there since.
                 continue;
             }
             if let Some(digest) = digest {

@@ -1,4 +1,4 @@
-//! Small files: whole packs in memory, each file written and named at once.
+//! Small files: they arrive whole, many in a pack, and each is written and named at once.
 
 use std::fs::File;
 use std::io;
@@ -7,27 +7,29 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::Receiver;
-use crate::connection::session::lock;
+use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::metadata::{self, Special};
-use crate::fs::ownership;
-use crate::protocol::file::{FileItem, Meta, Name};
+use crate::fs::{at, ownership, publish};
+use crate::limits::SMALL;
+use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::name::Name;
 use crate::receive::journal::Record;
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
-/// A folder of small files.
+/// The folder that a stream wrote its last small file to. The next one mostly lies in the same folder.
 pub(super) struct Folder {
     pub(super) name: Option<Name>,
     pub(super) fd: OwnedFd,
-    /// Its files get its group (`inode(7)`, S_ISGID).
+    /// Whether new files in the folder get the folder's group (`inode(7)`, S_ISGID).
     pub(super) gives_group: bool,
-    /// Permissions with which a file was made here, and those that it then had: the process's mask may have taken from
-    /// them, or an access list of the folder's, as it will of the next.
+    /// Permissions that were asked for when a file was last made here, and those that it got. The process's umask or an
+    /// access control list of the folder may take some away, and does so from the next file too.
     pub(super) made: Option<(u32, u32)>,
 }
 
 impl Receiver {
+    /// Writes a small file and gives it its name, or skips it.
     pub(super) fn small(
         &self,
         item: &FileItem,
@@ -40,6 +42,7 @@ impl Receiver {
         }
     }
 
+    /// Writes a small file into its folder, which is opened unless it is the same as for the file before.
     pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
         let name = self.named(&item.name)?;
         let mut folder = match last.take().filter(|folder| folder.name.as_ref().map(Name::bytes) == name.above()) {
@@ -55,12 +58,12 @@ impl Receiver {
         written
     }
 
-    /// Writes a small file: without a name until it is whole where the file system can, since a name less is
-    /// half the work for its folder.
+    /// Writes a small file. Where the file system can, the file has no name until it is whole (O_TMPFILE): without a
+    /// partial name, its folder changes once instead of twice, which halves the work.
     fn write_whole(&self, item: &FileItem, content: &[u8], folder: &mut Folder, name: &Name) -> io::Result<()> {
         if self.nameless.load(Ordering::Relaxed) {
             let mode = metadata::first_mode(&item.meta);
-            match metadata::nameless(&folder.fd, mode) {
+            match publish::nameless(&folder.fd, mode) {
                 Some(file) => {
                     file.write_all_at(content, 0)?;
                     let now = match folder.made.filter(|(asked, _)| *asked == mode) {
@@ -84,27 +87,28 @@ impl Receiver {
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
-            let _ = metadata::remove(&folder.fd, &partial);
+            let _ = publish::remove(&folder.fd, &partial);
         }
         written
     }
 
-    /// Gives a nameless file its name. Where the name is taken, it takes it over by way of another.
+    /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
+    /// is renamed over the other.
     fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
-        match metadata::link(file, &folder.fd, metadata::part(name.last())) {
+        match publish::link(file, &folder.fd, at::part(name.last())) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
             other => return other,
         }
-        let link = |other: &Path| metadata::link(file, &folder.fd, other);
+        let link = |other: &Path| publish::link(file, &folder.fd, other);
         let ((), other) = ownership::fresh(&folder.fd, self.partial(name), link)?;
-        let renamed = metadata::rename(&folder.fd, &other, metadata::part(name.last()));
+        let renamed = publish::rename(&folder.fd, &other, at::part(name.last()));
         if renamed.is_err() {
-            let _ = metadata::remove(&folder.fd, &other);
+            let _ = publish::remove(&folder.fd, &other);
         }
         renamed
     }
 
-    /// Gives a whole file what it had at its source, and its name.
+    /// Gives a whole file the permissions, owner and times of its source, and then its final name.
     pub(super) fn name(
         &self,
         file: &File,
@@ -114,7 +118,7 @@ impl Receiver {
         meta: &Meta,
     ) -> io::Result<()> {
         if self.options.fsync {
-            // Before it gets other permissions, with which another attempt could not go on in it.
+            // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
         metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
@@ -122,18 +126,19 @@ impl Receiver {
             file.sync_all()?;
         }
         self.journal_synced.wait();
-        // Whoever may write to the folder may have put another file there, or a second copy that found no journal.
-        if nix::sys::stat::fstat(file)?.st_ino != metadata::look(folder, partial)?.st_ino {
+        // Another user who may write to the folder may have replaced the partial file; so may a second copy of the same
+        // files that found no journal.
+        if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
-        metadata::rename(folder, partial, metadata::part(name.last()))?;
+        publish::rename(folder, partial, at::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;
         }
         Ok(())
     }
 
-    /// A file is under its name.
+    /// Counts a file that has its final name, and adds it to the journal.
     pub(super) fn done(&self, item: &FileItem) -> Result<(), TransferError> {
         lock(&self.journal)
             .add(&Record::Done { file: item.key(), synced: self.options.fsync })

@@ -1,57 +1,58 @@
-//! What comes on the streams: chunks, checked before they count.
+//! Receives chunks from the streams. A chunk counts only once its tag and its digest were checked.
 
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
-use super::large::{Large, Slot};
+use super::large::LargeFile;
+use super::receiver::{PIECE, Receiver};
 use super::small::Folder;
-use super::{PIECE, Receiver};
-use crate::connection::session::lock;
-use crate::connection::tls::Stream;
+use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{self, Aligned, Pipe};
-use crate::fs::huge_pages::{self, Page, Window};
+use crate::fs::huge_pages::{Page, Window};
+use crate::limits::{HUGE_PAGE, SMALL};
+use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::Extent;
-use crate::protocol::message::{self, Chunk, PACK_FILES, Trailer};
+use crate::protocol::frame;
 use crate::telemetry::counters::timed;
-use crate::transfer::SMALL;
+use crate::threads::lock;
 
-/// Bytes that a stream waits for where the network is slower than this end: it would otherwise read each packet by
-/// itself. No more than this, since what has come is what tells that a transfer has not stalled.
-const WAIT: usize = 16 << 10;
+/// Bytes that one read waits for when the network is slower than this end. Without it, a stream would read each packet by
+/// itself. It is small because received bytes are what shows that a transfer has not stalled.
+const MIN_READ_BYTES: usize = 16 << 10;
 
-/// A stream, and what the tags of its chunks are made of.
-struct Line {
+/// A stream, and what the tag of its next chunk is computed from.
+struct IncomingStream {
     stream: Stream,
     tagger: Tagger,
-    /// Packed header of the chunk that is being received.
+    /// The packed header of the chunk that is being received.
     header: Vec<u8>,
 }
 
-/// Bytes of a block, as they have come, for the thread that writes.
+/// Received bytes of a block, on their way to the thread that writes them.
 struct Piece {
-    large: Arc<Large>,
+    large: Arc<LargeFile>,
     data: Aligned,
     len: usize,
     offset: u64,
     after: After,
 }
 
-/// What comes after a piece.
+/// What follows a piece.
 enum After {
-    /// Another of the same block.
+    /// Another piece of the same block.
     More,
-    /// Another block: this one is what its digest says.
+    /// Nothing: the block is complete and matches its digest.
     Whole { id: u64, extent: Extent, digest: Digest },
-    /// Another block: this one is not, or has no digest.
+    /// Nothing: the block is complete, but does not match its digest or has none.
     Damaged,
 }
 
 impl Receiver {
-    /// One stream, with a thread that writes what goes past the cache.
+    /// Receives one stream to its end. A second thread writes blocks that bypass the page cache (O_DIRECT).
     pub(super) fn stream(&self, i: usize, stream: Stream, most: u64) -> Result<(), TransferError> {
         let (pipe, filled, give_back) = Pipe::new(most);
         std::thread::scope(|scope| {
@@ -63,9 +64,9 @@ impl Receiver {
         })
     }
 
-    /// Writes blocks past the cache, and counts them.
+    /// Writes blocks that bypass the page cache, and counts them.
     fn write_behind(&self, filled: &mpsc::Receiver<Piece>, give_back: &mpsc::Sender<Aligned>) {
-        // Of the block that is being written.
+        // The result for the block that is being written.
         let mut written = Ok(());
         for Piece { large, mut data, len, offset, after } in filled {
             if written.is_ok() && !matches!(after, After::Damaged) {
@@ -87,17 +88,18 @@ impl Receiver {
         }
     }
 
+    /// Receives the chunks of one stream.
     fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
-        let mut line = Line { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
+        let mut line = IncomingStream { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
         let mut memory = Memory { buffer: vec![0; PIECE], window: None };
         let mut pack = Vec::new();
-        // Many small files lie in the same folder.
+        // The folder of the last small file: the next one mostly lies in the same.
         let mut last: Option<Folder> = None;
         loop {
             let lost = |e| self.session.lost("receiving", e);
-            let received = timed(&self.counters.net_ns, || message::receive_header(&mut line.stream)).map_err(lost)?;
-            let chunk = received.0;
-            line.header = received.1;
+            let received = timed(&self.counters.net_ns, || frame::receive_packed::<Chunk>(&mut line.stream));
+            let (chunk, header) = received.map_err(lost)?;
+            line.header = header;
             if let Some(trace) = &self.trace {
                 trace.arrived(i, 0);
             }
@@ -120,23 +122,23 @@ impl Receiver {
                     if !self.is_good(&mut line, None)? {
                         return Err(self.damaged("a hole"));
                     }
-                    let slot = self.slot(id, &file, extent)?;
-                    self.hole(id, slot, extent)?;
+                    let file = self.file_of_block(id, &file, extent)?;
+                    self.hole(id, file, extent)?;
                 }
                 Chunk::Block { id, file, extent, hole: false } => {
-                    let slot = self.slot(id, &file, extent)?;
+                    let large = self.file_of_block(id, &file, extent)?;
                     let mac = self.key.block(file.key(), extent);
-                    if let Some(large) = slot.clone().filter(|large| large.direct.is_some()) {
+                    if let Some(large) = large.clone().filter(|large| large.direct.is_some()) {
                         self.fill(&mut line, mac, id, large, extent, &pipe)?;
                     } else {
-                        self.block(&mut line, mac, &mut memory, id, slot, extent)?;
+                        self.block(&mut line, mac, &mut memory, id, large, extent)?;
                     }
                 }
                 Chunk::Pack(files) => {
                     pack.resize(len as usize, 0);
                     timed(&self.counters.net_ns, || line.stream.read_exact(&mut pack)).map_err(lost)?;
                     let digest = timed(&self.counters.hash_ns, || self.key.pack(&pack));
-                    // What cannot be read is in no pack.
+                    // A pack always has a tag: files that the sender could not read are in none.
                     if !self.is_good(&mut line, Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
@@ -146,7 +148,7 @@ impl Receiver {
                     for item in &files {
                         let (content, behind) = rest.split_at(item.size as usize);
                         rest = behind;
-                        // The destination may be another attempt's by now.
+                        // Another attempt may hold the destination by now.
                         if self.session.is_over() {
                             return Ok(());
                         }
@@ -163,23 +165,24 @@ impl Receiver {
         }
     }
 
-    /// Receives the trailer of a chunk, and tells whether it is the tag of this chunk with data of this digest.
-    fn is_good(&self, line: &mut Line, data: Option<&Digest>) -> Result<bool, TransferError> {
+    /// Receives the trailer of a chunk. Returns whether it is the tag of this chunk with data of this digest.
+    fn is_good(&self, line: &mut IncomingStream, data: Option<&Digest>) -> Result<bool, TransferError> {
         let mut bytes = [0; Trailer::LEN];
         timed(&self.counters.net_ns, || line.stream.read_exact(&mut bytes))
             .map_err(|e| self.session.lost("receiving", e))?;
         let right = line.tagger.next(&line.header, data);
-        // blake3's comparison takes the same time whatever differs.
+        // The comparison of blake3's type takes the same time whichever bytes differ.
         let shown = Trailer::unpack(bytes).0;
         Ok(shown.is_some_and(|tag| blake3::Hash::from_bytes(tag) == blake3::Hash::from_bytes(right)))
     }
 
-    /// All of a piece of a block, counted as it comes: over a slow path it takes long.
+    /// Receives all of a piece of a block. Bytes count as they arrive, since a piece takes long over a slow path.
     fn receive(&self, stream: &mut Stream, piece: &mut [u8]) -> Result<(), TransferError> {
         self.receive_or(stream, piece, || false)
     }
 
-    /// The same, where the piece itself may be gone: `put` puts another in its place, if it can.
+    /// As [`Receiver::receive`], for a piece in a page of a file that may vanish: then `put` maps another page in its place,
+    /// if it can.
     fn receive_or(&self, stream: &mut Stream, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
         let mut at = 0;
         let mut waits = false;
@@ -187,7 +190,7 @@ impl Receiver {
             let rest = &mut piece[at..];
             let asked = rest.len();
             let read = timed(&self.counters.net_ns, || {
-                if waits { stream.read_all(&mut rest[..asked.min(WAIT)]) } else { stream.read(rest) }
+                if waits { stream.read_all(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
             });
             let n = match read {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -196,7 +199,7 @@ impl Receiver {
                 read => read,
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
-            // Encrypted streams wait for whole records themselves.
+            // An encrypted stream waits for whole records by itself.
             waits |= n < asked && stream.is_plain();
             self.session.moved(n as u64);
             self.counters.came(n as u64);
@@ -205,17 +208,18 @@ impl Receiver {
         Ok(())
     }
 
+    /// The error for data that were damaged on the way, or that no sender would send.
     pub(super) fn damaged(&self, what: &str) -> TransferError {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
     }
 
-    /// Receives a block that the other thread writes.
+    /// Receives a block for the thread that writes behind this one.
     fn fill(
         &self,
-        line: &mut Line,
+        line: &mut IncomingStream,
         mut mac: Mac,
         id: u64,
-        large: Arc<Large>,
+        large: Arc<LargeFile>,
         extent: Extent,
         pipe: &Pipe<Piece>,
     ) -> Result<(), TransferError> {
@@ -231,7 +235,7 @@ impl Receiver {
             if rest == 0 {
                 break (data, len);
             }
-            // The other thread ends only with this one.
+            // The other thread ends only after this one, so this cannot fail.
             let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after: After::More });
             offset += len as u64;
         };
@@ -247,35 +251,36 @@ impl Receiver {
         };
         let _ = pipe.to.send(Piece { large: large.clone(), data, len, offset, after });
         if !good {
-            lock(&large.state).damaged(extent);
+            large.add_damaged(extent);
             self.close(id, &large)?;
         }
         Ok(())
     }
 
+    /// Receives a block and writes it piece by piece.
     fn block(
         &self,
-        line: &mut Line,
+        line: &mut IncomingStream,
         mut mac: Mac,
         memory: &mut Memory,
         id: u64,
-        slot: Slot,
+        file: Option<Arc<LargeFile>>,
         extent: Extent,
     ) -> Result<(), TransferError> {
         let (mut at, mut rest) = (extent.offset, extent.len);
         let mut failed = None;
         while rest > 0 {
-            let large = slot.as_ref().filter(|_| failed.is_none());
+            let large = file.as_ref().filter(|_| failed.is_none());
             let in_place = match large {
                 Some(large) => self.in_place(&mut line.stream, &mut mac, memory, large, at, rest)?,
                 None => None,
             };
             let done = if let Some(result) = in_place {
                 failed = result.err();
-                huge_pages::PAGE as u64
+                HUGE_PAGE as u64
             } else {
-                // Up to where a huge page may begin.
-                let len = (PIECE as u64).min(rest).min(huge_pages::PAGE as u64 - at % huge_pages::PAGE as u64);
+                // No further than to where the next huge page begins.
+                let len = (PIECE as u64).min(rest).min(HUGE_PAGE as u64 - at % HUGE_PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
                 self.receive(&mut line.stream, piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
@@ -291,26 +296,26 @@ impl Receiver {
         let good = self.is_good(line, Some(&digest))?;
         self.counters.whole(extent.len);
         if !good {
-            let Some(large) = slot else { return Ok(()) };
-            lock(&large.state).damaged(extent);
+            let Some(large) = file else { return Ok(()) };
+            large.add_damaged(extent);
             return self.close(id, &large);
         }
         lock(&self.summary).bytes += extent.len;
         self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        if let (Some(large), Some(e)) = (&slot, failed) {
+        if let (Some(large), Some(e)) = (&file, failed) {
             return self.give_up(id, large, &e);
         }
-        self.covered(id, slot, extent, Some(digest))
+        self.covered(id, file, extent, Some(digest))
     }
 
-    /// Receives what fills a huge page of a file at `at` straight into it, and tells whether that could be written; none
-    /// where there is none.
+    /// Receives the bytes at `at` straight into a huge page of the file. Returns whether the page could be written, or
+    /// `None` if there is no huge page for them.
     fn in_place(
         &self,
         stream: &mut Stream,
         mac: &mut Mac,
         memory: &mut Memory,
-        large: &Large,
+        large: &LargeFile,
         at: u64,
         rest: u64,
     ) -> Result<Option<io::Result<()>>, TransferError> {
@@ -324,16 +329,16 @@ impl Receiver {
     }
 }
 
-/// What a stream receives blocks into.
+/// The memory that a stream receives blocks into.
 struct Memory {
     buffer: Vec<u8>,
     window: Option<Window>,
 }
 
 impl Memory {
-    /// The huge page of a file that the next `rest` bytes fill, from `at` on; none where they do not, or it has none.
-    fn page<'a>(&'a mut self, large: &'a Large, at: u64, rest: u64) -> Option<Page<'a>> {
-        let page = huge_pages::PAGE as u64;
+    /// The huge page of a file at `at`, if the next `rest` bytes fill it and the file has one there.
+    fn page<'a>(&'a mut self, large: &'a LargeFile, at: u64, rest: u64) -> Option<Page<'a>> {
+        let page = HUGE_PAGE as u64;
         if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {
             return None;
         }

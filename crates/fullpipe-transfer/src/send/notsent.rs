@@ -1,37 +1,37 @@
-//! How much waits in each stream's socket: as much as keeps TCP busy while the stream's thread does something else, and no
-//! more. What waits there can go over no other stream, however much faster that is.
+//! Limits how much unsent data waits in each stream's socket (TCP_NOTSENT_LOWAT): enough to keep TCP busy while the
+//! stream's thread does something else, and no more. Data that wait in a socket cannot move to a faster stream.
 
 use std::net::TcpStream;
 
 use fullpipe_net::socket::{self, UNSENT};
 use fullpipe_net::tcp_info::TcpInfo;
 
-/// At least, bytes.
-const LEAST: u32 = 256 << 10;
-/// Until the rate is known: slow start doubles it several times between two looks.
-const FIRST: u32 = 4 << 20;
-/// So many times a second's worth.
-const SHARE: f64 = 0.25;
-/// The same near the end, when it decides how long the others wait for the slowest.
-const LAST_SHARE: f64 = 0.02;
+/// Least limit, bytes.
+const MIN_LIMIT_BYTES: u32 = 256 << 10;
+/// Limit until the rate is known, bytes. Slow start doubles the rate several times between two adjustments.
+const FIRST_LIMIT_BYTES: u32 = 4 << 20;
+/// The limit as the time in which the stream sends so much, seconds.
+const LIMIT_S: f64 = 0.25;
+/// The same near the end of the transfer, when it decides how long the other streams wait for the slowest, seconds.
+const LAST_LIMIT_S: f64 = 0.02;
 
-/// What may wait in the sockets of a sending end.
-pub(crate) struct Ahead {
-    /// What was last set on each, bytes; none where the kernel has refused.
+/// The limits of all streams of a sending end.
+pub(crate) struct NotsentLimit {
+    /// The limit last set on each stream, bytes; `None` if the kernel refused it.
     set: Vec<Option<u32>>,
 }
 
-impl Ahead {
-    /// Of streams that nothing has been written to.
-    pub fn new(sockets: &[TcpStream]) -> Ahead {
-        Ahead { set: sockets.iter().map(|socket| set(socket, FIRST)).collect() }
+impl NotsentLimit {
+    /// Sets the first limit on new streams.
+    pub fn new(sockets: &[TcpStream]) -> NotsentLimit {
+        NotsentLimit { set: sockets.iter().map(|socket| set(socket, FIRST_LIMIT_BYTES)).collect() }
     }
 
-    /// To be called often, with the same streams and what they say, and the bytes that none of them has taken yet, if
-    /// that is all that is to come.
+    /// Adjusts the limits; call it several times a second. `infos` is each stream's TCP_INFO, and `rest` the bytes that no
+    /// stream has taken, if nothing else will be added.
     pub fn adjust(&mut self, sockets: &[TcpStream], infos: &[Option<TcpInfo>], rest: Option<u64>) {
         let rate = |info: &Option<TcpInfo>| info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0);
-        // Less than a second is to come: until the end the slowest has sent what now waits in its socket.
+        // Less than a second of data is left: each stream now has its last data in its socket.
         let near_end =
             sockets.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
         for ((socket, info), now) in sockets.iter().zip(infos).zip(&mut self.set) {
@@ -47,15 +47,15 @@ fn set(socket: &TcpStream, bytes: u32) -> Option<u32> {
     socket::set_unsent(socket, bytes).ok().map(|()| bytes)
 }
 
-/// At a rate, bytes per second; 0 where it is not known.
+/// The limit for a rate in bytes per second; zero means that the rate is not known.
 fn wanted(rate: u64, near_end: bool) -> u32 {
-    let worth = |share| ((rate as f64 * share) as u32).clamp(LEAST, UNSENT);
+    let worth = |share| ((rate as f64 * share) as u32).clamp(MIN_LIMIT_BYTES, UNSENT);
     match rate {
-        0 => FIRST,
-        // To the byte: all are to end at the same time.
-        _ if near_end => worth(LAST_SHARE),
-        // In steps, so that not every look is a call.
-        _ => worth(SHARE).next_power_of_two(),
+        0 => FIRST_LIMIT_BYTES,
+        // Exact, so that all streams end at the same time.
+        _ if near_end => worth(LAST_LIMIT_S),
+        // In steps, so that not every adjustment takes a system call.
+        _ => worth(LIMIT_S).next_power_of_two(),
     }
 }
 
@@ -68,7 +68,13 @@ mod tests {
         for (mbit, mib) in [(0.0, 4.0), (3.0, 0.25), (100.0, 4.0), (1_000.0, 32.0), (100_000.0, 32.0)] {
             assert_eq!(f64::from(wanted((mbit * 125e3) as u64, false)) / 1048576.0, mib, "{mbit}");
         }
-        for (mbit, bytes) in [(0.0, FIRST), (3.0, LEAST), (1_000.0, 2_500_000), (4_000.0, 10_000_000), (1e5, UNSENT)] {
+        for (mbit, bytes) in [
+            (0.0, FIRST_LIMIT_BYTES),
+            (3.0, MIN_LIMIT_BYTES),
+            (1_000.0, 2_500_000),
+            (4_000.0, 10_000_000),
+            (1e5, UNSENT),
+        ] {
             assert_eq!(wanted((mbit * 125e3) as u64, true), bytes, "{mbit}");
         }
     }

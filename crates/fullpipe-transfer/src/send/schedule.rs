@@ -1,8 +1,9 @@
-//! What is sent next: large files cut into blocks, small ones gathered into packs. A state machine; it
+//! Decides what is sent next: large files are cut into blocks, small ones gathered into packs. It is a state machine that
 //! knows no file and no stream.
 
 use std::collections::VecDeque;
 
+use crate::limits::ALIGN;
 use crate::protocol::file::Extent;
 
 /// Work for one stream.
@@ -10,26 +11,26 @@ use crate::protocol::file::Extent;
 pub enum Work<F> {
     /// A piece of a large file.
     Block {
-        /// Which file.
+        /// The file.
         file: F,
-        /// Which bytes.
+        /// The bytes of the file.
         extent: Extent,
-        /// A hole.
+        /// Whether the bytes are a hole, of which nothing is sent.
         hole: bool,
     },
-    /// Small files, whole.
+    /// Small files, each whole.
     Pack(Vec<F>),
-    /// Nothing now; more may come.
+    /// Nothing at the moment; more may be added.
     Wait,
-    /// Nothing, ever.
+    /// Nothing any more.
     End,
 }
 
-/// A large file on its way.
+/// The part of a large file that no stream has taken.
 #[derive(Debug)]
-struct Large<F> {
+struct Remainder<F> {
     file: F,
-    /// What is to be sent, in order; the first is cut as it goes.
+    /// Extents in order, each with whether it is a hole. The first is cut into blocks.
     rest: VecDeque<(Extent, bool)>,
 }
 
@@ -39,20 +40,18 @@ pub struct Plan<F> {
     block: u64,
     streams: u64,
     pack_files: usize,
-    large: VecDeque<Large<F>>,
-    /// Bytes of the large ones that nobody has taken, without holes.
+    large: VecDeque<Remainder<F>>,
+    /// Bytes of large files that no stream has taken, without holes.
     rest: u64,
     small: VecDeque<(F, u64)>,
     complete: bool,
 }
 
-/// Blocks start at multiples of this where the file's data does, as direct I/O wants it.
-pub const ALIGN: u64 = 4096;
-/// Least length of a block.
-const LEAST: u64 = 256 << 10;
+/// Least bytes of a block, unless the file ends.
+const MIN_BLOCK_BYTES: u64 = 256 << 10;
 
 impl<F: Clone> Plan<F> {
-    /// A plan for `streams` streams with blocks of at most `block` bytes and packs of at most `pack_files`.
+    /// Makes a plan for `streams` streams, with blocks of at most `block` bytes and packs of at most `pack_files` files.
     pub fn new(block: u64, streams: u16, pack_files: usize) -> Plan<F> {
         Plan {
             block: (block / ALIGN * ALIGN).max(ALIGN),
@@ -65,38 +64,38 @@ impl<F: Clone> Plan<F> {
         }
     }
 
-    /// A small file, to be packed with others.
+    /// Adds a small file, which is packed with others.
     pub fn add_small(&mut self, file: F, size: u64) {
         self.small.push_back((file, size));
     }
 
-    /// A large file: what is to be sent of it, in order.
+    /// Adds a large file: the extents to send, in order, each with whether it is a hole.
     pub fn add_large(&mut self, file: F, rest: impl IntoIterator<Item = (Extent, bool)>) {
         let rest: VecDeque<_> = rest.into_iter().filter(|(extent, _)| extent.len > 0).collect();
-        // Where a file system does not tell holes, sizes may add up to anything.
+        // The sum may exceed u64: a sparse file may claim any size where the file system does not report holes.
         for (extent, _) in rest.iter().filter(|(_, hole)| !hole) {
             self.rest = self.rest.saturating_add(extent.len);
         }
-        self.large.push_back(Large { file, rest });
+        self.large.push_back(Remainder { file, rest });
     }
 
-    /// Nothing more will be added.
+    /// Notes that nothing more will be added.
     pub fn complete(&mut self) {
         self.complete = true;
     }
 
-    /// Files that wait, large ones under way included.
+    /// Number of files that are not completely taken.
     pub fn waiting(&self) -> usize {
         self.large.len() + self.small.len()
     }
 
-    /// Bytes that nobody has taken yet, once nothing but the rest of large files is to come.
+    /// Bytes that no stream has taken; `None` as long as files may be added or small ones wait.
     pub fn rest(&self) -> Option<u64> {
         (self.complete && self.small.is_empty()).then_some(self.rest)
     }
 
-    /// What to do next. Small files first: each costs the far end a few system calls, which the large ones
-    /// of other streams hide.
+    /// Takes the next work. Small files come first: each costs the receiver a few system calls, which large files on
+    /// other streams hide.
     pub fn take(&mut self) -> Work<F> {
         if !self.small.is_empty() {
             let mut pack = Vec::new();
@@ -110,10 +109,10 @@ impl<F: Clone> Plan<F> {
             }
             return Work::Pack(pack);
         }
-        // Ever smaller towards the end, so that streams of different speed end at about the same time (guided
+        // Blocks shrink towards the end, so that streams of different speed end at about the same time (guided
         // self-scheduling, Polychronopoulos and Kuck 1987).
         let fair = (self.rest / (self.streams * 4)).div_ceil(ALIGN) * ALIGN;
-        let block = fair.clamp(LEAST.min(self.block), self.block);
+        let block = fair.clamp(MIN_BLOCK_BYTES.min(self.block), self.block);
         while let Some(first) = self.large.front_mut() {
             let Some((extent, hole)) = first.rest.pop_front() else {
                 self.large.pop_front();
@@ -136,7 +135,7 @@ impl<F: Clone> Plan<F> {
     }
 }
 
-/// What is left of `all` without `have`; both in order, without overlaps.
+/// The extents of `all` without those of `have`. Both are in order and without overlaps.
 pub fn without(all: &[(Extent, bool)], have: &[Extent]) -> Vec<(Extent, bool)> {
     let mut left = Vec::new();
     let mut have = have.iter().filter(|e| e.len > 0 && e.end().is_some()).peekable();
@@ -207,7 +206,7 @@ mod tests {
             .collect();
         assert_eq!((lens[0], lens.iter().sum::<u64>()), (8 << 20, (1 << 30) + (100 << 20)));
         // But for the end of the first file, and what is left of the second.
-        let (end, whole) = (lens.iter().rposition(|len| *len > LEAST).unwrap(), lens.len() - 1);
+        let (end, whole) = (lens.iter().rposition(|len| *len > MIN_BLOCK_BYTES).unwrap(), lens.len() - 1);
         assert!(lens[end..whole].is_sorted_by(|a, b| a >= b) && whole - end >= 16, "{:?}", &lens[end..]);
     }
 

@@ -1,4 +1,4 @@
-//! What goes onto the streams: blocks and packs, read, hashed and sent.
+//! Sends chunks: reads blocks and packs, hashes them, and writes them to the streams.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,73 +8,80 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use super::{HEAVY, Open, PIECE, Sender, Source};
-use crate::connection::session::lock;
-use crate::connection::tls::Stream;
+use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
+use crate::connection::stream::Stream;
 use crate::error::{TransferError, system, why};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
+use crate::protocol::chunk::{Chunk, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::{Extent, FileItem};
-use crate::protocol::message::{self, Chunk, Message, Reading, Trailer};
+use crate::protocol::frame;
+use crate::protocol::message::{Message, Reading};
 use crate::send::schedule::Work;
 use crate::telemetry::counters::timed;
+use crate::threads::lock;
 
 /// What a stream sends next.
 enum Ready {
-    /// Bytes of a block that have been read already.
+    /// Bytes of a block that were read ahead.
     Piece(Piece),
     /// Anything else.
-    Work(Work<Arc<Source>>),
+    Work(Work<Arc<OutgoingFile>>),
 }
 
 /// A part of a block.
 struct Piece {
-    source: Arc<Source>,
+    source: Arc<OutgoingFile>,
     block: Extent,
     first: bool,
     data: Aligned,
     len: usize,
-    /// With the last piece, the digest of the block; none in it if the block could not be read.
+    /// The block's digest, with its last piece only. The inner `None` means that the block could not be read.
     digest: Option<Option<Digest>>,
 }
 
-/// A stream, and what the tags of its chunks are made of.
-struct Line {
+/// A stream, and what the tag of its next chunk is computed from.
+struct OutgoingStream {
     stream: Stream,
     tagger: Tagger,
-    /// Frame of the header of the chunk that is being sent.
+    /// The frame with the header of the chunk that is being sent.
     header: Vec<u8>,
 }
 
-impl Line {
-    /// What closes the chunk that is being sent, if its data, if any, have this digest.
+impl OutgoingStream {
+    /// The trailer of the chunk that is being sent. `data` is the digest of its data, if it has data.
     fn trailer(&mut self, data: Option<&Digest>) -> [u8; Trailer::LEN] {
-        Trailer(Some(self.tagger.next(&self.header[message::FRAME_HEAD..], data))).pack()
+        Trailer(Some(self.tagger.next(&self.header[frame::FRAME_HEAD..], data))).pack()
     }
 
-    /// What closes the chunk that is being sent, if its data could not be read.
+    /// The trailer of the chunk that is being sent if its data could not be read.
     fn no_trailer(&mut self) -> [u8; Trailer::LEN] {
         self.tagger.skip();
         Trailer(None).pack()
     }
 }
 
-/// How long files are read into one pack: where that is slow, the other end hears nothing meanwhile.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest time for which files are read into one pack. The receiver hears nothing on this stream meanwhile.
+const MAX_PACK_TIME: Duration = Duration::from_secs(1);
 
-/// A stream's memory: a piece of a large file, and a pack of small ones.
-struct Buffer(Vec<u8>, Vec<u8>);
+/// The memory of a stream.
+struct Buffer {
+    /// A piece of a large file.
+    piece: Vec<u8>,
+    /// The content of a pack.
+    pack: Vec<u8>,
+}
 
 impl Buffer {
     fn new(piece: usize) -> Buffer {
-        Buffer(vec![0; piece], Vec::new())
+        Buffer { piece: vec![0; piece], pack: Vec::new() }
     }
 }
 
 impl Sender {
-    /// What is next for a stream; none when the session is over.
-    fn next(&self) -> Option<Work<Arc<Source>>> {
+    /// The next work for a stream, for which it waits; `None` when the session is over.
+    fn next(&self) -> Option<Work<Arc<OutgoingFile>>> {
         let mut state = lock(&self.state);
         loop {
             if self.session.is_over() {
@@ -83,7 +90,7 @@ impl Sender {
             match state.plan.take() {
                 Work::Wait => state = self.wait(state),
                 work => {
-                    // The walk may go on.
+                    // There is room again for files that the walk finds.
                     self.wake(&state);
                     return Some(work);
                 }
@@ -91,9 +98,9 @@ impl Sender {
         }
     }
 
-    /// One stream, with a thread that reads ahead what goes past the cache.
+    /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
-        let mut line = Line { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
+        let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
             let ahead = move || self.read_ahead(&pipe);
@@ -102,13 +109,14 @@ impl Sender {
             let result =
                 started.map_err(system("starting a thread")).and_then(|_| self.feed(&mut line, coming, &give_back));
             if let Err(error) = result {
-                // Before the other thread is waited for: it may wait for work that only this ends.
+                // This must come before the wait for the other thread, which may itself wait until the session ends.
                 self.session.fail(error);
             }
         });
         Ok(())
     }
 
+    /// Takes the stream's work and hands it on. Blocks that bypass the page cache are read here.
     fn read_ahead(&self, pipe: &Pipe<Ready>) {
         while let Some(work) = self.next() {
             let over = matches!(work, Work::End);
@@ -129,12 +137,12 @@ impl Sender {
     /// Reads a block and hands it on piece by piece.
     fn read_block(
         &self,
-        source: &Arc<Source>,
+        source: &Arc<OutgoingFile>,
         open: &Open,
         block: Extent,
         pipe: &Pipe<Ready>,
     ) -> Result<(), mpsc::SendError<Ready>> {
-        // None once reading has failed.
+        // `None` once a read has failed.
         let mut mac = Some(self.key.block(source.item.key(), block));
         let mut at = 0;
         while at < block.len {
@@ -159,10 +167,10 @@ impl Sender {
         Ok(())
     }
 
-    /// Sends what comes. `coming` ends with it: whoever reads ahead does not wait for one who has gone.
+    /// Sends the work that was handed on. It owns `coming`, so that the thread that reads ahead notices when this ends.
     fn feed(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         coming: mpsc::Receiver<Ready>,
         give_back: &mpsc::Sender<Aligned>,
     ) -> Result<(), TransferError> {
@@ -176,7 +184,7 @@ impl Sender {
                     for bytes in piece.data.first(piece.len).chunks(PIECE) {
                         self.write(line, bytes)?;
                     }
-                    // Nobody takes it any more when nothing more comes.
+                    // This fails only if the other thread has ended and needs no memory any more.
                     let _ = give_back.send(piece.data);
                     if let Some(digest) = piece.digest {
                         self.close(line, digest)?;
@@ -202,39 +210,41 @@ impl Sender {
         Ok(())
     }
 
-    /// Bytes of a large file are on their way, or never will be; with the last of them the file ends.
-    fn dealt_with(&self, source: &Source, extent: Extent) -> Result<(), TransferError> {
+    /// Counts bytes of a large file that were sent, or will never be. With the last of them the file ends.
+    fn dealt_with(&self, source: &OutgoingFile, extent: Extent) -> Result<(), TransferError> {
         if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len { self.end(source) } else { Ok(()) }
     }
 
+    /// Counts a stream that has ended. After the last one, the receiver is told that all was sent.
     fn stream_ended(&self) -> Result<(), TransferError> {
         let mut state = lock(&self.state);
         state.streams -= 1;
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let left = state.left.clone();
+        let skipped = state.skipped.clone();
         drop(state);
-        self.session.send(&Message::AllSent(left))
+        self.session.send(&Message::AllSent(skipped))
     }
 
-    fn write(&self, line: &mut Line, bytes: &[u8]) -> Result<(), TransferError> {
+    /// Writes bytes to a stream.
+    fn write(&self, line: &mut OutgoingStream, bytes: &[u8]) -> Result<(), TransferError> {
         timed(&self.counters.net_ns, || line.stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
         self.session.moved(bytes.len() as u64);
         Ok(())
     }
 
     /// Sends the header of a chunk with data.
-    fn header(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = message::pack(chunk).map_err(system("packing a header"))?;
+    fn header(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
+        line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let header = std::mem::take(&mut line.header);
         let sent = self.write(line, &header);
         line.header = header;
         sent
     }
 
-    /// Sends the trailer of a chunk with data: their digest, none if they could not be read.
-    fn close(&self, line: &mut Line, digest: Option<Digest>) -> Result<(), TransferError> {
+    /// Sends the trailer of a chunk with data. `digest` is `None` if the data could not be read.
+    fn close(&self, line: &mut OutgoingStream, digest: Option<Digest>) -> Result<(), TransferError> {
         let trailer = match digest {
             Some(digest) => line.trailer(Some(&digest)),
             None => line.no_trailer(),
@@ -243,24 +253,25 @@ impl Sender {
     }
 
     /// Sends a chunk without data.
-    fn empty(&self, line: &mut Line, chunk: &Chunk) -> Result<(), TransferError> {
-        line.header = message::pack(chunk).map_err(system("packing a header"))?;
+    fn empty(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
+        line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let trailer = line.trailer(None);
         let whole = [&line.header[..], &trailer].concat();
         self.write(line, &whole)
     }
 
-    /// The header of a block: the rest of it follows, whatever becomes of the source.
-    fn begin(&self, line: &mut Line, source: &Source, block: Extent) -> Result<(), TransferError> {
+    /// Sends the header of a block. All of its bytes must follow, even if the source cannot be read any further.
+    fn begin(&self, line: &mut OutgoingStream, source: &OutgoingFile, block: Extent) -> Result<(), TransferError> {
         source.sent.fetch_add(block.len, Ordering::SeqCst);
         self.header(line, &source.chunk(block, false))
     }
 
+    /// Sends a block, or a hole.
     fn block(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         buffer: &mut Buffer,
-        source: &Arc<Source>,
+        source: &Arc<OutgoingFile>,
         extent: Extent,
         hole: bool,
     ) -> Result<(), TransferError> {
@@ -275,7 +286,7 @@ impl Sender {
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
-                let piece = &mut buffer.0[..PIECE.min(rest as usize)];
+                let piece = &mut buffer.piece[..PIECE.min(rest as usize)];
                 if good {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
@@ -289,8 +300,8 @@ impl Sender {
                 let len = piece.len();
                 let whole = if let Stream::Plain(socket) = &line.stream { socket.whole() } else { None };
                 match (whole, file) {
-                    // The page cache's own pages go out, without another copy. Should they change between
-                    // these two reads, the digest tells.
+                    // Sends the pages of the page cache without a copy. If they change between the read above and
+                    // this call, the digest does not match and the receiver notices.
                     (Some(socket), Some(file)) if good => {
                         let sent = timed(&self.counters.net_ns, || send_range(socket, file, at, len));
                         let sent = sent.map_err(|e| self.session.lost("sending", e))?;
@@ -298,13 +309,13 @@ impl Sender {
                         if sent < len {
                             good = false;
                             lock(&source.bad).get_or_insert("it became shorter while it was read".into());
-                            let rest = &buffer.0[sent..len];
+                            let rest = &buffer.piece[sent..len];
                             self.write(line, rest)?;
                         }
                     }
                     _ => self.write(line, piece)?,
                 }
-                let piece = &buffer.0[..len];
+                let piece = &buffer.piece[..len];
                 at += piece.len() as u64;
                 rest -= piece.len() as u64;
             }
@@ -314,8 +325,8 @@ impl Sender {
         self.dealt_with(source, extent)
     }
 
-    /// All of a large file has been read: is it what it was?
-    pub(super) fn end(&self, source: &Source) -> Result<(), TransferError> {
+    /// Ends a large file: checks that it is still what it was when it was found, and tells the receiver.
+    pub(super) fn end(&self, source: &OutgoingFile) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let bad = lock(&source.bad).take();
         let changed = file.and_then(|open| match metadata::at_rest(&open.file, &source.item) {
@@ -334,7 +345,13 @@ impl Sender {
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
 
-    fn pack(&self, line: &mut Line, buffer: &mut Buffer, files: Vec<Arc<Source>>) -> Result<(), TransferError> {
+    /// Sends small files, in as many packs as their headers need.
+    fn pack(
+        &self,
+        line: &mut OutgoingStream,
+        buffer: &mut Buffer,
+        files: Vec<Arc<OutgoingFile>>,
+    ) -> Result<(), TransferError> {
         let mut files = files.into_iter().peekable();
         while files.peek().is_some() {
             self.pack_some(line, buffer, &mut files)?;
@@ -342,26 +359,26 @@ impl Sender {
         Ok(())
     }
 
-    /// As many as one header can name.
+    /// Sends as many small files as one header can name.
     fn pack_some(
         &self,
-        line: &mut Line,
+        line: &mut OutgoingStream,
         buffer: &mut Buffer,
-        files: &mut impl Iterator<Item = Arc<Source>>,
+        files: &mut impl Iterator<Item = Arc<OutgoingFile>>,
     ) -> Result<(), TransferError> {
         let (mut items, mut weight, mut len) = (Vec::new(), 0, 0);
         let begin = Instant::now();
         timed(&self.counters.disk_ns, || {
-            while weight < HEAVY
-                && begin.elapsed() < PATIENCE
+            while weight < MAX_HEADER_BYTES
+                && begin.elapsed() < MAX_PACK_TIME
                 && let Some(source) = files.next()
             {
                 self.session.moved(1);
                 let end = len + source.item.size as usize;
-                if buffer.1.len() < end {
-                    buffer.1.resize(end, 0);
+                if buffer.pack.len() < end {
+                    buffer.pack.resize(end, 0);
                 }
-                match whole(&source, self.options.xattrs, &mut buffer.1[len..end]) {
+                match whole(&source, self.options.xattrs, &mut buffer.pack[len..end]) {
                     Ok(item) => {
                         len = end;
                         weight += item.weight();
@@ -371,7 +388,7 @@ impl Sender {
                 }
             }
         });
-        let content = &buffer.1[..len];
+        let content = &buffer.pack[..len];
         let digest = timed(&self.counters.hash_ns, || self.key.pack(content));
         self.header(line, &Chunk::Pack(items))?;
         for piece in content.chunks(PIECE) {
@@ -383,7 +400,7 @@ impl Sender {
     }
 }
 
-/// Sends bytes of a file by reference (`sendfile(2)`); gives how many there were.
+/// Sends bytes of a file by reference (`sendfile(2)`). Returns how many the file had.
 fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::Result<usize> {
     let mut offset = at as i64;
     let mut sent = 0;
@@ -398,7 +415,7 @@ fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::
     Ok(sent)
 }
 
-/// What has become of a file that is not what it was.
+/// Says how a file changed that is no longer what it was when it was found.
 fn restless(file: &File) -> String {
     match file.metadata() {
         Ok(now) if now.nlink() == 0 => "it was deleted or replaced while it was read".into(),
@@ -406,8 +423,8 @@ fn restless(file: &File) -> String {
     }
 }
 
-/// Reads a small file, as it is now; gives its item, or why it cannot be sent.
-fn whole(source: &Source, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
+/// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
+fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
     let file = source.at.read().map_err(|e| why(&e))?;
     let mut item = source.item.clone();
     file.read_exact_at(to, 0).map_err(|e| why(&e))?;

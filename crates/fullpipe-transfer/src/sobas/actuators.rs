@@ -1,4 +1,4 @@
-//! What the controller moves: the receiver's window, the sender's pacing rate, and its slow start.
+//! Sets what the controller decides: the receiver's window, the sender's pacing rate, and a new slow start.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -7,40 +7,41 @@ use std::sync::{Arc, Mutex};
 
 use fullpipe_net::sys;
 
-use super::BBR;
-use crate::connection::session::lock;
+use crate::protocol::sizing::BBR;
+use crate::threads::lock;
 
-/// How a limit of all streams together is shared: among those that have something to move. At a transfer's end some
-/// have nothing left, and their part would be lost.
+/// A limit of all streams together, shared among the streams that have something to move. Near the end of a transfer some
+/// streams are idle, and an equal share for them would be lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Shared {
     limit: Option<u64>,
-    /// Streams at work; none yet counts as all.
+    /// Number of streams that have something to move; zero counts as all.
     busy: usize,
 }
 
 impl Shared {
+    /// The share of one stream.
     fn each(self, streams: usize) -> Option<u64> {
         let among = if self.busy == 0 { streams } else { self.busy.min(streams) };
         self.limit.map(|limit| limit / among.max(1) as u64)
     }
 }
 
-/// The receiver's windows, set by `TCP_WINDOW_CLAMP`. Where the kernel tunes the buffer itself it moves the
-/// clamp with it (`tcp_rcv_space_adjust`), so it is looked at now and then.
+/// The receiver's windows, set by `TCP_WINDOW_CLAMP`. If the kernel tunes the buffer, it moves the clamp too
+/// (`tcp_rcv_space_adjust`), so the clamp has to be checked from time to time.
 #[derive(Default)]
 pub(super) struct Windows {
     shared: Shared,
 }
 
 impl Windows {
-    /// Limits all of them together to so many bytes; none: the buffers are the limit.
+    /// Limits all windows together to `total` bytes; with `None` only the buffers limit them.
     pub fn set(&mut self, sockets: &[TcpStream], total: Option<u64>) {
         self.shared.limit = total;
         self.apply(sockets);
     }
 
-    /// So many streams are at work.
+    /// Shares the limit among this number of busy streams.
     pub fn busy(&mut self, sockets: &[TcpStream], busy: usize) {
         let before = self.shared.each(sockets.len());
         self.shared.busy = busy;
@@ -59,7 +60,7 @@ impl Windows {
         }
     }
 
-    /// Sets them again where the kernel has moved them.
+    /// Sets the clamps again that the kernel has moved.
     pub fn keep(&self, sockets: &[TcpStream]) {
         let Some(each) = self.each(sockets) else { return };
         for socket in sockets {
@@ -72,16 +73,18 @@ impl Windows {
 }
 
 fn clamp(socket: &TcpStream, bytes: i32) {
-    // A connection that is over needs none.
+    // This fails only for a connection that is over.
     let _ = sys::set_int_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes.max(1));
 }
 
-/// The sender's pacing rates: bits of payload per second, all streams together. TCP's own pacing and, from Linux 4.20
-/// on, the fq qdisc space segments by their payload (`tcp_update_skb_after_send`).
+/// The sender's pacing rate in bits of payload per second, for all streams together. TCP's own pacing and, since Linux
+/// 4.20, the fq qdisc space segments by their payload (`tcp_update_skb_after_send`).
 #[derive(Default)]
 pub(super) struct Pacing {
+    /// Guards the rate and how it is shared. It is held while the rates are set on the sockets, so that two threads do not
+    /// set different ones.
     shared: Mutex<Shared>,
-    /// So while there is a limit: streams send in parts.
+    /// Tells the streams to send in small parts while there is a rate; `None` if they always do.
     parts: Option<Arc<AtomicBool>>,
 }
 
@@ -90,7 +93,7 @@ impl Pacing {
         Pacing { parts, ..Pacing::default() }
     }
 
-    /// As fast as this; none: as they like.
+    /// Sets the rate of all streams together; with `None` they are not paced.
     pub fn set(&self, sockets: &[TcpStream], bps: Option<u64>) {
         let mut shared = lock(&self.shared);
         shared.limit = bps;
@@ -100,7 +103,7 @@ impl Pacing {
         pace(sockets, shared.each(sockets.len()));
     }
 
-    /// So many streams are at work.
+    /// Shares the rate among this number of busy streams.
     pub fn busy(&self, sockets: &[TcpStream], busy: usize) {
         let mut shared = lock(&self.shared);
         let before = shared.each(sockets.len());
@@ -112,22 +115,22 @@ impl Pacing {
 }
 
 fn pace(sockets: &[TcpStream], each_bps: Option<u64>) {
-    // ~0 is the kernel's "none".
+    // All ones means to the kernel that there is no limit.
     let each = each_bps.map_or(u64::MAX, |bps| (bps / 8).max(1));
     for socket in sockets {
         let _ = sys::set_max_pacing_rate(socket.as_fd(), each);
     }
 }
 
-/// Lets a stream's slow start begin once more, from the window that it has. Linux has no call for that, but BBR forgets
-/// the threshold where slow start ends when it takes a connection over (`bbr_init` in `tcp_bbr.c`), and hands the
-/// connection back as it is. Where BBR is not to be had, or is what the stream uses, nothing changes.
+/// Restarts a stream's slow start from its current window. Linux has no call for that. But when BBR takes over a connection,
+/// it resets the threshold at which slow start ends (`bbr_init` in `tcp_bbr.c`), and the congestion control that gets the
+/// connection back keeps that. If BBR is not available, or the stream uses it already, nothing changes.
 pub(super) fn slow_start(socket: &TcpStream) {
     let socket = socket2::SockRef::from(socket);
     let Ok(name) = socket.tcp_congestion() else { return };
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     if name != BBR.as_bytes() && socket.set_tcp_congestion(BBR.as_bytes()).is_ok() {
-        // It was in use, so it is there.
+        // This cannot fail for want of the module: it was in use just now.
         let _ = socket.set_tcp_congestion(name);
     }
 }

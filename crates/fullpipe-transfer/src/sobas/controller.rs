@@ -1,4 +1,4 @@
-//! The receiving end: what arrives goes into the controller, what it decides into the kernels.
+//! The receiving end's part of SOBAS: passes what it observes to the controller, and applies what the controller decides.
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
@@ -8,79 +8,111 @@ use std::time::Duration;
 use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
-use super::datagram::Word;
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, Note, PATIENCE, Seen, actuators, keep, read, segment};
+use super::actuators;
+use super::datagram::Datagram;
+use super::setup::{self, GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
+use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
+use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
+use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::telemetry::counters::Counters;
 
-/// So many later probes must be back before one is lost.
-const LATER: u32 = 3;
-/// Or so long, besides two round trips, nanoseconds.
-const LOST_NS: u64 = 1_000_000_000;
-/// A train is over that long after its last packet, nanoseconds.
-const TRAIN_OVER_NS: u64 = 20_000_000;
-/// Between looks at the clamps, nanoseconds.
-const KEEP_NS: u64 = 100_000_000;
-/// Share of the time that makes the window the limit.
-const MOSTLY: f64 = 0.5;
-/// And over at least this, nanoseconds.
-const LIMITED_OVER_NS: u64 = 20_000_000;
-/// A stream of which nothing has come for so long, besides a round trip, has nothing to move, nanoseconds.
-const BUSY_NS: u64 = 30_000_000;
+/// Limits by which this end judges what it observes.
+struct Limits {
+    /// A probe counts as lost once so many later ones are back.
+    later_probes: u32,
+    /// A probe also counts as lost after this time in addition to two round trips, nanoseconds.
+    probe_lost_ns: u64,
+    /// A packet train is over this long after its last packet, nanoseconds.
+    train_over_ns: u64,
+    /// Time between checks whether the kernel has moved a window clamp, nanoseconds.
+    clamp_check_ns: u64,
+    /// The window counts as the limit if the streams waited for it during more than this fraction of the time.
+    window_limited_fraction: f64,
+    /// That fraction is measured over at least this time, nanoseconds.
+    window_limited_over_ns: u64,
+    /// A stream counts as idle if nothing arrived on it for this time in addition to a round trip, nanoseconds.
+    idle_ns: u64,
+}
 
+const LIMITS: Limits = Limits {
+    later_probes: 3,
+    probe_lost_ns: 1_000_000_000,
+    train_over_ns: 20_000_000,
+    clamp_check_ns: 100_000_000,
+    window_limited_fraction: 0.5,
+    window_limited_over_ns: 20_000_000,
+    idle_ns: 30_000_000,
+};
+
+/// A packet train that was asked for.
 #[derive(Default)]
-struct Coming {
+struct ExpectedTrain {
+    /// When each packet arrived, by the kernel's `CLOCK_REALTIME`, nanoseconds.
     arrivals_ns: Vec<u64>,
+    /// When the last packet was read, or the train asked for, by `CLOCK_MONOTONIC`, nanoseconds.
     last_ns: u64,
+    /// The number of packets that the sender sent and the time that they took, nanoseconds, once the sender has said so.
     sent: Option<(u16, u64)>,
+    /// The number of packets that were asked for.
     asked: u16,
+    /// The time over which they were to be spread, nanoseconds; zero for back to back.
     over_ns: u64,
 }
 
-pub(super) struct Judge {
+/// The receiving end's shell around [`Sobas`].
+pub(super) struct Controller {
     session: Arc<Session>,
-    aside: Aside,
+    setup: SizingSetup,
     sockets: Arc<Vec<TcpStream>>,
     counters: Arc<Counters>,
-    told: mpsc::Receiver<Seen>,
+    /// The sender's statistics that arrive over the control connection.
+    sender_stats: mpsc::Receiver<SenderStats>,
     windows: actuators::Windows,
-    /// Probes that are out, and when they left.
-    out: BTreeMap<u32, u64>,
-    next: u32,
-    trains: BTreeMap<u32, Coming>,
+    /// Probes without an echo: when each left, by its number, nanoseconds.
+    outstanding_probes: BTreeMap<u32, u64>,
+    /// Number of the next probe.
+    next_probe: u32,
+    /// Packet trains that are not complete, by number.
+    trains: BTreeMap<u32, ExpectedTrain>,
+    /// Number of the next train.
     next_train: u32,
-    /// Since when so much of the time was limited by the window.
+    /// When [`SenderStats::window_limited_us`] was last evaluated, nanoseconds, and its value then.
     limited: Option<(u64, u64)>,
+    /// When this began, nanoseconds.
     began: u64,
-    largest: u64,
+    /// Largest window of all streams together, bytes.
+    max_window: u64,
     arrived: Arrived,
 }
 
-/// Payload that has arrived, in order or not. The kernel counts bytes only once all before them are there, so that
-/// each loss would look like a pause and a rush; segments it counts as they come (`tcpi_data_segs_in`).
+/// Measures the payload that has arrived, in order or not. The kernel counts bytes only once all bytes before them are
+/// there, so each loss would look like a pause followed by a burst. It counts segments as they arrive
+/// (`tcpi_data_segs_in`).
 #[derive(Default)]
 struct Arrived {
-    /// Segments as last read, of 32 bits, and all of them.
+    /// For each stream the kernel's 32-bit counter as last read, and the sum of all its increments.
     segments: Vec<(u32, u64)>,
-    /// When each stream's last came, nanoseconds.
+    /// When each stream's last segment was seen, nanoseconds.
     when: Vec<u64>,
-    /// Payload of a segment: the most that it has been on average.
+    /// Bytes of payload of a segment: the largest average so far.
     payload: f64,
 }
 
 impl Arrived {
-    /// Streams whose segments have come since an instant.
+    /// Number of streams on which a segment arrived since an instant.
     fn busy(&self, since: u64) -> usize {
         self.when.iter().filter(|at| **at >= since).count()
     }
 
-    fn look(&mut self, sockets: &[TcpStream], at: u64) -> u64 {
+    /// Reads the counters of all streams at an instant. Returns the payload that has arrived, bytes.
+    fn read(&mut self, sockets: &[TcpStream], at: u64) -> u64 {
         self.segments.resize(sockets.len(), (0, 0));
         self.when.resize(sockets.len(), 0);
         let (mut bytes, mut all) = (0, 0);
         for ((socket, (last, total)), when) in sockets.iter().zip(&mut self.segments).zip(&mut self.when) {
-            let Some(info) = read(socket) else { continue };
+            let Some(info) = tcp_info(socket) else { continue };
             let now = info.get("data_segs_in").unwrap_or(0) as u32;
             if now != *last {
                 *when = at;
@@ -98,27 +130,32 @@ impl Arrived {
     }
 }
 
-impl Judge {
-    pub fn new(session: &Arc<Session>, aside: Aside, sockets: Arc<Vec<TcpStream>>, counters: Arc<Counters>) -> Judge {
-        let (tell, told) = mpsc::channel();
-        session.aside(move |message| {
-            if let Message::Seen(seen) = message {
-                // Whoever listens may be gone already.
+impl Controller {
+    pub fn new(
+        session: &Arc<Session>,
+        setup: SizingSetup,
+        sockets: Arc<Vec<TcpStream>>,
+        counters: Arc<Counters>,
+    ) -> Controller {
+        let (tell, sender_stats) = mpsc::channel();
+        session.on_sizing(move |message| {
+            if let Message::SenderStats(seen) = message {
+                // The controller may have ended already.
                 let _ = tell.send(seen);
             }
         });
-        let largest = super::largest(aside.buffer).saturating_mul(sockets.len() as u64);
-        Judge {
+        let max_window = setup::max_window(setup.buffer).saturating_mul(sockets.len() as u64);
+        Controller {
             session: session.clone(),
-            largest,
+            max_window,
             arrived: Arrived::default(),
-            aside,
+            setup,
             windows: actuators::Windows::default(),
             sockets,
             counters,
-            told,
-            out: BTreeMap::new(),
-            next: 0,
+            sender_stats,
+            outstanding_probes: BTreeMap::new(),
+            next_probe: 0,
             trains: BTreeMap::new(),
             next_train: 0,
             limited: None,
@@ -126,21 +163,22 @@ impl Judge {
         }
     }
 
-    fn note(&self, note: Note) {
-        keep(&self.counters, note.clone());
-        // Should the connection have ended, others say so.
+    /// Records an event at both ends.
+    fn note(&self, note: SizingEvent) {
+        keep_event(&self.counters, note.clone());
+        // If the connection has ended, another thread reports that.
         let _ = self.session.send(&Message::Sized(note));
     }
 
-    fn say(&self, word: &Word) {
-        if let Some(udp) = &self.aside.udp {
-            udp.send(word, PROBE_BYTES);
+    fn send(&self, datagram: &Datagram) {
+        if let Some(udp) = &self.setup.udp {
+            udp.send(datagram, PROBE_BYTES);
         }
     }
 
-    /// Waits for the other end's first datagram; gives its segments.
-    fn meet(&mut self) -> Option<(u32, u32)> {
-        let patience = self.began + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
+    /// Waits for the sender's first datagram. Returns the sizes of its segments: payload and packet, bytes.
+    fn greet(&mut self) -> Option<(u32, u32)> {
+        let patience = self.began + PATIENCE.as_nanos() as u64 + 2 * self.setup.rtt_ns;
         let mut greeted = 0;
         loop {
             let now = sys::now_ns();
@@ -149,12 +187,12 @@ impl Judge {
             }
             if now >= greeted + GREET_EVERY_NS {
                 greeted = now;
-                self.say(&Word::Hello { mss: 0, packet: 0 });
+                self.send(&Datagram::Hello { mss: 0, packet: 0 });
             }
-            let udp = self.aside.udp.as_mut()?;
+            let udp = self.setup.udp.as_mut()?;
             udp.wait(GREET_EVERY_NS);
             while let Some(came) = udp.next() {
-                if let Word::Hello { mss, packet } = came.word
+                if let Datagram::Hello { mss, packet } = came.datagram
                     && mss > 0
                 {
                     return Some((mss, packet));
@@ -163,93 +201,93 @@ impl Judge {
         }
     }
 
-    /// Until the session is over.
+    /// Runs until the session is over.
     pub fn run(mut self) {
-        let met = self.meet();
+        let met = self.greet();
         let (mss, packet) = met.or_else(|| self.sockets.first().map(segment)).unwrap_or((1448, 1500));
         if met.is_none() {
-            self.aside.udp = None;
+            self.setup.udp = None;
         }
-        let largest = self.largest;
-        let law = self.aside.law;
+        let law = self.setup.law;
         let config = Config {
             mss,
             packet,
             streams: u16::try_from(self.sockets.len()).unwrap_or(u16::MAX),
-            largest,
-            window: law != Law::Pacing,
+            largest: self.max_window,
+            window: law != SizingMode::Pacing,
             pacing: law.paces(),
-            restart: law == Law::All,
+            restart: law == SizingMode::All,
             trains: met.is_some(),
-            decrease: self.aside.decrease,
-            mode: if law == Law::Paper { Mode::Paper } else { Mode::Adaptive },
+            decrease: self.setup.decrease,
+            mode: if law == SizingMode::Paper { Mode::Paper } else { Mode::Adaptive },
         };
-        self.note(Note::Began { law, udp: met.is_some(), mss, largest });
-        let mut sobas = Sobas::new(config, self.aside.rtt_ns, sys::now_ns());
+        self.note(SizingEvent::Began { law, udp: met.is_some(), mss, largest: self.max_window });
+        let mut sobas = Sobas::new(config, self.setup.rtt_ns, sys::now_ns());
         let mut kept = self.began;
         while !self.session.is_over() {
             let now = sys::now_ns();
-            let wait = sobas.next_wake().saturating_sub(now).min(LOOK_NS);
+            let wait = sobas.next_wake().saturating_sub(now).min(SESSION_CHECK_NS);
             self.listen(&mut sobas, wait, met.is_some());
             let now = sys::now_ns();
-            self.look(&mut sobas, now);
+            self.observe(&mut sobas, now);
             for action in sobas.tick(now) {
                 self.act(action);
             }
-            if now >= kept + KEEP_NS {
+            if now >= kept + LIMITS.clamp_check_ns {
                 kept = now;
                 self.windows.keep(&self.sockets);
             }
         }
     }
 
-    /// Takes in what comes within this time.
+    /// Waits at most `wait` nanoseconds, and takes in the datagrams and messages that arrive.
     fn listen(&mut self, sobas: &mut Sobas, wait: u64, udp: bool) {
         if udp {
-            if let Some(udp) = &self.aside.udp {
+            if let Some(udp) = &self.setup.udp {
                 udp.wait(wait);
             }
-            while let Some(came) = self.aside.udp.as_mut().and_then(super::udp::Udp::next) {
-                self.heard(sobas, came);
+            while let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) {
+                self.received(sobas, came);
             }
-            while let Ok(seen) = self.told.try_recv() {
-                self.streams(sobas, sys::now_ns(), seen);
+            while let Ok(seen) = self.sender_stats.try_recv() {
+                self.sender_stats(sobas, sys::now_ns(), seen);
             }
             return;
         }
-        match self.told.recv_timeout(Duration::from_nanos(wait)) {
+        match self.sender_stats.recv_timeout(Duration::from_nanos(wait)) {
             Ok(seen) => {
                 let now = sys::now_ns();
                 if seen.rtt_us > 0 && seen.rtt_us < u32::MAX {
                     sobas.observe(now, Observation::Probe { rtt_ns: u64::from(seen.rtt_us) * 1000 });
                 }
-                self.streams(sobas, now, seen);
+                self.sender_stats(sobas, now, seen);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
-            // The session ends, and this thread with it.
+            // The session is ending, and this thread with it.
             Err(mpsc::RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_nanos(wait)),
         }
     }
 
-    fn heard(&mut self, sobas: &mut Sobas, came: super::udp::Came) {
+    /// Takes in one datagram.
+    fn received(&mut self, sobas: &mut Sobas, came: ReceivedDatagram) {
         let now = sys::now_ns();
-        match came.word {
-            Word::Echo { n, sent_ns, held_ns, seen } => {
-                // Its own word for when it left is taken only for a probe that is out.
-                if self.out.remove(&n) != Some(sent_ns) {
+        match came.datagram {
+            Datagram::Echo { n, sent_ns, held_ns, seen } => {
+                // The echo must name the instant at which this very probe left: the sender could make up another.
+                if self.outstanding_probes.remove(&n) != Some(sent_ns) {
                     return;
                 }
                 let rtt_ns = now.saturating_sub(sent_ns).saturating_sub(held_ns).saturating_sub(came.waited_ns);
-                while let Some((&first, _)) = self.out.first_key_value()
-                    && first.saturating_add(LATER) <= n
+                while let Some((&first, _)) = self.outstanding_probes.first_key_value()
+                    && first.saturating_add(LIMITS.later_probes) <= n
                 {
-                    self.out.remove(&first);
+                    self.outstanding_probes.remove(&first);
                     sobas.observe(now, Observation::ProbeLost);
                 }
                 sobas.observe(now, Observation::Probe { rtt_ns });
-                self.streams(sobas, now, seen);
+                self.sender_stats(sobas, now, seen);
             }
-            Word::Packet { id } => {
+            Datagram::Packet { id } => {
                 if let Some(train) = self.trains.get_mut(&id)
                     && train.arrivals_ns.len() < usize::from(train.asked)
                 {
@@ -257,7 +295,7 @@ impl Judge {
                     train.last_ns = now;
                 }
             }
-            Word::TrainEnd { id, sent, span_ns } => {
+            Datagram::TrainEnd { id, sent, span_ns } => {
                 if let Some(train) = self.trains.get_mut(&id) {
                     train.sent = Some((sent, span_ns));
                 }
@@ -266,38 +304,38 @@ impl Judge {
         }
     }
 
-    /// What the sender says of its streams.
-    fn streams(&mut self, sobas: &mut Sobas, now: u64, seen: Seen) {
-        sobas.observe(now, Observation::Retransmits(seen.retransmits));
+    /// Takes in the sender's statistics of its streams.
+    fn sender_stats(&mut self, sobas: &mut Sobas, now: u64, stats: SenderStats) {
+        sobas.observe(now, Observation::Retransmits(stats.retransmits));
         let Some((since, before)) = self.limited else {
-            self.limited = Some((now, seen.window_limited_us));
+            self.limited = Some((now, stats.window_limited_us));
             return;
         };
         let over = now.saturating_sub(since);
-        if over >= LIMITED_OVER_NS.max(self.aside.rtt_ns) {
-            let limited = seen.window_limited_us.saturating_sub(before) as f64 * 1000.0;
-            let limited = limited > MOSTLY * over as f64 * self.sockets.len() as f64;
+        if over >= LIMITS.window_limited_over_ns.max(self.setup.rtt_ns) {
+            let limited = stats.window_limited_us.saturating_sub(before) as f64 * 1000.0;
+            let limited = limited > LIMITS.window_limited_fraction * over as f64 * self.sockets.len() as f64;
             sobas.observe(now, Observation::BufferLimited(limited));
-            self.limited = Some((now, seen.window_limited_us));
+            self.limited = Some((now, stats.window_limited_us));
         }
     }
 
-    /// What this end sees for itself, and what has not come.
-    fn look(&mut self, sobas: &mut Sobas, now: u64) {
-        let bytes = self.arrived.look(&self.sockets, now);
-        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(BUSY_NS + self.aside.rtt_ns)));
+    /// Takes in what this end sees of its streams, and decides which probes and trains are lost or complete.
+    fn observe(&mut self, sobas: &mut Sobas, now: u64) {
+        let bytes = self.arrived.read(&self.sockets, now);
+        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(LIMITS.idle_ns + self.setup.rtt_ns)));
         sobas.observe(now, Observation::Bytes(bytes));
-        let late = LOST_NS + 2 * self.aside.rtt_ns;
-        while let Some((&first, &sent)) = self.out.first_key_value()
+        let late = LIMITS.probe_lost_ns + 2 * self.setup.rtt_ns;
+        while let Some((&first, &sent)) = self.outstanding_probes.first_key_value()
             && now.saturating_sub(sent) > late
         {
-            self.out.remove(&first);
+            self.outstanding_probes.remove(&first);
             sobas.observe(now, Observation::ProbeLost);
         }
-        let over = |train: &Coming| {
+        let over = |train: &ExpectedTrain| {
             train.sent.is_some_and(|(sent, _)| train.arrivals_ns.len() >= usize::from(sent))
                 || now.saturating_sub(train.last_ns)
-                    > TRAIN_OVER_NS + if train.arrivals_ns.is_empty() { late } else { 0 }
+                    > LIMITS.train_over_ns + if train.arrivals_ns.is_empty() { late } else { 0 }
         };
         let done: Vec<u32> = self.trains.iter().filter(|(_, train)| over(train)).map(|(id, _)| *id).collect();
         for id in done {
@@ -308,37 +346,38 @@ impl Judge {
         }
     }
 
+    /// Does what the controller decided.
     fn act(&mut self, action: Action) {
         match action {
             Action::Window(bytes) => {
-                let limit = (bytes < self.largest).then_some(bytes);
+                let limit = (bytes < self.max_window).then_some(bytes);
                 self.windows.set(&self.sockets, limit);
             }
             Action::Pacing(bps) => {
-                // Should the connection have ended, others say so.
+                // If the connection has ended, another thread reports that.
                 let _ = self.session.send(&Message::Pace { bps });
             }
             Action::SlowStart => {
                 let _ = self.session.send(&Message::SlowStart);
             }
             Action::SendProbe => {
-                if self.aside.udp.is_some() {
-                    // What was read of the streams meanwhile is no part of the round trip.
-                    let (n, now) = (self.next, sys::now_ns());
-                    self.next = self.next.wrapping_add(1);
-                    self.out.insert(n, now);
-                    self.say(&Word::Probe { n, sent_ns: now });
+                if self.setup.udp.is_some() {
+                    // Read again now: the time for reading the streams is no part of the round trip.
+                    let (n, now) = (self.next_probe, sys::now_ns());
+                    self.next_probe = self.next_probe.wrapping_add(1);
+                    self.outstanding_probes.insert(n, now);
+                    self.send(&Datagram::Probe { n, sent_ns: now });
                 }
             }
             Action::SendTrain { packets, bytes, over_ns } => {
                 let (id, last_ns) = (self.next_train, sys::now_ns());
                 self.next_train = self.next_train.wrapping_add(1);
-                self.trains.insert(id, Coming { asked: packets, over_ns, last_ns, ..Coming::default() });
-                self.say(&Word::Train { id, packets, bytes, over_ns });
+                self.trains.insert(id, ExpectedTrain { asked: packets, over_ns, last_ns, ..ExpectedTrain::default() });
+                self.send(&Datagram::Train { id, packets, bytes, over_ns });
             }
             Action::Note(mut event) => {
                 event.at_ns = event.at_ns.saturating_sub(self.began);
-                self.note(Note::Decided(event));
+                self.note(SizingEvent::Decided(event));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! Says whether a datagram's sequence number is new (as in RFC 6479).
+//! Decides whether a datagram's sequence number is new (RFC 6479).
 //!
-//! A state machine; it knows no socket and no key. A number counts only once the datagram has proved to be authentic:
+//! It is a state machine that knows no socket and no key. A number counts only once its datagram is known to be authentic:
 //! ask [`ReplayWindow::is_new`] first, check the datagram, and then call [`ReplayWindow::take`].
 
-/// Bits of one word.
+/// Bits of one word of the ring.
 const BITS: u64 = 64;
 /// Words of the ring.
 const WORDS: u64 = 32;
-/// Numbers below the highest one, and with it, that the window can still tell apart: all words but the one that the
-/// next number may clear. A packet train of 1,024 datagrams that are out of order fits.
+/// How many numbers, the highest included, the window can tell apart: those of all words but the one that the next number
+/// may clear. A packet train of 1,024 datagrams in any order fits.
 const WIDTH: u64 = BITS * (WORDS - 1);
 
 /// The sequence numbers that have been taken.
 #[derive(Debug, Default)]
 pub(super) struct ReplayWindow {
-    /// Highest number so far; numbers begin at 1.
+    /// Highest number that was taken. Numbers start at 1.
     highest: u64,
     /// One bit for each number, as a ring.
     taken: [u64; WORDS as usize],
@@ -25,7 +25,7 @@ impl ReplayWindow {
         ((number / BITS % WORDS) as usize, 1 << (number % BITS))
     }
 
-    /// Whether a number has not been taken yet. Numbers too old to tell are not new.
+    /// Whether a number was not taken yet. A number too old for the window counts as taken.
     pub fn is_new(&self, number: u64) -> bool {
         if number > self.highest {
             return true;
@@ -34,7 +34,7 @@ impl ReplayWindow {
         number > 0 && self.highest - number < WIDTH && self.taken[word] & bit == 0
     }
 
-    /// Takes a number; says whether it was new.
+    /// Takes a number. Returns whether it was new.
     pub fn take(&mut self, number: u64) -> bool {
         if !self.is_new(number) {
             return false;

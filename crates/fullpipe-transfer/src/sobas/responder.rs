@@ -1,89 +1,108 @@
-//! The sending end: echoes probes, sends trains, says what it sees, and paces.
+//! The sending end's part of SOBAS: echoes probes, sends packet trains, reports its streams' statistics, and paces them.
 
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{MOST_PACKETS, PROBE_BYTES, PROBE_EVERY_NS, SMOOTH_BPS};
+use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, SMOOTH_PACING_BPS};
 
 use super::actuators::{self, Pacing};
-use super::datagram::Word;
-use super::udp::{Came, Udp};
-use super::{Aside, GREET_EVERY_NS, LOOK_NS, Law, PATIENCE, Seen, keep, read, segment};
+use super::datagram::Datagram;
+use super::setup::{GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
+use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
+use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
+use crate::protocol::sizing::{SenderStats, SizingMode};
 use crate::telemetry::counters::Counters;
 
-/// Trains that a session may ask for at first: the controller begins with no more than seventeen;
-const MOST_TRAINS: u64 = 256;
-/// and so many more each second: it asks for five each 300 ms at most, and seldom.
-const MORE_TRAINS: u64 = 20;
-/// Slow start begins again no more often than this, nanoseconds, besides round trips: the controller takes longer.
-const SLOW_START_NS: u64 = 250_000_000;
-const SLOW_START_RTTS: u64 = 4;
-/// Time that a train may take at most, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
-const LONGEST_SPREAD_NS: u64 = 800_000_000;
-/// What the streams say is read no more often than this, nanoseconds.
-const SEEN_EVERY_NS: u64 = 5_000_000;
-/// Without a probe for so long, what is seen goes over the control connection, nanoseconds.
-const SILENT_NS: u64 = 500_000_000;
+/// Limits on what the receiving end may ask for, and on how often this end reports.
+struct Limits {
+    /// Packet trains that may be asked for at the start. The controller starts with at most seventeen.
+    first_trains: u64,
+    /// Further trains that may be asked for in each second. The controller asks for at most five in 300 ms, and rarely.
+    trains_per_s: u64,
+    /// Least time between two restarts of slow start, nanoseconds, in addition to `slow_start_rtts`. The controller waits
+    /// longer.
+    slow_start_ns: u64,
+    /// Round trips that are added to `slow_start_ns`.
+    slow_start_rtts: u64,
+    /// Longest time over which a train is spread, nanoseconds: 64 packets of 1,500 bytes at 1 Mb/s.
+    max_spread_ns: u64,
+    /// Least time between two reads of the streams' TCP_INFO, nanoseconds.
+    stats_ns: u64,
+    /// Time without a probe after which statistics go over the control connection, nanoseconds.
+    silent_ns: u64,
+}
 
-pub(super) struct Answer {
+const LIMITS: Limits = Limits {
+    first_trains: 256,
+    trains_per_s: 20,
+    slow_start_ns: 250_000_000,
+    slow_start_rtts: 4,
+    max_spread_ns: 800_000_000,
+    stats_ns: 5_000_000,
+    silent_ns: 500_000_000,
+};
+
+/// The sending end's side of the conversation with the controller.
+pub(super) struct Responder {
     session: Arc<Session>,
-    aside: Aside,
+    setup: SizingSetup,
     sockets: Arc<Vec<TcpStream>>,
-    seen: (u64, Seen),
-    /// Whether the other end has been heard.
+    /// When the statistics were last read, nanoseconds, and what they were.
+    stats: (u64, SenderStats),
+    /// Whether a datagram of the other end has arrived.
     met: bool,
-    /// When its last probe came, nanoseconds.
+    /// When the last probe arrived, nanoseconds.
     probed: u64,
-    /// Trains sent so far.
+    /// Number of trains sent so far.
     trains: u64,
-    /// Since when, nanoseconds.
+    /// When this began, nanoseconds.
     began: u64,
-    /// Where this end may pace.
+    /// Sets the streams' pacing rates; `None` if the mode does not pace.
     pacing: Option<Arc<Pacing>>,
 }
 
-impl Answer {
-    /// `parts`: whether streams send in parts.
+impl Responder {
+    /// Makes a responder. `parts` says whether the streams send in small parts, which this end changes with the pacing.
     pub fn new(
         session: &Arc<Session>,
-        aside: Aside,
+        setup: SizingSetup,
         sockets: Arc<Vec<TcpStream>>,
         parts: Arc<AtomicBool>,
         counters: Arc<Counters>,
-    ) -> Answer {
-        let (paced, restarts) = (aside.law.paces(), aside.law == Law::All);
-        let pacing = Arc::new(Pacing::new((aside.decrease > 0.0).then_some(parts)));
+    ) -> Responder {
+        let (paced, restarts) = (setup.law.paces(), setup.law == SizingMode::All);
+        let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(parts)));
         if paced {
             // From the first byte on.
-            pacing.set(&sockets, Some(SMOOTH_BPS));
+            pacing.set(&sockets, Some(SMOOTH_PACING_BPS));
         }
         let (all, of_all) = (sockets.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
-        let apart = SLOW_START_NS + SLOW_START_RTTS * aside.rtt_ns;
-        session.aside(move |message| match message {
+        let apart = LIMITS.slow_start_ns + LIMITS.slow_start_rtts * setup.rtt_ns;
+        session.on_sizing(move |message| match message {
             Message::Pace { bps } if paced => of_all.set(&all, bps),
             Message::SlowStart if restarts => {
-                // Whoever asks for it after each loss would take all of the path.
+                // A receiver that asked for it after each loss would push all others off the path.
                 let (now, last) = (sys::now_ns(), restarted.load(Ordering::Relaxed));
                 if now.saturating_sub(last) >= apart {
                     restarted.store(now, Ordering::Relaxed);
                     all.iter().for_each(actuators::slow_start);
                 }
             }
-            Message::Sized(note) => keep(&counters, note),
+            Message::Sized(note) => keep_event(&counters, note),
             _ => {}
         });
-        let seen = (0, Seen::default());
+        let stats = (0, SenderStats::default());
         let began = sys::now_ns();
-        Answer {
+        Responder {
             session: session.clone(),
-            aside,
+            setup,
             sockets,
-            seen,
+            stats,
             met: false,
             probed: began,
             trains: 0,
@@ -92,11 +111,12 @@ impl Answer {
         }
     }
 
-    fn seen(&mut self, now: u64) -> Seen {
-        if self.seen.0 == 0 || now.saturating_sub(self.seen.0) >= SEEN_EVERY_NS {
-            let mut seen = Seen { rtt_us: u32::MAX, ..Seen::default() };
+    /// The streams' statistics, read anew if they are old.
+    fn stats(&mut self, now: u64) -> SenderStats {
+        if self.stats.0 == 0 || now.saturating_sub(self.stats.0) >= LIMITS.stats_ns {
+            let mut seen = SenderStats { rtt_us: u32::MAX, ..SenderStats::default() };
             let mut busy = 0;
-            for info in self.sockets.iter().filter_map(read) {
+            for info in self.sockets.iter().filter_map(tcp_info) {
                 seen.retransmits += info.get("total_retrans").unwrap_or(0);
                 seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
                 let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
@@ -107,87 +127,87 @@ impl Answer {
             if let Some(pacing) = &self.pacing {
                 pacing.busy(&self.sockets, busy);
             }
-            self.seen = (now, seen);
+            self.stats = (now, seen);
         }
-        self.seen.1
+        self.stats.1
     }
 
-    /// Until the session is over.
+    /// Runs until the session is over.
     pub fn run(mut self) {
         let (mss, packet) = self.sockets.first().map_or((0, 0), segment);
-        let hello = Word::Hello { mss, packet };
-        let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.aside.rtt_ns;
+        let hello = Datagram::Hello { mss, packet };
+        let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.setup.rtt_ns;
         let (mut greeted, mut told) = (0, self.probed);
         while !self.session.is_over() {
             let now = sys::now_ns();
-            let mut wait = LOOK_NS;
+            let mut wait = SESSION_CHECK_NS;
             if !self.met && now < patience {
                 wait = GREET_EVERY_NS;
                 if now >= greeted + GREET_EVERY_NS {
                     greeted = now;
-                    self.say(&hello);
+                    self.send(&hello);
                 }
             }
-            let silent = now.saturating_sub(self.probed) > SILENT_NS;
+            let silent = now.saturating_sub(self.probed) > LIMITS.silent_ns;
             if silent {
-                // The controller takes it for a probe, and wants three of them within 35 ms.
-                if now >= told + PROBE_EVERY_NS {
+                // The controller uses these as probes, and needs three of them within 35 ms.
+                if now >= told + PROBE_INTERVAL_NS {
                     told = now;
-                    let seen = self.seen(now);
-                    if self.session.send(&Message::Seen(seen)).is_err() {
+                    let seen = self.stats(now);
+                    if self.session.send(&Message::SenderStats(seen)).is_err() {
                         return;
                     }
                 }
-                wait = PROBE_EVERY_NS;
+                wait = PROBE_INTERVAL_NS;
             }
-            let Some(udp) = &self.aside.udp else {
+            let Some(udp) = &self.setup.udp else {
                 std::thread::sleep(std::time::Duration::from_nanos(wait));
                 continue;
             };
             udp.wait(wait);
-            while let Some(came) = self.aside.udp.as_mut().and_then(Udp::next) {
-                self.heard(came, &hello, packet);
+            while let Some(came) = self.setup.udp.as_mut().and_then(Udp::next) {
+                self.received(came, &hello, packet);
             }
         }
     }
 
-    /// Does what the other end asks for. It may ask for anything.
-    fn heard(&mut self, came: Came, hello: &Word, packet: u32) {
+    /// Does what a datagram asks for. The other end is not trusted: it may ask for anything.
+    fn received(&mut self, came: ReceivedDatagram, hello: &Datagram, packet: u32) {
         self.met = true;
-        match came.word {
-            Word::Hello { .. } => self.say(hello),
-            Word::Probe { n, sent_ns } => {
+        match came.datagram {
+            Datagram::Hello { .. } => self.send(hello),
+            Datagram::Probe { n, sent_ns } => {
                 let now = sys::now_ns();
                 self.probed = now;
-                let seen = self.seen(now);
-                // Reading it waits for the streams' locks.
+                let seen = self.stats(now);
+                // Reading the statistics waits for the sockets' locks in the kernel.
                 let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
-                self.say(&Word::Echo { n, sent_ns, held_ns, seen });
+                self.send(&Datagram::Echo { n, sent_ns, held_ns, seen });
             }
-            Word::Train { id, packets, bytes, over_ns } if self.trains < self.allowed() => {
+            Datagram::Train { id, packets, bytes, over_ns } if self.trains < self.allowed() => {
                 self.trains += 1;
-                let Some(udp) = &self.aside.udp else { return };
+                let Some(udp) = &self.setup.udp else { return };
                 let bytes = bytes.min(packet);
-                let packets = packets.min(MOST_PACKETS);
+                let packets = packets.min(MAX_TRAIN_PACKETS);
                 let (sent, span_ns) = if over_ns == 0 {
                     udp.train(id, packets, bytes)
                 } else {
-                    udp.spread(id, packets, bytes, over_ns.min(LONGEST_SPREAD_NS))
+                    udp.spread(id, packets, bytes, over_ns.min(LIMITS.max_spread_ns))
                 };
-                udp.send(&Word::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
+                udp.send(&Datagram::TrainEnd { id, sent, span_ns }, PROBE_BYTES);
             }
             _ => {}
         }
     }
 
-    /// Trains that may have been asked for by now.
+    /// Number of trains that the other end may have asked for by now.
     fn allowed(&self) -> u64 {
-        MOST_TRAINS + MORE_TRAINS * (sys::now_ns().saturating_sub(self.began) / 1_000_000_000)
+        LIMITS.first_trains + LIMITS.trains_per_s * (sys::now_ns().saturating_sub(self.began) / 1_000_000_000)
     }
 
-    fn say(&self, word: &Word) {
-        if let Some(udp) = &self.aside.udp {
-            udp.send(word, PROBE_BYTES);
+    fn send(&self, datagram: &Datagram) {
+        if let Some(udp) = &self.setup.udp {
+            udp.send(datagram, PROBE_BYTES);
         }
     }
 }
@@ -211,13 +231,13 @@ mod tests {
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
-            let aside = Aside { law: Law::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
+            let setup = SizingSetup { law: SizingMode::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut answer = Answer::new(&session, aside, sockets, Arc::default(), Arc::default());
+            let mut responder = Responder::new(&session, setup, sockets, Arc::default(), Arc::default());
             bytes[0] = kind;
-            // Of most bytes; the numbers are of all magnitudes.
-            if let Ok(word) = postcard::from_bytes(&bytes) {
-                answer.heard(Came { word, stamp_ns: 0, waited_ns: 0 }, &Word::Hello { mss: 1448, packet: 1500 }, 1500);
+            // Most byte strings parse, and their numbers are of all magnitudes.
+            if let Ok(datagram) = postcard::from_bytes(&bytes) {
+                responder.received(ReceivedDatagram { datagram, stamp_ns: 0, waited_ns: 0 }, &Datagram::Hello { mss: 1448, packet: 1500 }, 1500);
             }
         }
     }

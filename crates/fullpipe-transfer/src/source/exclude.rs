@@ -31,7 +31,7 @@ impl Exclude {
     pub fn new(patterns: &[String]) -> Result<Exclude, TransferError> {
         let (mut names, mut paths, mut of) = (GlobSetBuilder::new(), GlobSetBuilder::new(), Vec::new());
         let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
-            TransferError::Usage(format!("--exclude '{}': {why}", crate::protocol::file::printable(pattern.as_bytes())))
+            TransferError::Usage(format!("--exclude '{}': {why}", crate::protocol::name::printable(pattern.as_bytes())))
         };
         if patterns.iter().map(|pattern| pattern.len() + 1).sum::<usize>() > MOST {
             return Err(TransferError::Usage(format!("--exclude: give at most {MOST} bytes of patterns")));

@@ -11,9 +11,10 @@ use nix::dir::Dir;
 use nix::fcntl::OFlag;
 
 use crate::error::{TransferError, why};
-use crate::fs::metadata::{self, Root};
-use crate::protocol::file::{is_scratch, printable};
-use crate::protocol::skipped::Left;
+use crate::fs::at;
+use crate::fs::root::Root;
+use crate::protocol::name::{is_scratch, printable};
+use crate::protocol::skipped::SkippedEntry;
 
 /// Most braces of a pattern, which may come from the network: each goes deeper into a recursion.
 const DEEPEST: usize = 8;
@@ -75,7 +76,7 @@ impl Part {
     /// What in a folder is called so, in order.
     fn names_in(&self, folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
         if self.pattern.is_none() {
-            return metadata::look(folder, metadata::part(&self.name)).map(|_| vec![self.name.clone()]);
+            return at::look(folder, at::part(&self.name)).map(|_| vec![self.name.clone()]);
         }
         let fd = folder.open_at(Path::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
         let mut names = Vec::new();
@@ -100,12 +101,12 @@ pub(crate) fn expand(
     pattern: &[u8],
     most: usize,
     open: &dyn Fn(&[u8]) -> std::io::Result<Root>,
-) -> Result<Vec<Result<Vec<u8>, Left>>, TransferError> {
+) -> Result<Vec<Result<Vec<u8>, SkippedEntry>>, TransferError> {
     let wrong = |why: &str| TransferError::Usage(format!("{}: {why}", printable(pattern)));
     // What is before the first that matches is a folder's name, with its slash.
     let parts = pattern.split_inclusive(|b| *b == b'/');
     let fixed = parts.take_while(|part| !is_one(part)).map(<[u8]>::len).sum();
-    let (mut found, mut left) = (vec![pattern[..fixed].to_vec()], Vec::new());
+    let (mut found, mut unreadable) = (vec![pattern[..fixed].to_vec()], Vec::new());
     for part in pattern[fixed..].split_inclusive(|b| *b == b'/').filter(|part| *part != b"/") {
         let (name, slash) = part.strip_suffix(b"/").map_or((part, &b""[..]), |name| (name, b"/"));
         let whole = |folder: &[u8], name: &[u8]| [folder, name, slash].concat();
@@ -121,7 +122,7 @@ pub(crate) fn expand(
                 // What is no folder has nothing that matches, nor has a link that leads nowhere or out.
                 Err(e)
                     if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
-                Err(e) => left.push(Left::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
+                Err(e) => unreadable.push(SkippedEntry::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
             }
             if next.len() > most {
                 return Err(wrong(&format!("patterns stand for more than {MOST_NAMES} names; copy a folder with -r")));
@@ -129,20 +130,21 @@ pub(crate) fn expand(
         }
         found = next;
     }
-    if let (true, Some(left)) = (found.is_empty(), left.first()) {
-        return Err(wrong(&format!("nothing there is called so, as far as that can be seen: {left}")));
+    if let (true, Some(entry)) = (found.is_empty(), unreadable.first()) {
+        return Err(wrong(&format!("nothing there is called so, as far as that can be seen: {entry}")));
     }
     if found.is_empty() {
         return Err(wrong("nothing there is called so"));
     }
     // A name that was found is not the home directory.
     let plain = |path: Vec<u8>| if fixed == 0 && path.starts_with(b"~") { [b"./", &path[..]].concat() } else { path };
-    Ok(found.into_iter().map(plain).map(Ok).chain(left.into_iter().map(Err)).collect())
+    Ok(found.into_iter().map(plain).map(Ok).chain(unreadable.into_iter().map(Err)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fs::root::Within;
 
     #[test]
     fn what_patterns_stand_for() {
@@ -154,10 +156,11 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         }
-        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), metadata::Within::Anywhere);
+        let open = |path: &[u8]| Root::open(&dir.path().join(OsStr::from_bytes(path)), Within::Anywhere);
         let found = |pattern: &str| -> Result<String, String> {
             let found = expand(pattern.as_bytes(), 3, &open).map_err(|e| e.to_string())?;
-            let shown = |name: &Result<Vec<u8>, Left>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));
+            let shown =
+                |name: &Result<Vec<u8>, SkippedEntry>| name.as_ref().map_or_else(ToString::to_string, |n| printable(n));
             Ok(found.iter().map(shown).collect::<Vec<_>>().join(" "))
         };
         for (pattern, names) in [

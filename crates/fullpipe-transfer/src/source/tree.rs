@@ -1,4 +1,4 @@
-//! Sources whose contents come together in one folder: of two things of one name the first source's is sent.
+//! Source trees, and which of two sources counts where both bring the same name: the first of them.
 //!
 //! Small files travel in no order, so it must be known before either is sent. The file system knows: who walks a later
 //! source looks whether an earlier one has the same name. That takes no memory, however much there is.
@@ -14,10 +14,11 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::TransferError;
-use crate::fs::metadata::Root;
-use crate::protocol::file::Name;
+use crate::fs::root::Root;
+use crate::protocol::message::Options;
+use crate::protocol::name::Name;
+use crate::protocol::skipped::SkippedEntry;
 use crate::source::exclude::Exclude;
-use crate::source::walk::Place;
 
 /// Most sources of which only the content is sent: each thing is looked for in all of those before its own.
 const MOST: usize = 256;
@@ -26,23 +27,23 @@ const MOST: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No source before has the name, or both are folders, whose content is merged.
-    Sent,
+    Send,
     /// One before has something else of this name.
-    Beaten,
+    Shadowed,
     /// One before has the very same.
-    Same,
+    SameFile,
 }
 
 /// All sources, by what they bring to the destination itself.
 #[derive(Default)]
-pub(crate) struct Sources {
+pub(crate) struct OverlappingSources {
     /// Those of which only the content is sent.
-    contents: Vec<Source>,
+    contents: Vec<OverlappingSource>,
     /// Those that keep their name.
-    tops: HashMap<Vec<u8>, Source>,
+    tops: HashMap<Vec<u8>, OverlappingSource>,
 }
 
-struct Source {
+struct OverlappingSource {
     number: usize,
     root: Arc<Root>,
     path: PathBuf,
@@ -50,12 +51,12 @@ struct Source {
     exclude: Arc<Exclude>,
 }
 
-impl Sources {
+impl OverlappingSources {
     /// Tells each place of the others, if two can bring the same name.
     ///
     /// # Errors
     /// There are too many of those.
-    pub(crate) fn introduce(places: &mut [Place]) -> Result<(), TransferError> {
+    pub(crate) fn introduce(places: &mut [SourceTree]) -> Result<(), TransferError> {
         let contents = places.iter().filter(|place| place.top.is_none()).count();
         if places.len() < 2 || contents == 0 {
             return Ok(());
@@ -64,11 +65,16 @@ impl Sources {
             let words = format!("give at most {MOST} sources of which only the content is copied");
             return Err(TransferError::Usage(words));
         }
-        let mut all = Sources::default();
-        for (number, place) in places.iter().enumerate().filter(|(_, place)| place.left.is_none()) {
-            let Place { root, path, top, exclude, .. } = place;
-            let source =
-                Source { number, root: root.clone(), path: path.clone(), top: top.clone(), exclude: exclude.clone() };
+        let mut all = OverlappingSources::default();
+        for (number, place) in places.iter().enumerate().filter(|(_, place)| place.error.is_none()) {
+            let SourceTree { root, path, top, exclude, .. } = place;
+            let source = OverlappingSource {
+                number,
+                root: root.clone(),
+                path: path.clone(),
+                top: top.clone(),
+                exclude: exclude.clone(),
+            };
             match top {
                 Some(top) => drop(all.tops.insert(top.bytes().to_vec(), source)),
                 None => all.contents.push(source),
@@ -76,7 +82,7 @@ impl Sources {
         }
         let all = Arc::new(all);
         for (number, place) in places.iter_mut().enumerate() {
-            place.beside = Some((number, all.clone()));
+            place.overlaps = Some((number, all.clone()));
         }
         Ok(())
     }
@@ -98,15 +104,15 @@ impl Sources {
         });
         match found.next() {
             // It is the first that has the name whose thing is sent.
-            None => Verdict::Sent,
-            Some(earlier) if kind(&earlier) == SFlag::S_IFDIR && kind(entry) == SFlag::S_IFDIR => Verdict::Sent,
-            Some(earlier) if (earlier.st_dev, earlier.st_ino) == (entry.st_dev, entry.st_ino) => Verdict::Same,
-            Some(_) => Verdict::Beaten,
+            None => Verdict::Send,
+            Some(earlier) if kind(&earlier) == SFlag::S_IFDIR && kind(entry) == SFlag::S_IFDIR => Verdict::Send,
+            Some(earlier) if (earlier.st_dev, earlier.st_ino) == (entry.st_dev, entry.st_ino) => Verdict::SameFile,
+            Some(_) => Verdict::Shadowed,
         }
     }
 }
 
-impl Source {
+impl OverlappingSource {
     fn brings(&self, below: &Path, dereference: bool) -> Option<FileStat> {
         let found = self.look(below, dereference).ok()?;
         // Nothing else is sent.
@@ -143,4 +149,48 @@ impl Source {
 
 fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// A place to send from.
+pub struct SourceTree {
+    /// Where its files are found.
+    pub root: Arc<Root>,
+    /// Below the root.
+    pub path: PathBuf,
+    /// Its name at the other end; none where only its content is sent.
+    pub top: Option<Name>,
+    /// What of it is left out.
+    pub exclude: Arc<Exclude>,
+    /// Not a place, but what kept a pattern from finding more.
+    pub error: Option<SkippedEntry>,
+    /// Its number among all, where others may bring the same names.
+    pub(crate) overlaps: Option<(usize, Arc<OverlappingSources>)>,
+}
+
+impl SourceTree {
+    /// What becomes of something here, beside the places before this one.
+    pub(crate) fn judge(&self, name: &Name, stat: &FileStat, sight: WalkOptions) -> Verdict {
+        match &self.overlaps {
+            // Without it no content is sent.
+            Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
+            _ => Verdict::Send,
+        }
+    }
+}
+
+/// What the walk sees.
+#[derive(Debug, Clone, Copy)]
+pub struct WalkOptions {
+    /// Folders too.
+    pub recursive: bool,
+    /// What symbolic links point at, not the links.
+    pub dereference: bool,
+    /// Extended attributes of folders and large files too; those of small ones are read with them.
+    pub xattrs: bool,
+}
+
+impl From<&Options> for WalkOptions {
+    fn from(options: &Options) -> WalkOptions {
+        WalkOptions { recursive: options.recursive, dereference: options.dereference, xattrs: options.xattrs }
+    }
 }

@@ -14,53 +14,16 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::{TransferError, why};
-use crate::fs::metadata::{self, Root, Within};
-use crate::protocol::file::{self, FileItem, Meta, Name};
-use crate::protocol::skipped::{Left, Leftovers};
-use crate::source::exclude::Exclude;
-use crate::source::tree::{Sources, Verdict};
-use crate::transfer::SMALL;
+use crate::fs::root::{Root, Within};
+use crate::fs::{at, metadata};
+use crate::limits::SMALL;
+use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::name::{self, Name};
+use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Between words about how far a count is.
 const TICK: Duration = Duration::from_secs(1);
-
-/// A place to send from.
-pub struct Place {
-    /// Where its files are found.
-    pub root: Arc<Root>,
-    /// Below the root.
-    pub path: PathBuf,
-    /// Its name at the other end; none where only its content is sent.
-    pub top: Option<Name>,
-    /// What of it is left out.
-    pub exclude: Arc<Exclude>,
-    /// Not a place, but what kept a pattern from finding more.
-    pub left: Option<Left>,
-    /// Its number among all, where others may bring the same names.
-    pub(crate) beside: Option<(usize, Arc<Sources>)>,
-}
-
-impl Place {
-    /// What becomes of something here, beside the places before this one.
-    fn judge(&self, name: &Name, stat: &FileStat, sight: Sight) -> Verdict {
-        match &self.beside {
-            // Without it no content is sent.
-            Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
-            _ => Verdict::Sent,
-        }
-    }
-}
-
-/// What the walk sees.
-#[derive(Debug, Clone, Copy)]
-pub struct Sight {
-    /// Folders too.
-    pub recursive: bool,
-    /// What symbolic links point at, not the links.
-    pub dereference: bool,
-    /// Extended attributes of folders and large files too; those of small ones are read with them.
-    pub xattrs: bool,
-}
 
 /// Where something was found, and is opened again: below a folder that is held open.
 ///
@@ -68,14 +31,14 @@ pub struct Sight {
 /// is reached from that source's own descriptor, through folders alone ([`Within::BeneathWithoutLinks`]), unless its user
 /// asked for links to be followed.
 #[derive(Debug, Clone)]
-pub struct Spot {
+pub struct FileLocation {
     /// The folder.
     pub root: Arc<Root>,
     /// Below it.
     pub path: PathBuf,
 }
 
-impl Spot {
+impl FileLocation {
     fn open(&self, how: OFlag) -> std::io::Result<std::os::fd::OwnedFd> {
         self.root.open_at(&self.path, how, 0)
     }
@@ -88,8 +51,8 @@ impl Spot {
         self.root.read(&self.path)
     }
 
-    fn join(&self, part: &[u8]) -> Spot {
-        Spot { root: self.root.clone(), path: self.path.join(OsStr::from_bytes(part)) }
+    fn join(&self, part: &[u8]) -> FileLocation {
+        FileLocation { root: self.root.clone(), path: self.path.join(OsStr::from_bytes(part)) }
     }
 }
 
@@ -101,7 +64,7 @@ pub enum Found {
         /// As the other end knows it.
         item: FileItem,
         /// Where it is opened.
-        at: Spot,
+        at: FileLocation,
     },
     /// A folder; what is in it follows.
     Folder {
@@ -120,7 +83,7 @@ pub enum Found {
         meta: Meta,
     },
     /// Something that cannot be sent.
-    Left(Left),
+    Skipped(SkippedEntry),
 }
 
 /// An open folder on the way.
@@ -131,7 +94,7 @@ struct Level {
     name: Option<Name>,
     /// Below the source: for patterns, and for messages about what has no name at the other end.
     below: PathBuf,
-    at: Spot,
+    at: FileLocation,
     /// Device and inode, which tell a loop.
     id: (u64, u64),
 }
@@ -139,14 +102,14 @@ struct Level {
 /// Tells `each` of everything at a place, top first.
 ///
 /// # Errors
-/// Those of `each`. What cannot be read is told to it as [`Found::Left`].
+/// Those of `each`. What cannot be read is told to it as [`Found::Skipped`].
 pub fn walk(
-    place: &Place,
-    sight: Sight,
+    place: &SourceTree,
+    sight: WalkOptions,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
 ) -> Result<(), TransferError> {
-    if let Some(left) = &place.left {
-        return each(Found::Left(left.clone()));
+    if let Some(error) = &place.error {
+        return each(Found::Skipped(error.clone()));
     }
     if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path())) {
         return Ok(());
@@ -159,38 +122,39 @@ pub fn walk(
     // What a person names is followed, as scp does.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
-        Ok(Err(e)) => return each(Found::Left(Left::new(shown(), why(&e.into())))),
-        Err(e) => return each(Found::Left(Left::new(shown(), missing(&place.root, path, &e)))),
+        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e.into())))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), missing(&place.root, path, &e)))),
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    let beaten =
-        |name: &Name| Found::Left(Left::for_good(name.bytes(), "an earlier source brings something of this name"));
+    let beaten = |name: &Name| {
+        Found::Skipped(SkippedEntry::for_good(name.bytes(), "an earlier source brings something of this name"))
+    };
     if let Some(name) = &place.top {
         match place.judge(name, &stat, sight) {
-            Verdict::Sent => {}
-            Verdict::Beaten => return each(beaten(name)),
-            Verdict::Same => return Ok(()),
+            Verdict::Send => {}
+            Verdict::Shadowed => return each(beaten(name)),
+            Verdict::SameFile => return Ok(()),
         }
     }
-    let top = Spot { root: place.root.clone(), path: place.path.clone() };
+    let top = FileLocation { root: place.root.clone(), path: place.path.clone() };
     if kind != SFlag::S_IFDIR {
         return match &place.top {
             Some(name) => each(one(sight, name.clone(), top, &stat)),
-            None => each(Found::Left(Left::new(shown(), "it is not a folder"))),
+            None => each(Found::Skipped(SkippedEntry::new(shown(), "it is not a folder"))),
         };
     }
     if !sight.recursive {
-        return each(Found::Left(Left::for_good(shown(), "it is a folder; copy it with -r")));
+        return each(Found::Skipped(SkippedEntry::for_good(shown(), "it is a folder; copy it with -r")));
     }
     let mut levels = Vec::new();
     match top.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY).and_then(|fd| Ok((fd.try_clone()?, fd))) {
         Ok((own, folder)) => {
             let root = Root::from_fd(own, Within::BeneathWithoutLinks);
             // Links that are followed lead anywhere that the place's root allows.
-            let at = if sight.dereference { top } else { Spot { root: Arc::new(root), path: PathBuf::new() } };
+            let at = if sight.dereference { top } else { FileLocation { root: Arc::new(root), path: PathBuf::new() } };
             enter(sight, place.top.clone(), PathBuf::new(), at, folder, &mut levels, each)?;
         }
-        Err(e) => return each(Found::Left(Left::new(shown(), why(&e)))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e)))),
     }
     while let Some(level) = levels.last_mut() {
         let entry = match level.entries.next() {
@@ -201,13 +165,13 @@ pub fn walk(
             Some(Err(e)) => {
                 let name = level.name.as_ref().map_or_else(shown, |name| name.bytes().to_vec());
                 levels.pop();
-                each(Found::Left(Left::new(name, why(&e.into()))))?;
+                each(Found::Skipped(SkippedEntry::new(name, why(&e.into()))))?;
                 continue;
             }
             Some(Ok(entry)) => entry,
         };
         let part = entry.file_name().to_bytes();
-        if part == b"." || part == b".." || file::is_scratch(part) {
+        if part == b"." || part == b".." || name::is_scratch(part) {
             continue;
         }
         let below = level.below.join(OsStr::from_bytes(part));
@@ -223,7 +187,7 @@ pub fn walk(
             Ok(name) => name,
             Err(e) => {
                 let path = place.path.join(below);
-                each(Found::Left(Left::for_good(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
+                each(Found::Skipped(SkippedEntry::for_good(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
                 continue;
             }
         };
@@ -231,33 +195,30 @@ pub fn walk(
         let stat = if sight.dereference {
             at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
         } else {
-            metadata::look(&level.folder, metadata::part(part))
+            at::look(&level.folder, at::part(part))
         };
         let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
-                each(Found::Left(Left::new(name.bytes().to_vec(), missing(&at.root, &at.path, &e))))?;
+                each(Found::Skipped(SkippedEntry::new(name.bytes().to_vec(), missing(&at.root, &at.path, &e))))?;
                 continue;
             }
         };
         match place.judge(&name, &stat, sight) {
-            Verdict::Sent => {}
-            Verdict::Beaten => {
+            Verdict::Send => {}
+            Verdict::Shadowed => {
                 each(beaten(&name))?;
                 continue;
             }
-            Verdict::Same => continue,
+            Verdict::SameFile => continue,
         }
         if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
             let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-            let opened = if sight.dereference {
-                at.open(how)
-            } else {
-                metadata::open_part(&level.folder, metadata::part(part), how)
-            };
+            let opened =
+                if sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
             match opened {
                 Ok(folder) => enter(sight, Some(name), below, at, folder, &mut levels, each)?,
-                Err(e) => each(Found::Left(Left::new(name.bytes(), why(&e))))?,
+                Err(e) => each(Found::Skipped(SkippedEntry::new(name.bytes(), why(&e))))?,
             }
         } else {
             each(one(sight, name, at, &stat))?;
@@ -283,7 +244,7 @@ pub struct Count {
     /// The sum of their sizes.
     pub bytes: u64,
     /// What cannot be sent.
-    pub left: Leftovers,
+    pub skipped: Skipped,
 }
 
 /// Counts what is at some places; tells `tick` now and then how far it is.
@@ -291,8 +252,8 @@ pub struct Count {
 /// # Errors
 /// Those of `tick`.
 pub fn count(
-    places: &[Place],
-    sight: Sight,
+    places: &[SourceTree],
+    sight: WalkOptions,
     tick: &mut dyn FnMut(&Count) -> Result<(), TransferError>,
 ) -> Result<Count, TransferError> {
     let mut count = Count::default();
@@ -304,7 +265,7 @@ pub fn count(
                     count.files += 1;
                     count.bytes = count.bytes.saturating_add(item.size);
                 }
-                Found::Left(left) => count.left.add(left),
+                Found::Skipped(entry) => count.skipped.add(entry),
                 Found::Folder { .. } | Found::Link { .. } => {}
             }
             if told.elapsed() >= TICK {
@@ -319,10 +280,10 @@ pub fn count(
 
 /// Goes into an open folder.
 fn enter(
-    sight: Sight,
+    sight: WalkOptions,
     name: Option<Name>,
     below: PathBuf,
-    at: Spot,
+    at: FileLocation,
     folder: OwnedFd,
     levels: &mut Vec<Level>,
     each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
@@ -335,11 +296,14 @@ fn enter(
     };
     let (stat, dir) = match opened() {
         Ok(opened) => opened,
-        Err(e) => return each(Found::Left(Left::new(shown, why(&e)))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown, why(&e)))),
     };
     let id = (stat.st_dev, stat.st_ino);
     if levels.iter().any(|level| level.id == id) {
-        return each(Found::Left(Left::for_good(shown, "a symbolic link leads back to a folder that it is in")));
+        return each(Found::Skipped(SkippedEntry::for_good(
+            shown,
+            "a symbolic link leads back to a folder that it is in",
+        )));
     }
     if let Some(name) = &name {
         let mut meta = metadata::meta(&stat);
@@ -348,7 +312,7 @@ fn enter(
         {
             match metadata::xattrs(&File::from(folder)) {
                 Ok(list) => meta.xattrs = list,
-                Err(e) => each(Found::Left(Left::new(shown, why(&e))))?,
+                Err(e) => each(Found::Skipped(SkippedEntry::new(shown, why(&e))))?,
             }
         }
         each(Found::Folder { name: name.clone(), meta })?;
@@ -358,9 +322,9 @@ fn enter(
 }
 
 /// What is no folder.
-fn one(sight: Sight, name: Name, at: Spot, stat: &FileStat) -> Found {
-    let left = |why: &str| Found::Left(Left::new(name.bytes(), why));
-    let special = |why: &str| Found::Left(Left::for_good(name.bytes(), why));
+fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Found {
+    let skipped = |why: &str| Found::Skipped(SkippedEntry::new(name.bytes(), why));
+    let special = |why: &str| Found::Skipped(SkippedEntry::for_good(name.bytes(), why));
     let meta = metadata::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG => {
@@ -380,7 +344,7 @@ fn one(sight: Sight, name: Name, at: Spot, stat: &FileStat) -> Found {
             {
                 match metadata::xattrs(&file) {
                     Ok(list) => meta.xattrs = list,
-                    Err(e) => return left(&why(&e)),
+                    Err(e) => return skipped(&why(&e)),
                 }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
@@ -391,7 +355,7 @@ fn one(sight: Sight, name: Name, at: Spot, stat: &FileStat) -> Found {
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
-                Err(e) => left(&why(&e)),
+                Err(e) => skipped(&why(&e)),
             }
         }
         SFlag::S_IFIFO => special("it is a FIFO, whose content is no file's"),
@@ -404,17 +368,17 @@ fn one(sight: Sight, name: Name, at: Spot, stat: &FileStat) -> Found {
 mod tests {
     use super::*;
 
-    fn found(dir: &Path, sight: Sight) -> Vec<String> {
+    fn found(dir: &Path, sight: WalkOptions) -> Vec<String> {
         let root = Arc::new(Root::open(dir.parent().unwrap(), Within::Anywhere).unwrap());
         let top = Name::try_from(dir.file_name().unwrap().as_bytes().to_vec()).unwrap();
         let path = PathBuf::from(dir.file_name().unwrap());
-        let place = Place {
+        let place = SourceTree {
             root,
             path,
             top: Some(Name::try_from(b"top".to_vec()).unwrap()),
             exclude: Arc::default(),
-            left: None,
-            beside: None,
+            error: None,
+            overlaps: None,
         };
         assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
         let mut all = Vec::new();
@@ -423,7 +387,7 @@ mod tests {
                 Found::File { item, .. } => format!("{} {}", item.name, item.size),
                 Found::Folder { name, .. } => format!("{name}/"),
                 Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
-                Found::Left(left) => left.to_string(),
+                Found::Skipped(entry) => entry.to_string(),
             });
             Ok(())
         })
@@ -443,7 +407,7 @@ mod tests {
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let plain = Sight { recursive: true, dereference: false, xattrs: false };
+        let plain = WalkOptions { recursive: true, dereference: false, xattrs: false };
         assert_eq!(
             found(&top, plain),
             [
@@ -457,9 +421,9 @@ mod tests {
                 "top/sub/loop -> ..",
             ]
         );
-        let followed = found(&top, Sight { dereference: true, ..plain });
+        let followed = found(&top, WalkOptions { dereference: true, ..plain });
         assert!(followed.contains(&"top/sub/link 3".to_owned()), "{followed:?}");
         assert!(followed.iter().any(|f| f.starts_with("top/sub/loop: a symbolic link leads back")), "{followed:?}");
-        assert_eq!(found(&top, Sight { recursive: false, ..plain }), ["top: it is a folder; copy it with -r"]);
+        assert_eq!(found(&top, WalkOptions { recursive: false, ..plain }), ["top: it is a folder; copy it with -r"]);
     }
 }

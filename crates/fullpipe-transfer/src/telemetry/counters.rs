@@ -1,84 +1,85 @@
-//! How far an end is, for displays and for the other end.
+//! Counts how far an end is, for displays and for the other end.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::connection::session::lock;
-use crate::protocol::file::Name;
 use crate::protocol::message::Times;
-use crate::sobas::Note;
+use crate::protocol::name::Name;
+use crate::protocol::sizing::SizingEvent;
+use crate::threads::lock;
 
 /// Counters that a display reads.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Bytes found.
+    /// Bytes of the files that the walk has found.
     pub found_bytes: AtomicU64,
-    /// Files found.
+    /// Files that the walk has found.
     pub found_files: AtomicU64,
-    /// Bytes done with: at the receiver written or there already, at the sender as the receiver says.
+    /// Bytes that the receiver has written, or had already. The sender knows them from the receiver.
     pub done_bytes: AtomicU64,
-    /// Files under their names.
+    /// Files that have their final names.
     pub done_files: AtomicU64,
-    /// Bytes on the network, content only, of whole blocks and packs.
+    /// Bytes of content that went over the network in complete blocks and packs.
     pub wire_bytes: AtomicU64,
-    /// Bytes that have come over the network, content only: at the receiver, or as it says.
+    /// Bytes of content that the receiver got from the network. The sender knows them from the receiver.
     pub come_bytes: AtomicU64,
-    /// Of these, those of blocks that are not whole yet.
+    /// The part of `come_bytes` that belongs to blocks that are not complete yet.
     pub partial_bytes: AtomicU64,
-    /// 1 when everything has been found.
+    /// 1 once the walk is over, else 0.
     pub found_all: AtomicU64,
-    /// This end's times.
+    /// Time in which this end's threads read or wrote files, nanoseconds.
     pub disk_ns: AtomicU64,
-    /// Hashing.
+    /// Time in which this end's threads hashed, nanoseconds.
     pub hash_ns: AtomicU64,
-    /// In the network's calls.
+    /// Time that this end's threads spent in calls to the network, nanoseconds.
     pub net_ns: AtomicU64,
-    /// The other end's times, as it last told.
+    /// Guards the other end's times, as last reported.
     pub other: Mutex<Times>,
-    /// What the controller of window and pacing did, until a display takes it.
-    pub notes: Mutex<Vec<Note>>,
-    /// What has begun to be sent, or taken its name here, likewise; none where no display wants it.
+    /// Guards the events of SOBAS that no display has taken yet.
+    pub sizing_events: Mutex<Vec<SizingEvent>>,
+    /// Guards the names of files that began to be sent, or got their names here, until a display takes them; `None` if no
+    /// display wants them.
     names: Option<Mutex<Vec<Name>>>,
 }
 
 impl Counters {
-    /// All at zero.
+    /// Makes counters that are all zero. `names`: whether names are collected for a display.
     pub(crate) fn new(names: bool) -> Counters {
         Counters { names: names.then(Mutex::default), ..Counters::default() }
     }
 
-    /// This is sent, or here.
+    /// Adds the name of a file that begins to be sent, or got its name here.
     pub(crate) fn named(&self, name: &Name) {
         if let Some(names) = &self.names {
             lock(names).push(name.clone());
         }
     }
 
-    /// What has moved since the last time.
+    /// Takes the names that were added since the last call.
     pub fn take_names(&self) -> Vec<Name> {
         self.names.as_ref().map(|names| std::mem::take(&mut *lock(names))).unwrap_or_default()
     }
 
-    /// So many bytes of a block have come.
+    /// Counts received bytes of a block.
     pub(crate) fn came(&self, bytes: u64) {
         self.come_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.partial_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// All of a block has, good or bad.
+    /// Counts a block as complete, good or bad.
     pub(crate) fn whole(&self, bytes: u64) {
         self.partial_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// This end's times.
+    /// The times that this end's threads spent so far.
     pub fn times(&self) -> Times {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Times { disk: read(&self.disk_ns), hash: read(&self.hash_ns), net: read(&self.net_ns) }
     }
 }
 
-/// Adds the time of a call to a counter.
+/// Makes a call and adds its duration to a counter, nanoseconds.
 pub(crate) fn timed<T>(counter: &AtomicU64, call: impl FnOnce() -> T) -> T {
     let begin = Instant::now();
     let result = call();

@@ -1,117 +1,50 @@
-//! What the network loses, as the sending end's TCP knows it while it sends.
+//! Measures the path's losses from the sending end's TCP counters while it sends.
 //!
-//! The few packets that are exchanged on connecting cannot tell a loss of one in a thousand, with which CUBIC leaves nine
-//! tenths of a long path empty, from none. A transfer's own segments can.
+//! The few packets of the connection setup cannot distinguish a loss of one in a thousand from none, but at that loss CUBIC
+//! leaves nine tenths of a long path empty. The transfer's own segments are enough to tell.
 
 use std::time::{Duration, Instant};
 
 use fullpipe_net::tcp_info::TcpInfo;
-use serde::{Deserialize, Serialize};
 
-/// Between looks, at first.
-const EVERY: Duration = Duration::from_millis(200);
-/// Looks that are kept, at most: then every second one is dropped, and half as many taken from there on.
-const MOST: usize = 64;
+use crate::protocol::losses::{Losses, Sent};
 
-/// What went out over some time, all streams together.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Sent {
-    /// Segments with payload (`tcpi_data_segs_out`), those that were sent again included.
-    pub segments: u64,
-    /// Of these, those that were sent again (`tcpi_total_retrans`).
-    pub again: u64,
-    /// Of those, the ones that had not been lost (`tcpi_dsack_dups`).
-    pub needless: u64,
-    /// Payload that has been acknowledged, bytes.
-    pub bytes: u64,
-    /// How long that took, nanoseconds.
-    pub ns: u64,
-    /// For so long streams waited for the receiver's window or for room in their buffer, nanoseconds, summed.
-    pub window_ns: u64,
-}
+/// First interval between samples.
+const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+/// Most samples that are kept. Beyond that, every second one is dropped and the interval doubles.
+const MAX_SAMPLES: usize = 64;
 
-impl Sent {
-    /// Segments that were lost.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        self.again.saturating_sub(self.needless)
-    }
-
-    /// Share of the segments that was lost.
-    #[must_use]
-    pub fn loss(&self) -> f64 {
-        (self.lost() as f64 / self.segments.max(1) as f64).min(1.0)
-    }
-
-    /// Rate of the payload, bit/s.
-    #[must_use]
-    pub fn bps(&self) -> f64 {
-        self.bytes as f64 * 8e9 / self.ns.max(1) as f64
-    }
-
-    fn since(&self, before: &Sent) -> Sent {
-        Sent {
-            segments: self.segments.saturating_sub(before.segments),
-            again: self.again.saturating_sub(before.again),
-            needless: self.needless.saturating_sub(before.needless),
-            bytes: self.bytes.saturating_sub(before.bytes),
-            ns: self.ns.saturating_sub(before.ns),
-            window_ns: self.window_ns.saturating_sub(before.window_ns),
-        }
-    }
-}
-
-/// Of a whole transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Losses {
-    /// All of it.
-    pub all: Sent,
-    /// Its second half, in time: what slow start overshot is not the path's.
-    pub later: Sent,
-    /// Streams.
-    pub streams: u16,
-    /// Instants of the second half at which the following was looked for.
-    pub looks: u16,
-    /// Longest time that packets waited in queues, nanoseconds: `tcpi_rtt` beyond `tcpi_min_rtt`, median of the streams.
-    pub queue_ns: u64,
-    /// Part of the streams that had more to send than TCP let go (`tcpi_notsent_bytes`), mean.
-    pub held: f64,
-    /// Variance of the losses between two instants, over their mean: 1 where each segment is lost by itself, more where
-    /// queues overflow.
-    pub bursts: f64,
-}
-
-/// One look at the streams.
+/// The counters of all streams at one instant.
 #[derive(Debug, Clone, Copy, Default)]
-struct Look {
+struct LossSample {
     sent: Sent,
     queue_ns: u64,
     held: f64,
 }
 
-/// Looks at the streams now and then.
-pub(crate) struct Watch {
+/// Samples the streams' counters while they send.
+pub(crate) struct LossWatch {
     began: Instant,
     every: Duration,
-    looks: Vec<Look>,
+    samples: Vec<LossSample>,
 }
 
-impl Watch {
-    /// From now on.
-    pub fn new() -> Watch {
-        Watch { began: Instant::now(), every: EVERY, looks: Vec::new() }
+impl LossWatch {
+    /// Starts now.
+    pub fn new() -> LossWatch {
+        LossWatch { began: Instant::now(), every: FIRST_INTERVAL, samples: Vec::new() }
     }
 
-    /// To be called often, with what the sending end's streams say.
-    pub fn look(&mut self, infos: &[Option<TcpInfo>]) {
-        let last = self.looks.last().map_or(0, |look| look.sent.ns);
+    /// Takes a sample if one is due; call it several times a second. `infos` is the streams' TCP_INFO.
+    pub fn sample(&mut self, infos: &[Option<TcpInfo>]) {
+        let last = self.samples.last().map_or(0, |look| look.sent.ns);
         if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
             return;
         }
-        self.looks.push(self.now(infos));
-        if self.looks.len() > MOST {
+        self.samples.push(self.now(infos));
+        if self.samples.len() > MAX_SAMPLES {
             let mut kept = false;
-            self.looks.retain(|_| {
+            self.samples.retain(|_| {
                 kept = !kept;
                 kept
             });
@@ -119,7 +52,7 @@ impl Watch {
         }
     }
 
-    fn now(&self, infos: &[Option<TcpInfo>]) -> Look {
+    fn now(&self, infos: &[Option<TcpInfo>]) -> LossSample {
         let mut sent = Sent { ns: self.began.elapsed().as_nanos() as u64, ..Sent::default() };
         let (mut queues, mut held) = (Vec::new(), 0);
         for info in infos.iter().flatten() {
@@ -127,7 +60,7 @@ impl Watch {
             sent.segments += get("data_segs_out");
             let again = get("total_retrans");
             sent.again += again;
-            // A network that duplicates makes more.
+            // If the network duplicates packets, there are more of these than retransmissions.
             sent.needless += get("dsack_dups").min(again);
             sent.bytes += get("bytes_acked");
             sent.window_ns += 1000 * (get("rwnd_limited") + get("sndbuf_limited"));
@@ -137,20 +70,20 @@ impl Watch {
             }
         }
         queues.sort_unstable();
-        Look {
+        LossSample {
             sent,
             queue_ns: queues.get(queues.len() / 2).copied().unwrap_or(0),
             held: f64::from(held) / infos.len().max(1) as f64,
         }
     }
 
-    /// How it went until now.
+    /// The losses until now.
     pub fn told(&self, infos: &[Option<TcpInfo>]) -> Losses {
-        Losses { streams: infos.len() as u16, ..told(&self.looks, self.now(infos).sent) }
+        Losses { streams: infos.len() as u16, ..told(&self.samples, self.now(infos).sent) }
     }
 }
 
-fn told(looks: &[Look], all: Sent) -> Losses {
+fn told(looks: &[LossSample], all: Sent) -> Losses {
     let half = looks.iter().rposition(|look| look.sent.ns <= all.ns / 2);
     let begin = half.map_or(Sent::default(), |i| looks[i].sent);
     let later = &looks[half.map_or(0, |i| i + 1)..];
@@ -175,9 +108,9 @@ fn told(looks: &[Look], all: Sent) -> Losses {
 mod tests {
     use super::*;
 
-    fn look(s: u64, segments: u64, again: u64) -> Look {
+    fn look(s: u64, segments: u64, again: u64) -> LossSample {
         let sent = Sent { segments, again, bytes: 1000 * segments, ns: s * 1_000_000_000, ..Sent::default() };
-        Look { sent, queue_ns: 1000 * s, held: 0.5 }
+        LossSample { sent, queue_ns: 1000 * s, held: 0.5 }
     }
 
     #[test]
@@ -190,8 +123,9 @@ mod tests {
 
     #[test]
     fn queues_that_overflow_lose_in_bursts() {
-        let looks =
-            |again: &dyn Fn(u64) -> u64| -> Vec<Look> { (1..=20).map(|s| look(s, 1_000 * s, again(s))).collect() };
+        let looks = |again: &dyn Fn(u64) -> u64| -> Vec<LossSample> {
+            (1..=20).map(|s| look(s, 1_000 * s, again(s))).collect()
+        };
         let bursts = |again: &dyn Fn(u64) -> u64| told(&looks(again), look(20, 20_000, again(20)).sent).bursts;
         assert!(bursts(&|s| s * 3) < 0.1);
         assert!(bursts(&|s| s / 5 * 50) > 30.0);

@@ -1,4 +1,4 @@
-//! What one end sees of its streams over time, for the record: the same samples as `measure` takes.
+//! Samples TCP_INFO of all streams over time, for the record. These are the samples that `measure` takes.
 
 use std::net::TcpStream;
 use std::os::fd::AsFd;
@@ -8,22 +8,25 @@ use std::time::Duration;
 
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
+use fullpipe_net::stream::DataStream;
+use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Observed, host_info, sys};
 
-use crate::connection::tls::{self, Stream};
+use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::protocol::message::Message;
 
-use crate::connection::session::{Session, lock, thread};
+use crate::connection::session::Session;
+use crate::threads::{lock, thread};
 
-/// Samples that are kept, at most: then every second instant is dropped, and half as many taken from there on.
-const MOST: usize = 1 << 17;
-/// Bytes of samples in one message.
-const BATCH: usize = 1 << 20;
+/// Most samples that are kept. Beyond that, every second instant is dropped and the interval doubles.
+const MAX_SAMPLES: usize = 1 << 17;
+/// Bytes of samples after which a message is closed.
+const BATCH_BYTES: usize = 1 << 20;
 
-/// The trace of one end.
+/// The samples of one end.
 pub struct Trace {
     end: Side,
     zero_ns: u64,
@@ -46,7 +49,7 @@ struct Arrival {
 }
 
 impl Trace {
-    /// Begins to sample, until the session is over; none where nobody asked for samples.
+    /// Starts a thread that samples until the session is over. Returns `None` if no samples were asked for.
     pub(crate) fn start(
         session: &Arc<Session>,
         streams: &[Stream],
@@ -61,7 +64,7 @@ impl Trace {
             zero_ns: sys::now_ns(),
             cpu_s: sys::cpu_seconds(),
             arrivals: streams.iter().map(|_| Arrival::default()).collect(),
-            sockets: tls::sockets(streams)?,
+            sockets: stream::sockets(streams)?,
             kept: Mutex::new(Kept { samples: Vec::new(), interval_ns: interval_ns.max(10_000_000) }),
         });
         let (sampling, session) = (trace.clone(), session.clone());
@@ -76,13 +79,13 @@ impl Trace {
         Ok(Some(trace))
     }
 
-    /// One sample of every stream.
+    /// Takes one sample of every stream.
     fn tick(&self) {
         let t_ns = sys::now_ns().saturating_sub(self.zero_ns);
         let mut kept = lock(&self.kept);
         for (i, socket) in self.sockets.iter().enumerate() {
             let fd = socket.as_fd();
-            // A stream that was reset has no more to tell.
+            // A stream that was reset has no TCP_INFO any more.
             let Ok(info) = TcpInfo::read(fd) else { continue };
             let bytes = match self.end {
                 Side::Sender => info.get("bytes_acked"),
@@ -93,7 +96,7 @@ impl Trace {
             let bytes = bytes.unwrap_or(0);
             kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
         }
-        if kept.samples.len() > MOST {
+        if kept.samples.len() > MAX_SAMPLES {
             let (n, mut i) = (self.sockets.len().max(1), 0);
             kept.samples.retain(|_| {
                 i += 1;
@@ -103,7 +106,7 @@ impl Trace {
         }
     }
 
-    /// So many bytes have arrived on a stream.
+    /// Counts bytes that have arrived on a stream.
     pub(crate) fn arrived(&self, stream: usize, bytes: u64) {
         let now = sys::now_ns().saturating_sub(self.zero_ns);
         if let Some(arrival) = self.arrivals.get(stream) {
@@ -113,12 +116,12 @@ impl Trace {
         }
     }
 
-    /// This end's `CLOCK_MONOTONIC` when it began.
+    /// This end's `CLOCK_MONOTONIC` when sampling began, nanoseconds.
     pub fn zero_ns(&self) -> u64 {
         self.zero_ns
     }
 
-    /// All that was seen.
+    /// Takes a last sample, and returns the report and all samples.
     pub(crate) fn seen(&self) -> Observed {
         self.tick();
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -128,7 +131,8 @@ impl Trace {
             last_ns: read(&a.last_ns),
         });
         let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
-        let end = self.sockets.first().map(host_info::describe).unwrap_or_default();
+        let first = self.sockets.first().and_then(|socket| socket.try_clone().ok()).map(TcpDataStream::new);
+        let end = first.map(|stream| host_info::describe(&*stream.handle())).unwrap_or_default();
         let report = Report {
             end,
             received,
@@ -138,14 +142,14 @@ impl Trace {
         Observed { report, samples: lock(&self.kept).samples.clone() }
     }
 
-    /// Tells the other end all that was seen.
+    /// Sends the report and all samples to the other end.
     pub(crate) fn tell(&self, session: &Session) -> Result<(), TransferError> {
         let seen = self.seen();
         let mut end = serde_json::to_string(&seen.report).unwrap_or_default();
         let mut samples = Vec::new();
         for sample in &seen.samples {
             sample.pack(&mut samples);
-            if samples.len() > BATCH {
+            if samples.len() > BATCH_BYTES {
                 let (end, samples) = (std::mem::take(&mut end), std::mem::take(&mut samples));
                 session.send(&Message::Report { end, samples, last: false })?;
             }
@@ -154,28 +158,28 @@ impl Trace {
     }
 }
 
-/// The other end's view, as it comes in.
+/// The other end's report and samples, which arrive in several messages.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct PeerTrace {
     report: Option<Report>,
     samples: Vec<Sample>,
 }
 
-impl Told {
-    /// Takes one message of it; what is damaged or too much is left out.
+impl PeerTrace {
+    /// Takes in one message. Damaged samples, and those over the limit, are dropped.
     pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
         if let Ok(mut report) = serde_json::from_str::<Report>(end) {
             report.end.make_printable();
             self.report = Some(report);
         }
         let mut rest = samples;
-        while !rest.is_empty() && self.samples.len() < 2 * MOST {
+        while !rest.is_empty() && self.samples.len() < 2 * MAX_SAMPLES {
             let Some(sample) = Sample::unpack(&mut rest) else { return };
             self.samples.push(sample);
         }
     }
 
-    /// All of it, if it has come.
+    /// The report and all samples, if the report has arrived.
     pub(crate) fn seen(&mut self) -> Option<Observed> {
         Some(Observed { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
     }

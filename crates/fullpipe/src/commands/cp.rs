@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::client::{self, Between, Endpoint, Finished, Order, Way};
+use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
 
 use crate::failure::{Failure, Result};

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fullpipe_path::ExitClass;
+use fullpipe_transfer::protocol::hello;
 use fullpipe_transfer::resolve::Realm;
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 
 use crate::failure::{Failure, Result};
 use crate::ports::data_ports;
@@ -35,7 +36,7 @@ pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
     let ports = data_ports(args.data_ports.as_deref())?;
     let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
-    let options = FarOptions {
+    let options = ServerOptions {
         realm: Realm::User(base),
         listen: address(),
         ports,
@@ -46,7 +47,7 @@ pub fn run(args: Args) -> Result {
     };
     let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
     let mut output = std::io::stdout();
-    let greeted = output.write_all(server::READY).and_then(|()| output.flush());
+    let greeted = output.write_all(hello::READY).and_then(|()| output.flush());
     greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
     match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
         Ok(_) => Ok(()),

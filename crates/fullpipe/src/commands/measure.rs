@@ -162,8 +162,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
         capacity,
         check_memory: args.guest.is_none(),
-        proof_key: crate::commands::token::given(args.token_file.as_deref(), args.quiet)?
-            .map(|token| token.proof_key()),
+        proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
     };
     let quiet = args.quiet || args.json;
     let total = match run.workload {

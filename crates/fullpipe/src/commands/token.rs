@@ -1,14 +1,14 @@
-//! `fullpipe token`: the tokens that open a standing server, and how a client finds its own.
+//! `fullpipe token`: makes, lists and revokes the tokens of a server.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullpipe_path::{ExitClass, Time};
+use fullpipe_path::Time;
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::connection::token::{self, Token};
+use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::connection::token_store::{self, Grant, Rights};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -16,13 +16,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
+use crate::token_files::server_file;
 
-/// Environment variable that holds a client's token.
-const VARIABLE: &str = "FULLPIPE_TOKEN";
-/// Longest time that a token may be good for, seconds: a century.
+/// Longest lifetime of a token, seconds: a century.
 const LIFETIME_MAX_S: u64 = 100 * 365 * 86_400;
 
-/// Command line.
+/// The arguments of `fullpipe token`.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,63 +30,66 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Make a token; a server that runs accepts it at once
+    /// Make a token; a running server accepts it at once
     New(New),
-    /// List a server's tokens: names, rights, folders, ends; never secrets
+    /// List a server's tokens with rights, folders and expiry, but no secrets
     List(List),
-    /// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+    /// Revoke a token; a running server refuses it at once, but lets running copies finish
     Revoke(Revoke),
 }
 
-/// Make a token; a server that runs accepts it at once
+/// Make a token; a running server accepts it at once
 #[derive(clap::Args)]
 struct New {
-    /// Keep the token's holder in this folder; it must be the server's --root or below it. All of --root by default
+    /// Restrict the token to this folder, at or below the server's --root [default: all of --root]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Allow copies from the server only
+    /// Allow only copies from the server
     #[arg(long, conflicts_with = "write_only")]
     read_only: bool,
-    /// Allow copies to the server only
+    /// Allow only copies to the server
     #[arg(long)]
     write_only: bool,
-    /// End it after this time, such as 12h, 7d or 4w; never by default
+    /// Let the token expire after this time, such as 12h, 7d or 4w [default: never]
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     expires: Option<u64>,
-    /// Name for the log and for revoking it; a random one by default
+    /// Name the token, for the log and for revoking it [default: a random name]
     #[arg(long)]
     name: Option<String>,
     /// Write the token to this new file, readable by its owner only, instead of standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The token and what it grants as JSON on stdout
+    /// Print the token and what it grants as JSON on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// List a server's tokens: names, rights, folders, ends; never secrets
+/// List a server's tokens with rights, folders and expiry, but no secrets
 #[derive(clap::Args)]
 struct List {
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// NDJSON on stdout, a line per token
+    /// Print NDJSON on stdout, one line per token
     #[arg(long)]
     json: bool,
 }
 
-/// Revoke a token; a server that runs refuses it at once, and transfers that run go on to their end
+/// Revoke a token; a running server refuses it at once, but lets running copies finish
 #[derive(clap::Args)]
 struct Revoke {
-    /// The token's name, as 'fullpipe token list' has it
+    /// Name of the token, as 'fullpipe token list' shows it
     name: String,
-    /// The server's token file, as for 'fullpipe serve'; the store is beside it (FILE.store)
+    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The revoked token's name as JSON on stdout
+    /// Print the name of the revoked token as JSON on stdout
     #[arg(long)]
     json: bool,
 }
@@ -101,10 +103,6 @@ pub fn run(args: Args) -> Result {
     }
 }
 
-fn usage(why: impl std::fmt::Display) -> Failure {
-    Failure::new(ExitClass::Usage, why)
-}
-
 /// Reads a time, seconds: `7d`, `4w`, or as elsewhere (`12h`, `30min`).
 fn lifetime(text: &str) -> std::result::Result<u64, String> {
     let days = |number: &str, each: u64| number.parse::<u64>().ok().and_then(|n| n.checked_mul(each * 86_400));
@@ -115,34 +113,6 @@ fn lifetime(text: &str) -> std::result::Result<u64, String> {
     };
     let fits = seconds.filter(|seconds| (1..=LIFETIME_MAX_S).contains(seconds));
     fits.ok_or_else(|| "give a time from 1s to a century, such as 12h, 7d or 4w".to_owned())
-}
-
-/// The server's token file: the one given, or the default place.
-pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
-    if let Some(file) = given {
-        return Ok(file.to_owned());
-    }
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")));
-    let why = "where to keep the token? HOME is not set; give --token-file FILE";
-    let folder = state.ok_or_else(|| Failure::new(ExitClass::Missing, why))?.join("fullpipe");
-    // Its files are refused where others may write to them.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-    made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
-    Ok(folder.join("token"))
-}
-
-/// A client's token, from `--token-file` or the environment; none if neither has one.
-pub fn given(file: Option<&Path>, quiet: bool) -> Result<Option<Token>> {
-    let Some(file) = file else {
-        let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
-        return text.parse().map(Some).map_err(|e: TransferError| usage(format!("{VARIABLE}: {e}")));
-    };
-    let (token, exposed) = token::read_token(file).map_err(|e| usage(format!("--token-file: {e}")))?;
-    for exposed in exposed.iter().filter(|_| !quiet) {
-        errln!("warning: {exposed}");
-    }
-    Ok(Some(token))
 }
 
 /// A time as RFC 3339, UTC.
@@ -213,13 +183,16 @@ fn folder(typed: &Path) -> Result<PathBuf> {
             ErrorKind::NotFound => "there is no such folder; make it first".to_owned(),
             _ => e.to_string(),
         };
-        usage(format!("--root {}: {why}", typed.display()))
+        Failure::usage(format!("--root {}: {why}", typed.display()))
     })?;
     if !whole.is_dir() {
-        return Err(usage(format!("--root {}: it is not a folder", typed.display())));
+        return Err(Failure::usage(format!("--root {}: it is not a folder", typed.display())));
     }
     if whole.to_str().is_none() {
-        return Err(usage(format!("--root {}: its name is not UTF-8, so the store cannot hold it", typed.display())));
+        return Err(Failure::usage(format!(
+            "--root {}: its name is not UTF-8, so the store cannot hold it",
+            typed.display()
+        )));
     }
     Ok(whole)
 }
@@ -275,7 +248,7 @@ fn revoke(args: &Revoke) -> Result {
     }
     let names: Vec<String> = token_store::list(&file)?.into_iter().map(|grant| grant.name).collect();
     let known = if names.is_empty() { "there are none".to_owned() } else { format!("there are: {}", names.join(", ")) };
-    Err(usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
+    Err(Failure::usage(format!("no token is called '{}'; {known}", args.name.escape_default())))
 }
 
 #[cfg(test)]

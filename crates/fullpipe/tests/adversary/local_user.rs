@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
+use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::receive::journal::{Journal, Record};
 
 use crate::host::{Host, journalled, until};

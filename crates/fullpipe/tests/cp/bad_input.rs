@@ -6,8 +6,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use fullpipe_transfer::protocol::message::{self, Hello, Limits, MAGIC, Message, PROTOCOL};
-use fullpipe_transfer::server::READY;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
+use fullpipe_transfer::protocol::message::Message;
 
 use crate::host::{Cp, FULLPIPE, Host, far};
 use crate::tree::{bytes, leftovers, only, same, same_content, write};
@@ -298,7 +299,7 @@ fn far_ends_that_cannot_be_reached() {
     let talks = host.script("talks", "exec yes");
     fails(&|cp| cp.far_program(&talks), "far", 4, "does not speak fullpipe's protocol");
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL + 1, program: "9.9.9".into(), limits: Limits::default() };
-    let words = [READY, &message::pack(&Message::Hello(hello)).unwrap()].concat();
+    let words = [READY, &frame::pack(&Message::Hello(hello)).unwrap()].concat();
     fs::write(host.file("hello"), words).unwrap();
     let newer = host.script("newer", &format!("cat {}; sleep 1", host.file("hello").display()));
     let other = format!("far has fullpipe 9.9.9 (protocol {}), this is", PROTOCOL + 1);

@@ -7,14 +7,15 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::Skipped;
+use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta, Name};
-use fullpipe_transfer::protocol::message::{
-    self, Chunk, Connect, Direct, FRAME_HEAD, Hello, Limits, MAGIC, Message, Options, PROTOCOL, Reading, Setup, Target,
-    Trailer,
-};
-use fullpipe_transfer::server::READY;
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
+use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
+use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
+use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Reading, Setup, Target};
+use fullpipe_transfer::protocol::name::Name;
+use fullpipe_transfer::protocol::preamble;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -25,7 +26,7 @@ const RUNS: u64 = 200;
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn frame(message: &Message) -> Vec<u8> {
-    message::pack(message).unwrap()
+    frame::pack(message).unwrap()
 }
 
 fn hello() -> Vec<u8> {
@@ -87,7 +88,7 @@ fn message(rng: &mut StdRng) -> Message {
         6 => Message::Link { name, target: vec![0; 5000], meta },
         7 => Message::FileEnd { id: rng.random(), reading: Reading::Whole },
         8 => {
-            let mut left = Leftovers::default();
+            let mut left = Skipped::default();
             (left.total, left.for_good) = (rng.random(), rng.random());
             Message::AllSent(left)
         }
@@ -185,7 +186,7 @@ fn anything_may_be_said_to_it() {
 fn nonsense_is_not_waited_out() {
     // The client goes on holding the line.
     let dir = tempfile::tempdir().unwrap();
-    let pong = frame(&Message::AllSent(Leftovers::default()));
+    let pong = frame(&Message::AllSent(Skipped::default()));
     for words in [
         b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),
         vec![0xff; 100],
@@ -218,12 +219,10 @@ impl Client {
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
-        let Message::Hello(_) = message::receive(&mut from).unwrap() else { panic!("no greeting") };
-        let Message::Ready { port, token, terms, .. } = message::receive(&mut from).unwrap() else {
-            panic!("not ready")
-        };
+        let Message::Hello(_) = frame::receive(&mut from).unwrap() else { panic!("no greeting") };
+        let Message::Ready { port, token, terms, .. } = frame::receive(&mut from).unwrap() else { panic!("not ready") };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.write_all(&message::preamble(&token, 0)).unwrap();
+        stream.write_all(&preamble::preamble(&token, 0)).unwrap();
         Client { far, to, from, stream, terms }
     }
 
@@ -259,7 +258,7 @@ impl Line {
             Chunk::Pack(_) => Some(self.terms.key.pack(content)),
             Chunk::Block { hole: true, .. } | Chunk::End => None,
         };
-        let header = message::pack(chunk).unwrap();
+        let header = frame::pack(chunk).unwrap();
         let tag = self.tagger.next(&header[FRAME_HEAD..], digest.as_ref());
         [&header[..], content, &Trailer(Some(tag)).pack()].concat()
     }
@@ -298,7 +297,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
         .map(|(chunk, byte)| {
             let data = vec![*byte; chunk.data_len().unwrap() as usize];
             let whole = line.chunk(chunk, &data);
-            let header = message::pack(chunk).unwrap();
+            let header = frame::pack(chunk).unwrap();
             [header, data, whole[whole.len() - Trailer::LEN..].to_vec()]
         })
         .collect();
@@ -309,7 +308,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     say(&Message::FileEnd { id: 2, reading: Reading::Whole });
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     let names = ["a", "b", "c", "d"].iter().filter(|name| dir.path().join(name).exists());
@@ -332,15 +331,15 @@ fn nobody_in_the_middle_exchanges_blocks() {
         }
     };
     let hole = |parts: &mut Vec<Parts>| {
-        let Chunk::Block { id, file, extent, .. } = message::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
-        parts[0][0] = message::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
+        let Chunk::Block { id, file, extent, .. } = frame::receive(&mut &parts[0][0][..]).unwrap() else { panic!() };
+        parts[0][0] = frame::pack(&Chunk::Block { id, file, extent, hole: true }).unwrap();
         parts[0][1].clear();
         parts[0][2] = parts[3][2].clone();
     };
     let renamed = |parts: &mut Vec<Parts>| {
-        let Chunk::Pack(mut files) = message::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
+        let Chunk::Pack(mut files) = frame::receive(&mut &parts[4][0][..]).unwrap() else { panic!() };
         files[0].meta.mode = 0o777;
-        parts[4][0] = message::pack(&Chunk::Pack(files)).unwrap();
+        parts[4][0] = frame::pack(&Chunk::Pack(files)).unwrap();
     };
     type Change<'a> = &'a dyn Fn(&mut Vec<Parts>);
     let changes: [(&str, Change<'_>); 9] = [
@@ -387,7 +386,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     if large {
         say(&Message::FileEnd { id: 1, reading: Reading::Whole });
     }
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     (dir.path().join("file").exists(), said)
@@ -418,8 +417,8 @@ fn what_the_sender_may_not_know_is_remembered() {
         let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
-        to.write_all(&frame(&Message::AllSent(Leftovers::default()))).unwrap();
-        while !matches!(message::receive(&mut from).unwrap(), Message::AllDone(_)) {}
+        to.write_all(&frame(&Message::AllSent(Skipped::default()))).unwrap();
+        while !matches!(frame::receive(&mut from).unwrap(), Message::AllDone(_)) {}
         if heard {
             to.write_all(&frame(&Message::Report { end: String::new(), samples: vec![], last: true })).unwrap();
         }
@@ -448,7 +447,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
     say(&Message::FileEnd { id: 1, reading: Reading::Whole });
-    say(&Message::AllSent(Leftovers::default()));
+    say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
     (["a", "b"].iter().any(|name| dir.path().join(name).exists()), said)
@@ -476,7 +475,7 @@ fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), false, Direct::Off);
     assert_eq!(client.terms, None);
-    let Message::Failed { why, again: false, .. } = message::receive(&mut client.from).unwrap() else {
+    let Message::Failed { why, again: false, .. } = frame::receive(&mut client.from).unwrap() else {
         panic!("it goes on")
     };
     assert!(why.contains("it does not say how it receives"), "{why}");

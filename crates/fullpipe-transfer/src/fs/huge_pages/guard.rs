@@ -7,32 +7,33 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, c_int, c_void, siginfo_t};
 
-use super::PAGE;
+use crate::limits::HUGE_PAGE;
 
 /// Most pages that are seen at once, in all of the process; streams beyond write as ever.
 const MOST: usize = 256;
 
 /// Where a page may be seen; 0: nobody's.
-struct Place {
+struct WatchedPage {
     at: AtomicUsize,
     /// The file was not there any more.
     gone: AtomicBool,
 }
 
-static PLACES: [Place; MOST] = [const { Place { at: AtomicUsize::new(0), gone: AtomicBool::new(false) } }; MOST];
+static WATCHED_PAGES: [WatchedPage; MOST] =
+    [const { WatchedPage { at: AtomicUsize::new(0), gone: AtomicBool::new(false) } }; MOST];
 /// What SIGBUS did before.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 
 /// Addresses that are watched.
-pub struct Guard(&'static Place);
+pub struct Guard(&'static WatchedPage);
 
 impl Guard {
-    /// Watches [`PAGE`] bytes; none if there is no place left, or signals cannot be had.
+    /// Watches [`HUGE_PAGE`] bytes; none if there is no place left, or signals cannot be had.
     pub fn new(at: *mut c_void) -> Option<Guard> {
         BEFORE.get_or_init(install).as_ref()?;
         let free =
-            |place: &&Place| place.at.compare_exchange(0, at.addr(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
-        PLACES.iter().find(free).map(Guard)
+            |place: &&WatchedPage| place.at.compare_exchange(0, at.addr(), Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        WATCHED_PAGES.iter().find(free).map(Guard)
     }
 
     /// Whether the file was gone since this was asked last.
@@ -53,12 +54,12 @@ impl Drop for Guard {
     }
 }
 
-fn put(place: &Place) -> bool {
+fn put(place: &WatchedPage) -> bool {
     let at = place.at.load(Ordering::Acquire);
     let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
     let address = ptr::with_exposed_provenance_mut(at);
     // SAFETY: a window's own addresses, which show a file of which nothing is left.
-    let there = unsafe { libc::mmap(address, PAGE, PROT_READ | PROT_WRITE, how, -1, 0) };
+    let there = unsafe { libc::mmap(address, HUGE_PAGE, PROT_READ | PROT_WRITE, how, -1, 0) };
     place.gone.store(true, Ordering::Release);
     there != libc::MAP_FAILED
 }
@@ -76,11 +77,11 @@ fn install() -> Option<libc::sigaction> {
 extern "C" fn on_bus(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     // SAFETY: the kernel's, valid here.
     let fault = unsafe { (*info).si_addr() }.addr();
-    let here = |place: &&Place| {
+    let here = |place: &&WatchedPage| {
         let at = place.at.load(Ordering::Acquire);
-        at != 0 && (at..at + PAGE).contains(&fault)
+        at != 0 && (at..at + HUGE_PAGE).contains(&fault)
     };
-    if PLACES.iter().find(here).is_some_and(put) {
+    if WATCHED_PAGES.iter().find(here).is_some_and(put) {
         return;
     }
     // Somebody else's: it comes again, and is dealt with as it would have been.

@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{Host, LabPath, Path};
-use fullpipe_transfer::client::{Endpoint, Way};
+use fullpipe_transfer::client::Way;
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::{Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
@@ -107,7 +108,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         (Some(sources), to) => {
             let is_folder = |source: &Vec<u8>| std::path::Path::new(OsStr::from_bytes(source)).is_dir();
             if !args.recursive && sources.iter().all(is_folder) {
-                let one = fullpipe_transfer::protocol::file::printable(&sources[0]);
+                let one = fullpipe_transfer::protocol::name::printable(&sources[0]);
                 return Err(Failure::usage(format!("{one} is a folder; copy it with -r")));
             }
             let (endpoint, path, name) = far(args, to)?;
@@ -208,7 +209,7 @@ fn token(args: &Args) -> Result<Option<Token>> {
     if args.insecure {
         return Ok(None);
     }
-    crate::commands::token::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
+    crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(Some).ok_or_else(|| {
         Failure::usage(
             "the server needs a token; give --token-file FILE or set FULLPIPE_TOKEN ('fullpipe serve --root' says which \
              file holds it), or give --insecure if the server runs with it too",

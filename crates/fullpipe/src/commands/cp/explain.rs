@@ -1,7 +1,8 @@
 //! `--explain` and `--dry-run`: how a copy will be sent, and how long it will take.
 
 use fullpipe_path::{Transport, Workload};
-use fullpipe_transfer::client::{self, Between, Endpoint, Way};
+use fullpipe_transfer::client::{self, Between, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
 use serde_json::json;
 
@@ -82,7 +83,7 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": rtt_s,
                    "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
-                   "why": chosen.why, "left": format::left(&count.left), "left_total": count.left.total})
+                   "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
         let there = if options.update { ", or less: files there already are not looked up" } else { "" };
@@ -96,8 +97,8 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
             outln!("takes about {}", format::seconds(begun + sent));
         }
     }
-    let what = format::count(count.left.total, "thing", "things") + " would not be copied";
-    left(&count.left, &what).map_err(Failure::said)
+    let what = format::count(count.skipped.total, "thing", "things") + " would not be copied";
+    left(&count.skipped, &what).map_err(Failure::said)
 }
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn slow_start_is_counted() {
-        let limits = fullpipe_transfer::protocol::message::Limits::default();
+        let limits = fullpipe_transfer::protocol::hello::Limits::default();
         let between = Between { rtt_s: 0.1, mtu: Some(1552), sender: limits.clone(), receiver: limits };
         let sending = |bytes: f64, cc: &str| {
             let transport = Transport { cc: cc.into(), streams: 1, buffer: fullpipe_path::Buffer::Auto, pacing: None };

@@ -111,7 +111,7 @@ fn current() -> Result<PathBuf> {
 /// The absolute path of a source, which must exist.
 fn absolute(source: &[u8]) -> Result<PathBuf> {
     let path = current()?.join(OsStr::from_bytes(source));
-    let shown = || fullpipe_transfer::protocol::file::printable(source);
+    let shown = || fullpipe_transfer::protocol::name::printable(source);
     std::fs::metadata(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", shown())))?;
     Ok(path)
 }
@@ -119,7 +119,7 @@ fn absolute(source: &[u8]) -> Result<PathBuf> {
 /// A path as text for the guest's command line.
 fn text(path: &Path, source: &[u8]) -> Result<String> {
     path.to_str().map(str::to_owned).ok_or_else(|| {
-        let shown = fullpipe_transfer::protocol::file::printable(source);
+        let shown = fullpipe_transfer::protocol::name::printable(source);
         Failure::usage(format!("{shown}: the testbed takes only names in UTF-8; copy the folder that holds it"))
     })
 }
@@ -136,7 +136,7 @@ fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
         folder.zip(name).map(|(folder, name)| (folder.clone(), folder.join(name)))
     };
     let (folder, mut wanted) = known.ok_or_else(|| {
-        let shown = fullpipe_transfer::protocol::file::printable(to);
+        let shown = fullpipe_transfer::protocol::name::printable(to);
         Failure::usage(format!(
             "{shown}: its folder does not exist on this host; make it first, the far end writes there"
         ))

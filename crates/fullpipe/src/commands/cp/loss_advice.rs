@@ -67,7 +67,7 @@ pub fn advice(how: &TransportArgs, chosen: &Chosen, between: &Between, losses: &
 mod tests {
     use clap::Parser;
     use fullpipe_transfer::Sent;
-    use fullpipe_transfer::protocol::message::Limits;
+    use fullpipe_transfer::protocol::hello::Limits;
 
     use super::*;
 

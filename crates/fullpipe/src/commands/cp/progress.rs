@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::protocol::message::Times;
-use fullpipe_transfer::sobas::Note;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
 use fullpipe_transfer::telemetry::counters::Counters;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -57,7 +57,7 @@ pub struct Watch {
     /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
     names: Option<Names>,
     /// The controller's notes, if a record wants them.
-    notes: Option<RefCell<Vec<Note>>>,
+    notes: Option<RefCell<Vec<SizingEvent>>>,
 }
 
 impl Watch {
@@ -84,7 +84,7 @@ impl Watch {
     }
 
     /// Takes the notes of the controller of window and pacing for the record.
-    pub fn noted(&self) -> Vec<Note> {
+    pub fn noted(&self) -> Vec<SizingEvent> {
         self.notes.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
@@ -140,14 +140,14 @@ impl Watch {
     }
 
     /// Tells of a decision of the controller of window and pacing.
-    fn sized(&self, note: &Note) {
+    fn sized(&self, note: &SizingEvent) {
         if self.json {
             let mut line = json!({"kind": "sobas"});
             if let (Some(line), Ok(serde_json::Value::Object(fields))) = (line.as_object_mut(), note.to_json()) {
                 line.extend(fields);
             }
             outln!("{line}");
-        } else if let Note::Began { udp: false, .. } = note {
+        } else if let SizingEvent::Began { udp: false, .. } = note {
             self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
         }
     }
@@ -155,10 +155,10 @@ impl Watch {
     /// Shows how far the copy is.
     pub fn show(&self, counters: &Counters) {
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for note in counters.notes.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
+        for note in counters.sizing_events.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
             self.sized(&note);
             if let Some(notes) = &self.notes {
-                if matches!(note, Note::Began { .. }) {
+                if matches!(note, SizingEvent::Began { .. }) {
                     // The record is of the last attempt alone.
                     notes.borrow_mut().clear();
                 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, LabPath, Path, Run, Size, Workload, record};
-use fullpipe_transfer::client::{Endpoint, Finished, Way};
-use fullpipe_transfer::sobas::Note;
+use fullpipe_transfer::client::{Finished, Way};
+use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::protocol::sizing::SizingEvent;
 
 use super::args::Args;
 use super::transport::law_name;
@@ -22,7 +23,7 @@ pub fn write(
     way: &Way,
     finished: &Finished,
     took: Duration,
-    notes: &[Note],
+    notes: &[SizingEvent],
 ) -> Result {
     let Some(trace) = &finished.trace else {
         return Err(Failure::new(ExitClass::Record, "cannot write the record: the other end sent no samples"));
@@ -49,7 +50,7 @@ pub fn write(
     let ends = (trace.sender.clone(), trace.receiver.clone());
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
     // A short copy may be over before its controller has begun.
-    let began = notes.iter().find_map(|note| if let Note::Began { law, .. } = note { Some(*law) } else { None });
+    let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(args.how.sobas()).map(law_name);
     let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(decision).collect() });
     let over = match (&args.guest, endpoint) {
@@ -70,7 +71,7 @@ pub fn write(
 }
 
 /// A note of the controller with its time, ns. The controller's clock and the run's start within a round trip of each other.
-fn decision(note: &Note) -> Option<(u64, serde_json::Value)> {
+fn decision(note: &SizingEvent) -> Option<(u64, serde_json::Value)> {
     let mut fields = note.to_json().ok()?;
     let at_ns = fields.as_object_mut()?.remove("at_ns").and_then(|at| at.as_u64()).unwrap_or(0);
     Some((at_ns, fields))

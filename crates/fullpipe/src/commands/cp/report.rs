@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fullpipe_path::ExitClass;
-use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
-use fullpipe_transfer::protocol::file::one_line;
+use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
 use super::args::Args;
@@ -30,13 +30,13 @@ pub fn print_failed(error: &str, code: u8) {
 pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), took: Duration) -> Result {
     let summary = &finished.summary;
     let bytes = summary.bytes.saturating_add(earlier);
-    let left = finished.left.clone().with(&summary.left);
+    let left = finished.skipped.clone().with(&summary.skipped);
     let seconds = took.as_secs_f64();
     let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
     if args.json {
         outln!(
             "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.skipped, "bytes": bytes,
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
@@ -46,7 +46,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                    "left": format::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
-        let skipped = match summary.skipped {
+        let skipped = match summary.present {
             // What an earlier attempt of this command sent counts as copied, not as found.
             0 if spared > earlier && bytes > 0 => {
                 format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
@@ -90,7 +90,7 @@ fn told(distrusted: &[String]) -> Vec<String> {
 ///
 /// # Errors
 /// There is anything of that kind.
-pub fn left(left: &Leftovers, what: &str) -> Result {
+pub fn left(left: &Skipped, what: &str) -> Result {
     for one in left.named.iter().take(SHOWN) {
         errln!("not copied: {one}");
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
-use fullpipe_transfer::protocol::message::Limits;
-use fullpipe_transfer::sobas::Law;
+use fullpipe_transfer::protocol::hello::Limits;
+use fullpipe_transfer::protocol::sizing::SizingMode;
 
 use crate::failure::{Failure, Result};
 use crate::shipped_profile::{describe, text_of};
@@ -31,7 +31,7 @@ pub struct TransportArgs {
     buffer: Option<Sizing>,
     /// With --buffer sobas: follow this law, of the paper or of this program
     #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
-    sobas: Law,
+    sobas: SizingMode,
     /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
     pacing: Option<Rate>,
@@ -74,21 +74,22 @@ impl std::fmt::Display for Sizing {
     }
 }
 
-const LAWS: [Law; 5] = [Law::All, Law::Both, Law::Window, Law::Pacing, Law::Paper];
+const LAWS: [SizingMode; 5] =
+    [SizingMode::All, SizingMode::Both, SizingMode::Window, SizingMode::Pacing, SizingMode::Paper];
 
 /// The name of a law on the command line and in records.
-pub fn law_name(law: Law) -> &'static str {
+pub fn law_name(law: SizingMode) -> &'static str {
     match law {
-        Law::All => "all",
-        Law::Both => "both",
-        Law::Window => "window",
-        Law::Pacing => "pacing",
-        Law::Paper => "paper",
+        SizingMode::All => "all",
+        SizingMode::Both => "both",
+        SizingMode::Window => "window",
+        SizingMode::Pacing => "pacing",
+        SizingMode::Paper => "paper",
     }
 }
 
 /// Reads the value of `--sobas`.
-fn law(text: &str) -> std::result::Result<Law, String> {
+fn law(text: &str) -> std::result::Result<SizingMode, String> {
     let found = LAWS.into_iter().find(|law| law_name(*law) == text);
     found.ok_or_else(|| "give all, both, window, pacing or paper".into())
 }
@@ -173,7 +174,7 @@ impl TransportArgs {
     }
 
     /// The law of the controller that sizes window and pacing, if `--buffer sobas` asks for one.
-    pub fn sobas(&self) -> Option<Law> {
+    pub fn sobas(&self) -> Option<SizingMode> {
         (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
     }
 
@@ -287,7 +288,7 @@ impl TransportArgs {
         };
         if self.sobas().is_some() {
             why.push("window and pacing will follow the path (--buffer sobas), within that buffer".into());
-            if self.sobas == Law::All && !has(sender, "bbr") {
+            if self.sobas == SizingMode::All && !has(sender, "bbr") {
                 why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
             }
         }

@@ -1,7 +1,7 @@
-//! What a server and the process that serves one client say to each other.
+//! The channel between a server and the process that serves one client: its messages and their format.
 //!
-//! The server hands over the client's connection and its folder as descriptors (`unix(7)`, SCM_RIGHTS), then only answers: it
-//! believes nothing of what the other process says but what its own state allows.
+//! The server hands over the client's connection and its folder as descriptors (`unix(7)`, SCM_RIGHTS), then only answers
+//! requests. It trusts a request only as far as its own state allows.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -10,19 +10,19 @@ use std::os::unix::net::UnixStream;
 use fullpipe_net::Denial;
 use fullpipe_net::serve::MeasurementPolicy;
 use fullpipe_net::wire::Request;
-use fullpipe_transfer::Leftovers;
+use fullpipe_transfer::Skipped;
 use fullpipe_transfer::connection::tls::Identity;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::{Summary, Task};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
-/// Most descriptors that are handed over: the connection and the folder.
+/// Largest number of descriptors handed over: the connection and the folder.
 const MAX_FDS: usize = 2;
-/// Longest message, bytes: the names of all sources of a client are in one, and take up to four times as much here.
+/// Longest message, bytes. One message has the names of all sources of a client, up to four times as long here.
 const MAX_MESSAGE: u32 = 64 << 20;
 
-/// What the process is to do, and for whom.
+/// The work for a process, and the client it is for.
 #[derive(Serialize, Deserialize)]
 pub struct Job {
     /// The client's address.
@@ -31,84 +31,84 @@ pub struct Job {
     pub work: Work,
 }
 
-/// What a client begins as.
+/// The kind of work.
 #[derive(Serialize, Deserialize)]
 pub enum Work {
-    /// One that wants to be measured.
+    /// Measure with a client.
     Measure(MeasurementPolicy),
-    /// One that wants to copy.
+    /// Copy for a client.
     Copy(CopyOptions),
 }
 
-/// How copies are served.
+/// The options of copies.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct CopyOptions {
     /// Path of the folder that comes as a descriptor, absolute and without links.
     pub path: std::path::PathBuf,
-    /// Certificate and key; none where nothing is encrypted.
+    /// Certificate and key; none with --insecure.
     pub identity: Option<Identity>,
     /// First and last port for the streams; 0 and 0 let the kernel choose.
     pub data_ports: (u16, u16),
     /// Whether clients may ask for streams that are not encrypted.
     pub plain_streams: bool,
-    /// Whether clients may bring setuid, setgid and sticky bits.
+    /// Whether clients may set setuid, setgid and sticky bits.
     pub special_bits: bool,
     /// Longest time in which nothing moves.
     pub stall: std::time::Duration,
 }
 
-/// What the process asks or tells.
+/// A request or a report of the process.
 #[derive(Serialize, Deserialize)]
 pub enum Ask {
-    /// What does this secret grant?
+    /// Asks what this secret grants.
     Grant(Vec<u8>),
-    /// May a client that has shown what it must have this now?
+    /// Asks whether a client with valid credentials may do this task now.
     Admit(Task),
-    /// Is this a proof of a token for this nonce?
+    /// Asks whether this proves a token for this nonce.
     Prove {
         /// Nonce that the client was given.
         nonce: [u8; 32],
         /// The client's proof.
         mac: [u8; 32],
     },
-    /// May a client be measured now?
+    /// Asks whether a client may measure now.
     LetIn,
-    /// A file at the destination does not count as this transfer's: `NAME: WHY`. Nothing is answered.
+    /// Reports a file at the destination that is not trusted as this copy's own, as `NAME: WHY`. There is no answer.
     Distrusts(String),
-    /// A run begins. Nothing is answered.
+    /// Reports that a run begins. There is no answer.
     Begins(Request),
-    /// The client has been served. Nothing is answered, and the process ends.
+    /// Reports that the client has been served. There is no answer, and the process ends.
     Done(Result<Option<Copied>, Failed>),
 }
 
-/// How a copy went.
+/// The result of a copy.
 #[derive(Serialize, Deserialize)]
 pub struct Copied {
-    /// At the receiver.
+    /// The receiver's counts.
     pub summary: Summary,
     /// What the sender could not read.
-    pub left: Leftovers,
+    pub skipped: Skipped,
 }
 
 /// Why a client could not be served.
 #[derive(Serialize, Deserialize)]
 pub struct Failed {
-    /// For a person.
+    /// Reason, for people.
     pub why: String,
-    /// [`fullpipe_path::ExitClass`].
+    /// Class of the failure, a [`fullpipe_path::ExitClass`].
     pub class: u8,
 }
 
 /// The server's answer.
 #[derive(Serialize, Deserialize)]
 pub enum Answer {
-    /// To [`Ask::Grant`].
+    /// What a secret grants, for [`Ask::Grant`].
     Granted(Option<Grant>),
     /// Yes.
     Yes,
     /// No, and why.
     No(Denial),
-    /// All places are taken; so many there are.
+    /// All places are taken; this many clients are served at once.
     Busy(usize),
 }
 
@@ -134,7 +134,7 @@ pub fn receive<T: for<'de> Deserialize<'de>>(channel: &mut UnixStream) -> io::Re
     if len > MAX_MESSAGE {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message over its limit"));
     }
-    // Memory is taken as it comes: a length alone costs nothing.
+    // Memory grows with what arrives, so that a large length alone costs nothing.
     let mut content = Vec::new();
     channel.take(u64::from(len)).read_to_end(&mut content)?;
     Ok(serde_json::from_slice(&content)?)

@@ -1,8 +1,8 @@
-//! The process that serves one client: what goes wrong in it is that client's alone.
+//! The process that serves one client. What goes wrong in it affects that client alone.
 //!
-//! It is confined to the server's folder (Landlock), may call nobody over TCP, its memory is limited, and root's has few
-//! capabilities. All that it has of the
-//! server is the client's connection, the folder and the channel on its standard input.
+//! The process is confined to the server's folder (Landlock), cannot connect over TCP, has a limit on its memory, and keeps few
+//! capabilities if it runs as root. From the server it has only the client's connection, the folder, and the channel on its
+//! standard input.
 
 use std::io;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::connection::token_store::Grant;
 use fullpipe_transfer::protocol::message::Task;
 use fullpipe_transfer::resolve::{Base, Realm};
-use fullpipe_transfer::server::{self, FarOptions};
+use fullpipe_transfer::server::{self, ServerOptions};
 use fullpipe_transfer::transfer::Outcome;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
@@ -31,15 +31,15 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 use super::channel::{self, Answer, Ask, Copied, CopyOptions, Failed, Job, Work, receive_job};
 use crate::failure::{Failure, Result};
 
-/// Most memory of the process beside its code and mapped files, bytes: far more than any transfer takes (8 to 34 MB).
+/// Limit on the memory of the process besides code and mapped files, bytes. A copy takes 8 to 34 MB.
 const MAX_DATA: u64 = 4 << 30;
-/// Read of the system: what the kernel and its interfaces are like.
-const READ: [&str; 4] = ["/proc", "/sys", "/etc/os-release", "/usr/lib/os-release"];
+/// Files and folders outside the served one that the process may read, to describe kernel and interfaces.
+const READABLE: [&str; 4] = ["/proc", "/sys", "/etc/os-release", "/usr/lib/os-release"];
 
 /// Serves the client whose connection comes over standard input.
 pub fn run() -> Result {
     let failed = |e: io::Error| Failure::new(ExitClass::Usage, format!("only 'fullpipe serve' starts this: {e}"));
-    // What the server has inherited from whoever started it is not this client's.
+    // Descriptors that the server inherited must not reach a client's process.
     // SAFETY: takes plain integers; this process has opened nothing but its standard streams yet (close_range(2)).
     unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) };
     let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
@@ -78,7 +78,7 @@ fn copy(
     let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
     let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
     let listen = socket.local_addr().map_err(lost)?;
-    let far = FarOptions {
+    let far = ServerOptions {
         realm: Realm::Below(Base::received(folder, options.path)),
         listen,
         ports: options.data_ports,
@@ -88,13 +88,13 @@ fn copy(
         stall: options.stall,
     };
     let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
-    let copied = |done: Outcome| Copied { summary: done.summary, left: done.left };
+    let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
     done.map(|done| done.map(copied)).map_err(failed)
 }
 
-/// Limits what a flaw can cost the machine.
+/// Limits the memory and core dumps of this process, so that a flaw cannot exhaust the machine.
 fn limit() {
-    // A hard limit that is lower already stays.
+    // This fails if the hard limit is lower already, which is fine.
     let _ = setrlimit(Resource::RLIMIT_DATA, MAX_DATA, MAX_DATA);
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
 }
@@ -130,7 +130,7 @@ fn confine(folder: Option<BorrowedFd<'_>>) -> std::result::Result<bool, landlock
     if let Some(folder) = folder {
         rules = rules.add_rule(PathBeneath::new(folder, AccessFs::from_all(abi)))?;
     }
-    for path in READ.map(Path::new) {
+    for path in READABLE.map(Path::new) {
         // One that is not there need not be read.
         if let Ok(fd) = PathFd::new(path) {
             let is_folder = path.is_dir();
@@ -147,9 +147,9 @@ pub fn can_confine() -> bool {
     std::thread::spawn(|| confine(None).unwrap_or(false)).join().unwrap_or(false)
 }
 
-/// The server, as this process asks it.
+/// The server, as seen from this process.
 struct Desk {
-    /// Held while one question is asked and answered.
+    /// The channel and the answers. Locked while one request is sent and answered; nothing else is done meanwhile.
     line: Mutex<(UnixStream, Receiver<Answer>)>,
 }
 
@@ -165,7 +165,7 @@ impl Desk {
                     break;
                 }
             }
-            // Without its server nobody counts this client, and nobody can end it.
+            // Without the server nobody counts this client, and nobody can end it.
             std::process::exit(ExitClass::Peer as i32);
         };
         std::thread::Builder::new().name("server".into()).stack_size(256 << 10).spawn(listen)?;
@@ -186,7 +186,7 @@ impl Desk {
     }
 }
 
-impl server::Desk for Desk {
+impl server::AccessControl for Desk {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),

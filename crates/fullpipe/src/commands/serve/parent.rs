@@ -1,6 +1,6 @@
-//! Hands each client to a process of its own, and answers what that process asks.
+//! Hands each client to a process of its own, and answers the requests of that process.
 //!
-//! Tokens, places and limits stay here. A process that is killed, or that a flaw ends, takes its client with it and nobody
+//! Tokens, places and limits stay here. A process that is killed, or that crashes, disconnects its own client and nobody
 //! else.
 
 use std::io;
@@ -20,32 +20,34 @@ use fullpipe_transfer::resolve::Base;
 use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
-use super::{Clients, Copy, Door, Told, log};
+use super::clients::Clients;
+use super::door::Door;
+use super::log::{Copy, Told, log};
 
-/// How long a process may take to end once its client has been served.
-const LAST: Duration = Duration::from_secs(5);
+/// Longest time that a process may take to end after its client has been served.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What every client is served by.
+/// What serves every client.
 pub struct Parent {
-    /// How clients are measured.
+    /// The options of measurements.
     pub measure: MeasurementPolicy,
-    /// How copies are served, and the folder; none where there are none.
+    /// The options of copies, and the folder; none without --root.
     pub copies: Option<(CopyOptions, Base)>,
-    /// Tokens; none where none is asked for.
+    /// The tokens; none if clients need none.
     pub door: Option<Door>,
-    /// What clients without a token may use; none for all.
+    /// The limits of clients without a token; none if they have none.
     pub limits: Option<AnonymousLimits>,
-    /// Clients, for the log.
+    /// The present clients, for the log.
     pub clients: Clients,
-    /// Readers of the log.
+    /// The form of the log.
     pub told: Told,
 }
 
-/// The state of one client, as far as this process knows it.
+/// One client, as this process knows it.
 struct Served<'a> {
     peer: &'a str,
     guest: &'a PendingClient,
-    /// A copy of the client's connection, by which the limits end it.
+    /// A duplicate of the client's connection, with which the limits can end it.
     control: TcpStream,
     admitted: Option<Admitted>,
     copy: Copy<'a>,
@@ -67,7 +69,7 @@ impl Parent {
         let fds: Vec<_> = [socket.as_fd()].into_iter().chain(folder).collect();
         let control = socket.try_clone().map_err(system("doubling a descriptor"))?;
         let sent = send_job(&mut channel, &job, &fds);
-        // From here on the connection is the other process's; it ends with that process.
+        // From here on only the other process holds the connection, which ends with it.
         drop(socket);
         let mut served = Served { peer, guest, control, admitted: None, copy: Copy::new(peer) };
         let done = sent.and_then(|()| self.answer(&mut channel, &mut served));
@@ -145,7 +147,7 @@ impl Parent {
     }
 
     fn let_in(&self, served: &mut Served<'_>) -> Answer {
-        // Whoever has proven to hold a token has no limits.
+        // Holders of a token have no limits.
         if let Some(limits) = self.limits.as_ref().filter(|_| self.door.is_none()) {
             let from = served.control.peer_addr().map_err(|e| NetError::Other(e.to_string()));
             match from.and_then(|from| limits.admit(from.ip(), &served.control)) {
@@ -169,9 +171,9 @@ fn start() -> io::Result<(UnixStream, Child)> {
     Ok((ours, command.spawn()?))
 }
 
-/// Waits for a process that has served its client, and ends one that does not end by itself.
+/// Waits for a process that has served its client, and kills it if it does not end.
 fn end(child: &mut Child) -> io::Result<ExitStatus> {
-    let until = std::time::Instant::now() + LAST;
+    let until = std::time::Instant::now() + EXIT_TIMEOUT;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
@@ -184,7 +186,7 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
     }
 }
 
-/// How a process has ended that was not done.
+/// How a process ended before it was done.
 fn crash(status: ExitStatus) -> String {
     match status.signal().map(Signal::try_from) {
         Some(Ok(signal)) => format!("its process was ended by {signal}"),
@@ -192,7 +194,7 @@ fn crash(status: ExitStatus) -> String {
     }
 }
 
-/// Lets a server serve with a process for each client.
+/// The function with which a server serves each client in a process of its own.
 pub fn serve(parent: Parent) -> fullpipe_net::serve::Serve {
     Arc::new(move |socket, peer, guest, measured| parent.serve(socket, peer, guest, measured))
 }

@@ -1,58 +1,61 @@
-//! Receive throughput, and the two signatures of a saturated path in it.
+//! The receive throughput, and the two signatures by which it shows a saturated path.
 
 use std::collections::VecDeque;
 
-/// Measurements are over so many round-trip times (section IV-B: the trade between noise and latency).
-pub const WINDOW_RTTS: u64 = 2;
-/// Measurements that must be almost equal for the flat-rate condition (section IV-B).
-pub const FLAT: usize = 5;
-/// The same in the initial slow start, states 1 and 2 (section IV-B, footnote 4).
-pub const FLAT_SLOW_START: usize = 2;
-/// Almost equal: a slope below this part of what the growing window alone would give (section IV-B).
-pub const FLAT_SLOPE: f64 = 0.5;
-/// Segments by which congestion avoidance with delayed ACKs grows the window, per RTT (section IV-B).
+/// Length of a measurement, round-trip times (section IV-B: a compromise between noise and latency).
+const WINDOW_RTTS: u64 = 2;
+/// Number of measurements that must be almost equal for the flat-rate condition (section IV-B).
+pub const FLAT_COUNT: usize = 5;
+/// The same number during the initial slow start, states 1 and 2 (section IV-B, footnote 4).
+pub const FLAT_SLOW_START_COUNT: usize = 2;
+/// Measurements are almost equal if their slope is below this fraction of what the growing window alone would give
+/// (section IV-B).
+const FLAT_SLOPE: f64 = 0.5;
+/// Growth of the window per RTT in congestion avoidance with delayed ACKs, segments (section IV-B).
 pub const DELAYED_ACK_GROWTH: f64 = 0.5;
-/// Constant, for const-rate-drop: within 5% of each other (section IV-B).
-pub const CONSTANT: f64 = 0.05;
-/// Measurements that must have been constant before the drop (section IV-B).
-pub const CONSTANT_COUNT: usize = 2;
-/// A drop: by more than 20% (section IV-B).
-pub const DROP: f64 = 0.2;
-/// How long byte counts are kept beyond two windows, nanoseconds.
-const KEPT_NS: u64 = 2_000_000_000;
-/// Byte counts closer than this are one, nanoseconds: it bounds the memory.
-const APART_NS: u64 = 500_000;
+/// Measurements are constant, for the const-rate-drop condition, within this fraction of each other (section IV-B).
+const CONSTANT_FRACTION: f64 = 0.05;
+/// Number of measurements that must have been constant before the drop (section IV-B).
+const CONSTANT_COUNT: usize = 2;
+/// Least fall of the rate that counts as a drop, as a fraction (section IV-B).
+const DROP_FRACTION: f64 = 0.2;
+/// Time for which byte counts are kept beyond two measurements, nanoseconds.
+const HISTORY_NS: u64 = 2_000_000_000;
+/// Least time between two byte counts, nanoseconds; closer ones are merged. This bounds the memory.
+const MIN_COUNT_INTERVAL_NS: u64 = 500_000;
 
-/// Bytes received, over time.
+/// The bytes received over time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bytes {
+    /// Instants and totals.
     seen: VecDeque<(u64, u64)>,
+    /// Longest time over which a rate has been asked for by [`Windows`].
     longest_ns: u64,
 }
 
 impl Bytes {
-    /// Total so far. What goes backwards is ignored.
+    /// Takes in the total at an instant. Ignores a total or an instant that goes backwards.
     pub fn add(&mut self, at_ns: u64, total: u64) {
         if self.seen.back().is_some_and(|&(at, bytes)| at_ns <= at || total < bytes) {
             return;
         }
         let n = self.seen.len();
-        if n >= 2 && at_ns - self.seen[n - 2].0 < APART_NS {
+        if n >= 2 && at_ns - self.seen[n - 2].0 < MIN_COUNT_INTERVAL_NS {
             self.seen.pop_back();
         }
         self.seen.push_back((at_ns, total));
-        let kept = KEPT_NS + self.longest_ns;
+        let kept = HISTORY_NS + self.longest_ns;
         while self.seen.len() > 2 && self.seen[1].0 + kept < at_ns {
             self.seen.pop_front();
         }
     }
 
-    /// When the last count came.
+    /// Instant of the latest count.
     pub fn last_ns(&self) -> Option<u64> {
         self.seen.back().map(|s| s.0)
     }
 
-    /// Total at an instant, linear between counts.
+    /// Total at an instant, interpolated linearly between counts.
     fn at(&self, at_ns: u64) -> Option<f64> {
         let right = self.seen.partition_point(|s| s.0 < at_ns);
         let &(t1, b1) = self.seen.get(right)?;
@@ -63,7 +66,7 @@ impl Bytes {
         Some(b0 as f64 + (b1 - b0) as f64 * (at_ns - t0) as f64 / (t1 - t0) as f64)
     }
 
-    /// Mean rate between two instants that lie within what is known, bit/s.
+    /// Mean rate between two instants, bit/s; none outside the time for which counts are kept.
     pub fn between(&self, from_ns: u64, to_ns: u64) -> Option<f64> {
         let to_ns = to_ns.min(self.last_ns()?);
         if to_ns <= from_ns {
@@ -76,21 +79,23 @@ impl Bytes {
 /// One measurement of throughput.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measured {
-    /// End of its window, nanoseconds.
+    /// End of the measurement, nanoseconds.
     pub at_ns: u64,
-    /// bit/s.
+    /// Rate, bit/s.
     pub bps: f64,
 }
 
-/// Measurements over successive windows of two RTTs.
+/// Measurements over successive periods of two RTTs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Windows {
+    /// When the present measurement began.
     start_ns: Option<u64>,
+    /// The latest measurements.
     recent: VecDeque<Measured>,
 }
 
 impl Windows {
-    /// A new measurement, if a window has ended.
+    /// Returns a new measurement, if one has ended.
     pub fn step(&mut self, now_ns: u64, rtt_ns: u64, bytes: &mut Bytes) -> Option<Measured> {
         let length = WINDOW_RTTS * rtt_ns.max(1);
         bytes.longest_ns = bytes.longest_ns.max(2 * length);
@@ -100,47 +105,46 @@ impl Windows {
         if over == 0 {
             return None;
         }
-        // Windows may be shorter than ticks are apart: of those that have ended since, the latest.
+        // Several measurements may have ended since the last tick; the latest counts.
         let end = start.saturating_add(over * length);
         let start = end - length;
         self.start_ns = Some(end);
         let Some(bps) = bytes.between(start, end) else {
-            // Nobody looked for so long that the window is no longer known: begin anew.
+            // The last tick is so long ago that the counts have been dropped.
             self.start_ns = bytes.last_ns();
             return None;
         };
         let measured = Measured { at_ns: end, bps };
         self.recent.push_back(measured);
-        if self.recent.len() > FLAT {
+        if self.recent.len() > FLAT_COUNT {
             self.recent.pop_front();
         }
         Some(measured)
     }
 
-    /// The last `n`, if there are as many.
+    /// The latest `n` measurements; none if there are fewer.
     fn last(&self, n: usize) -> Option<Vec<Measured>> {
         let skip = self.recent.len().checked_sub(n)?;
         Some(self.recent.iter().skip(skip).copied().collect())
     }
 
-    /// The flat-rate condition over the last `n`: their slope is below half of `growth` (bit/s per
-    /// second), and they are within 5% of each other. The second half of it is ours: the slope alone
-    /// calls a falling rate flat.
+    /// Whether the flat-rate condition holds over the latest `n` measurements: their slope is below half of `growth` (bit/s per
+    /// second), and they are within 5% of each other. The second part is ours, because a falling rate passes the first.
     pub fn flat(&self, n: usize, growth: f64) -> bool {
         self.last(n).is_some_and(|all| slope(&all) < FLAT_SLOPE * growth && constant(&all))
     }
 
-    /// The const-rate-drop condition; gives the rate from which it dropped, bit/s.
+    /// Tests the const-rate-drop condition. Returns the rate before the drop, bit/s.
     pub fn constant_then_drop(&self) -> Option<f64> {
         let all = self.last(CONSTANT_COUNT + 1)?;
         let (before, after) = all.split_at(CONSTANT_COUNT);
         let level = before.iter().map(|m| m.bps).sum::<f64>() / before.len() as f64;
-        (constant(before) && after[0].bps < (1.0 - DROP) * level).then_some(level)
+        (constant(before) && after[0].bps < (1.0 - DROP_FRACTION) * level).then_some(level)
     }
 
-    /// A drop by more than 20% since the measurement before.
+    /// Whether the latest measurement is more than 20% below the one before.
     pub fn drop(&self) -> bool {
-        self.last(2).is_some_and(|all| all[1].bps < (1.0 - DROP) * all[0].bps)
+        self.last(2).is_some_and(|all| all[1].bps < (1.0 - DROP_FRACTION) * all[0].bps)
     }
 }
 
@@ -155,11 +159,11 @@ fn slope(all: &[Measured]) -> f64 {
     if bottom > 0.0 { top / bottom } else { 0.0 }
 }
 
-/// Within 5% of each other.
+/// Whether all are within 5% of each other.
 fn constant(all: &[Measured]) -> bool {
     let low = all.iter().map(|m| m.bps).fold(f64::INFINITY, f64::min);
     let high = all.iter().map(|m| m.bps).fold(0.0, f64::max);
-    high > 0.0 && high - low <= CONSTANT * high
+    high > 0.0 && high - low <= CONSTANT_FRACTION * high
 }
 
 #[cfg(test)]
@@ -183,11 +187,11 @@ mod tests {
     fn flat_is_five_alike() {
         // Half a segment per RTT, per RTT, at 10 ms.
         let growth = 0.5 * 1448.0 * 8.0 / 0.01 / 0.01;
-        assert!(windows(&[900e6; 5]).flat(FLAT, growth));
-        assert!(!windows(&[900e6; 4]).flat(FLAT, growth));
+        assert!(windows(&[900e6; 5]).flat(FLAT_COUNT, growth));
+        assert!(!windows(&[900e6; 4]).flat(FLAT_COUNT, growth));
         let growing: Vec<f64> = (0..5).map(|i| 900e6 + growth * 0.02 * f64::from(i)).collect();
-        assert!(!windows(&growing).flat(FLAT, growth));
-        assert!(!windows(&[900e6, 800e6, 700e6, 600e6, 500e6]).flat(FLAT, growth));
+        assert!(!windows(&growing).flat(FLAT_COUNT, growth));
+        assert!(!windows(&[900e6, 800e6, 700e6, 600e6, 500e6]).flat(FLAT_COUNT, growth));
     }
 
     #[test]
@@ -200,7 +204,7 @@ mod tests {
                 assert_eq!(measured.at_ns, now);
             }
         }
-        assert_eq!(windows.recent.len(), FLAT);
+        assert_eq!(windows.recent.len(), FLAT_COUNT);
     }
 
     #[test]

@@ -1,0 +1,28 @@
+//! Opens streams: the one place that chooses what carries them.
+
+use std::net::SocketAddr;
+
+use fullpipe_path::Transport;
+
+use super::tcp::{TcpAcceptor, TcpConnector};
+use super::{Acceptor, Connector, Expected};
+use crate::error::NetError;
+
+/// The connector of a transport: the one place where the calling host chooses what carries its streams. `sends` tells
+/// whether this host will send data, so that its congestion control matters.
+pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + Send + 'a> {
+    Box::new(TcpConnector::new(to, transport, sends))
+}
+
+/// The acceptor of a transport: the one place where the called host chooses what carries its streams. It listens on
+/// `local`'s address. The transport's settings are in force from the handshake on.
+///
+/// # Errors
+/// No port is free, or this host refuses a setting.
+pub fn acceptor<const N: usize>(
+    local: SocketAddr,
+    transport: &Transport,
+    expected: Expected<N>,
+) -> Result<Box<dyn Acceptor>, NetError> {
+    Ok(Box::new(TcpAcceptor::new(local, transport, expected)?))
+}

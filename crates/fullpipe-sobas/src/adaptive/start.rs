@@ -1,0 +1,141 @@
+//! The start: packet trains measure the path, TCP starts up under a pacing rate, and may do so again after losses; and the
+//! state in which nothing limits but the path.
+
+use super::capacity::Capacity;
+use super::measure::queued_bps;
+use super::mode::{Estimate, Mode};
+use super::params::{RATE, SIGHT};
+use super::slow_start::{Decision, Situation};
+use super::state::Adaptive;
+use crate::event::Why;
+use crate::network_model::NetworkModel;
+use crate::trains::Dispersion;
+
+/// RTTs after which those trains are judged that have arrived.
+const TRAIN_RTTS: u64 = 3;
+
+impl Adaptive {
+    /// Takes the capacity from the packet trains.
+    pub(super) fn estimate(&mut self, now: u64, model: &NetworkModel, estimate: Estimate) -> Option<Why> {
+        let waited = now >= estimate.began.saturating_add(TRAIN_RTTS * model.probes.base_ns());
+        match model.trains.dispersion() {
+            Dispersion::Known { mean, capacity, sure } if model.trains.done() || waited => {
+                let capacity = model.payload_bps(capacity);
+                self.capacity = Capacity::measured(capacity, sure);
+                // Where there is cross traffic, the mean is nearer to what is available.
+                self.rate = Some(RATE.of_capacity * model.payload_bps(mean).min(capacity));
+                self.queue.set_target(model, capacity);
+                self.enter(Mode::Start, Why::Trains)
+            }
+            _ if model.trains_are_over(estimate.began, now) => {
+                self.queue.set_target(model, f64::INFINITY);
+                self.enter(Mode::Start, Why::NoTrains)
+            }
+            _ => None,
+        }
+    }
+
+    /// Waits until TCP has started up or a queue stands.
+    pub(super) fn start(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        if let Some(why) = self.look_for_others(now, model) {
+            return Some(why);
+        }
+        let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
+        if queue > self.queue.target.max(self.burst(model) + SIGHT.visible_s)
+            && let Some(given) = queued_bps(model, now)
+        {
+            // TCP may only have begun, and the queue may be that of the trains, which know more of what is left. Beside others
+            // that have all of the path, the trains may not have arrived yet.
+            let left = self.rate.filter(|_| self.others.present).unwrap_or(RATE.min_share * self.capacity.trained);
+            return self.drain_queue(now, model, given.max(left), queue, Why::Queue);
+        }
+        let measured = model.windows.step(now, model.probes.base_ns(), &mut model.bytes)?;
+        let rate = self.rate?;
+        if measured.bps < RATE.started * rate {
+            return None;
+        }
+        self.queue_trial.unsteady(now, model);
+        if rate >= RATE.filled * self.capacity.cap() && !self.others.present {
+            return self.enter(Mode::Hold, Why::Flat);
+        }
+        self.enter_follow(now, model, Why::Flat)
+    }
+
+    /// Takes what trains sent at the path's own rate say of other traffic.
+    fn look_for_others(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+        if self.others.asked {
+            return None;
+        }
+        let others = model.payload_bps(model.trains.others(self.trained_pps(model)?)?);
+        let trained = self.capacity.trained;
+        self.others.asked = model.trains.all_spread();
+        let before = self.others.present;
+        self.others.present = others >= RATE.min_others * trained;
+        if self.others.present {
+            self.rate = Some(RATE.of_available * (trained - others).max(RATE.min_share * trained));
+        } else if before {
+            self.rate = Some(self.capacity.cap().min(RATE.of_capacity * trained));
+        }
+        if self.others.present
+            && self.others.asked
+            && let Some(why) = self.unlimit_at_once(now, model, trained - others)
+        {
+            return Some(why);
+        }
+        (self.others.present && !before).then_some(Why::Shared)
+    }
+
+    /// Holds the rate just below the capacity until a queue stands. Nothing is tried, because a queue of 64 KB would not forgive
+    /// it.
+    pub(super) fn hold(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+        let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
+        if queue <= self.high(model) {
+            return None;
+        }
+        let given = queued_bps(model, now)?;
+        self.drain_queue(now, model, given, queue, Why::Queue)
+    }
+
+    /// Restarts slow start where losses have left TCP below the rate.
+    pub(super) fn restart_slow_start(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        let config = model.config;
+        let idle = match self.mode {
+            Mode::Start | Mode::Hold => true,
+            Mode::Follow(follow) => follow.probe.is_none(),
+            _ => false,
+        };
+        if !config.restart || !config.pacing || model.buffer_limited == Some(true) || !idle {
+            self.slow_start.drop_question();
+            return None;
+        }
+        let rate = self.rate?;
+        let situation = Situation {
+            rate,
+            capacity: self.capacity.bps,
+            queue: self.standing_queue(model, now, SIGHT.standing_start_ns),
+            low: self.low(model),
+            limit_is_fresh: self.ceiling.is_fresh_above(now, rate),
+        };
+        match self.slow_start.step(now, model, situation)? {
+            Decision::Ask => {
+                model.trains.ask();
+                self.others.asked = true;
+                None
+            }
+            Decision::Restart(rate) => {
+                self.rate = Some(rate);
+                self.restart_now = true;
+                self.losses.while_starting = 0;
+                self.queue_trial.end(now, &mut self.queue);
+                self.enter(Mode::Start, Why::Restart)
+            }
+            Decision::Share(rate) => {
+                self.rate = Some(rate);
+                self.queue_trial.end(now, &mut self.queue);
+                self.queue_trial.unsteady(now, model);
+                // The rate rises again from here once others have left.
+                self.enter_follow(now, model, Why::Shared)
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What is fixed for the length of a transfer.
+
+use serde::Serialize;
+
+/// The algorithm that decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// The paper's Figure 8: sets the window alone, once per transfer.
+    Paper,
+    /// Sets window and pacing rate, and follows the path for as long as the transfer runs.
+    Adaptive,
+}
+
+/// The settings of one transfer: its TCP, and which actuators the controller may use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Config {
+    /// TCP payload of a full segment, bytes: `TCP_INFO`'s `tcpi_snd_mss` (1448 for 1,500-byte packets with timestamps).
+    pub mss: u32,
+    /// IP packet of a full segment, bytes. Packet trains use packets of this size, or of 1,500 bytes if that is smaller.
+    pub packet: u32,
+    /// Number of streams that share the controller.
+    pub streams: u16,
+    /// Largest window that the hosts grant, bytes, summed over all streams.
+    pub largest: u64,
+    /// Whether the controller may set the receiver's window.
+    pub window: bool,
+    /// Whether the controller may set the sender's pacing rate. [`Mode::Paper`] never does.
+    pub pacing: bool,
+    /// Whether the controller may make the sender's TCP restart slow start. It does so only under a pacing rate.
+    pub restart: bool,
+    /// Whether UDP reaches the other end, so that packet trains can be sent.
+    pub trains: bool,
+    /// Fraction of its window that the sender's congestion control gives up at a loss: 0.5 for Reno, 0.125 for Scalable,
+    /// 0 for BBR, which holds a rate of its own.
+    pub decrease: f64,
+    /// The algorithm that decides.
+    pub mode: Mode,
+}

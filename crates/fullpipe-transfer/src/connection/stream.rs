@@ -1,0 +1,490 @@
+//! A connection as its user sees it: a stream of bytes, plain or encrypted.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fullpipe_net::tcp_info::TcpInfo;
+use nix::sys::socket::{MsgFlags, recv, sendmsg};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
+
+use super::records::{self, Handshake, Opener, Sealer};
+use crate::error::{TransferError, system};
+
+/// How a stream is protected, and by which side of TLS.
+#[derive(Clone)]
+pub enum Protection {
+    /// Not at all.
+    None,
+    /// This end called.
+    Client(Arc<ClientConfig>),
+    /// This end was called.
+    Server(Arc<ServerConfig>),
+}
+
+impl Protection {
+    /// Shakes hands, where there is protection.
+    ///
+    /// # Errors
+    /// The connection's; `InvalidData` when the other end is not who it should be.
+    pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
+        let mut connection: Connection = match self {
+            Protection::None => return Ok(Stream::Plain(Socket::new(socket))),
+            Protection::Client(config) => {
+                let name = ServerName::try_from("fullpipe").map_err(io::Error::other)?;
+                ClientConnection::new(config.clone(), name).map_err(io::Error::other)?.into()
+            }
+            Protection::Server(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?.into(),
+        };
+        let mut handshake = Handshake::new(&socket);
+        while connection.is_handshaking() {
+            connection.complete_io(&mut handshake)?;
+        }
+        while connection.wants_write() {
+            connection.write_tls(&mut handshake)?;
+        }
+        let records = records::begin(&connection).map_err(io::Error::other)?;
+        let socket = Socket::new(socket);
+        if let Some((sealer, opener)) = records {
+            return Ok(Stream::Records(Box::new(Records { sealer, opener, socket })));
+        }
+        Ok(Stream::Tls(Box::new(Tls { connection, socket, raw: vec![0; RAW], unread: 0..0 })))
+    }
+}
+
+/// A connection, plain or encrypted.
+pub enum Stream {
+    /// Plain.
+    Plain(Socket),
+    /// Encrypted by TLS.
+    Tls(Box<Tls>),
+    /// Encrypted in records of its own, after TLS's handshake.
+    Records(Box<Records>),
+}
+
+/// A connection that is encrypted in records of its own.
+pub struct Records {
+    sealer: Sealer,
+    opener: Opener,
+    socket: Socket,
+}
+
+impl Read for Records {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.opener.read(&self.socket.tcp, to)
+    }
+}
+
+impl Write for Records {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.sealer.write(&mut self.socket, from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+/// A socket that may send in small parts.
+///
+/// TCP hands up to 64 KB at once to the line (`tcp_tso_autosize`), paced or not: more than a shallow queue holds.
+/// Data that ends a record (`MSG_EOR`) is never joined to what follows it (`tcp_skb_can_collapse_to`), so each part
+/// goes by itself, and waits for its own pacing.
+pub struct Socket {
+    tcp: TcpStream,
+    part: Option<Part>,
+}
+
+/// A part's size, bytes.
+struct Part {
+    most: usize,
+    /// While this is so.
+    on: Arc<AtomicBool>,
+}
+
+impl Socket {
+    fn new(tcp: TcpStream) -> Socket {
+        Socket { tcp, part: None }
+    }
+
+    /// The whole of it, where it may send as it likes.
+    pub fn whole(&self) -> Option<&TcpStream> {
+        self.part.is_none().then_some(&self.tcp)
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.tcp.read(to)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(from)])
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let part = self.part.as_ref().filter(|part| part.on.load(Ordering::Relaxed));
+        let Some(mut room) = part.map(|part| part.most) else { return self.tcp.write_vectored(from) };
+        let mut parts = Vec::with_capacity(from.len());
+        for slice in from {
+            let part = &slice[..slice.len().min(room)];
+            room -= part.len();
+            parts.push(IoSlice::new(part));
+        }
+        let flags = MsgFlags::MSG_EOR | MsgFlags::MSG_NOSIGNAL;
+        Ok(sendmsg::<()>(self.tcp.as_raw_fd(), &parts, &[], flags, None)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
+
+/// Bytes that are taken from a socket at a time.
+const RAW: usize = 128 << 10;
+
+/// An encrypted connection.
+pub struct Tls {
+    connection: Connection,
+    socket: Socket,
+    raw: Vec<u8>,
+    /// Of `raw`, what rustls has not taken yet.
+    unread: Range<usize>,
+}
+
+impl Read for Tls {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.reader().read(to) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            if self.unread.is_empty() {
+                let n = self.socket.read(&mut self.raw)?;
+                if n == 0 {
+                    return Ok(0);
+                }
+                self.unread = 0..n;
+            }
+            let mut rest = &self.raw[self.unread.clone()];
+            let taken = self.connection.read_tls(&mut rest)?;
+            self.unread.start += taken;
+            self.connection.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        }
+    }
+}
+
+impl Write for Tls {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let n = self.connection.writer().write(from)?;
+        self.flush()?;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.socket)?;
+        }
+        Ok(())
+    }
+}
+
+/// The sockets of streams, for those who only look at them or set them.
+///
+/// # Errors
+/// A descriptor cannot be doubled.
+pub(crate) fn sockets(streams: &[Stream]) -> Result<Vec<TcpStream>, TransferError> {
+    let all: io::Result<_> = streams.iter().map(|stream| stream.socket().try_clone()).collect();
+    all.map_err(system("doubling a descriptor"))
+}
+
+/// TCP_INFO of a stream.
+pub(crate) fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
+    TcpInfo::read(socket.as_fd()).ok()
+}
+
+impl Stream {
+    /// The socket.
+    pub fn socket(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(socket) => &socket.tcp,
+            Stream::Tls(stream) => &stream.socket.tcp,
+            Stream::Records(stream) => &stream.socket.tcp,
+        }
+    }
+
+    /// TCP sends no more than so many bytes at once, in whole segments, at least one, while `on` is so.
+    pub fn in_parts(&mut self, most: usize, segment: u32, on: Arc<AtomicBool>) {
+        let socket = match self {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => &mut stream.socket,
+            Stream::Records(stream) => &mut stream.socket,
+        };
+        let segment = (segment as usize).max(1);
+        socket.part = Some(Part { most: (most / segment).max(1) * segment, on });
+    }
+
+    /// Reads as [`Read`] does, but waits for all of `to`, where the protection lets it.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn read_all(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => Ok(recv(socket.tcp.as_raw_fd(), to, MsgFlags::MSG_WAITALL)?),
+            // What has come is decrypted first.
+            Stream::Tls(stream) => stream.read(to),
+            Stream::Records(stream) => stream.read(to),
+        }
+    }
+
+    /// Says that nothing more is written, as the protection wants it said.
+    ///
+    /// # Errors
+    /// The connection's.
+    pub fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(_) => {}
+            Stream::Tls(stream) => {
+                stream.connection.send_close_notify();
+                stream.flush()?;
+            }
+            Stream::Records(stream) => stream.sealer.end(&mut stream.socket)?,
+        }
+        self.socket().shutdown(Shutdown::Write)
+    }
+
+    /// Whether the bytes are sent as they are.
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Stream::Plain(_))
+    }
+
+    /// Parts it into one half that reads and one that writes, for two threads.
+    ///
+    /// # Errors
+    /// The descriptor cannot be doubled.
+    pub fn split(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
+        match self {
+            Stream::Plain(socket) => Ok((Box::new(socket.tcp.try_clone()?), Box::new(socket))),
+            Stream::Tls(stream) => {
+                let Tls { connection, socket: Socket { tcp: sock, .. }, raw, unread } = *stream;
+                let conn = Arc::new(Mutex::new(connection));
+                let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()?, raw, unread };
+                Ok((Box::new(reader), Box::new(TlsWriter { conn, sock })))
+            }
+            Stream::Records(stream) => {
+                let Records { sealer, opener, socket } = *stream;
+                Ok((
+                    Box::new(RecordsReader { opener, tcp: socket.tcp.try_clone()? }),
+                    Box::new(RecordsWriter { sealer, socket }),
+                ))
+            }
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.read(to),
+            Stream::Tls(stream) => stream.read(to),
+            Stream::Records(stream) => stream.read(to),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(socket) => socket.write(from),
+            Stream::Tls(stream) => stream.write(from),
+            Stream::Records(stream) => stream.write(from),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(socket) => socket.flush(),
+            Stream::Tls(stream) => stream.flush(),
+            Stream::Records(stream) => stream.flush(),
+        }
+    }
+}
+
+/// The half that reads: waits for bytes without holding the connection, so that the other can write.
+struct TlsReader {
+    conn: Arc<Mutex<Connection>>,
+    sock: TcpStream,
+    raw: Vec<u8>,
+    /// Of `raw`, what rustls has not taken yet.
+    unread: Range<usize>,
+}
+
+fn poisoned<T>(_: T) -> io::Error {
+    io::Error::other("another thread of this connection failed")
+}
+
+impl Read for TlsReader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        loop {
+            // rustls takes no more while what it has decrypted has not been read.
+            match self.conn.lock().map_err(poisoned)?.reader().read(to) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            if self.unread.is_empty() {
+                self.unread = 0..self.sock.read(&mut self.raw)?;
+            }
+            let mut conn = self.conn.lock().map_err(poisoned)?;
+            if self.unread.is_empty() {
+                conn.read_tls(&mut io::empty())?;
+                return Ok(0);
+            }
+            self.unread.start += conn.read_tls(&mut &self.raw[self.unread.clone()])?;
+            conn.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        }
+    }
+}
+
+/// The half that writes.
+struct TlsWriter {
+    conn: Arc<Mutex<Connection>>,
+    sock: TcpStream,
+}
+
+impl Write for TlsWriter {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let mut wire = Vec::new();
+        let n = {
+            let mut conn = self.conn.lock().map_err(poisoned)?;
+            let n = conn.writer().write(from)?;
+            while conn.wants_write() {
+                conn.write_tls(&mut wire)?;
+            }
+            n
+        };
+        self.sock.write_all(&wire)?;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The half of [`Records`] that reads.
+struct RecordsReader {
+    opener: Opener,
+    tcp: TcpStream,
+}
+
+impl Read for RecordsReader {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.opener.read(&self.tcp, to)
+    }
+}
+
+/// The half of [`Records`] that writes.
+struct RecordsWriter {
+    sealer: Sealer,
+    socket: Socket,
+}
+
+impl Write for RecordsWriter {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.sealer.write(&mut self.socket, from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::connection::tls::{Fingerprint, Identity, client, data_client};
+
+    fn pair(guard: impl FnOnce(&Identity) -> Protection) -> (io::Result<Stream>, io::Result<Stream>) {
+        let identity = Identity::new().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let called = Protection::Server(identity.server().unwrap());
+        let server = std::thread::spawn(move || called.wrap(listener.accept().unwrap().0));
+        let client = guard(&identity).wrap(TcpStream::connect(address).unwrap());
+        (client, server.join().unwrap())
+    }
+
+    /// The same for messages, in TLS's records, and for data, in records of their own where the processor is for it.
+    fn pairs() -> Vec<(Stream, Stream)> {
+        let ends = [client as fn(Fingerprint) -> _, data_client].map(|client| {
+            let (ours, theirs) = pair(|identity| Protection::Client(client(identity.fingerprint()).unwrap()));
+            (ours.unwrap(), theirs.unwrap())
+        });
+        for (ours, theirs) in &ends {
+            assert_eq!(matches!(ours, Stream::Records(_)), matches!(theirs, Stream::Records(_)));
+            assert!(!ours.is_plain());
+        }
+        assert!(matches!(ends[0].0, Stream::Tls(_)));
+        assert_eq!(matches!(ends[1].0, Stream::Records(_)), !records::protocols().is_empty());
+        ends.into()
+    }
+
+    #[test]
+    fn both_halves_at_once() {
+        for (ours, theirs) in pairs() {
+            let (mut our_in, mut our_out) = ours.split().unwrap();
+            let (mut their_in, mut their_out) = theirs.split().unwrap();
+            // Both write more than a socket holds before either reads, unless reading goes on meanwhile.
+            let data = vec![7; 20 << 20];
+            std::thread::scope(|s| {
+                s.spawn(|| our_out.write_all(&data).unwrap());
+                s.spawn(|| their_out.write_all(&data).unwrap());
+                let read = |from: &mut (dyn Read + Send)| {
+                    let mut got = vec![0; data.len()];
+                    from.read_exact(&mut got).unwrap();
+                    assert!(got == data);
+                };
+                s.spawn(move || read(&mut *our_in));
+                read(&mut *their_in);
+            });
+        }
+    }
+
+    #[test]
+    fn records_of_any_length() {
+        for (mut ours, mut theirs) in pairs() {
+            // Full ones and short ones in one read of the socket.
+            let parts = [16 << 10, 20_000, 100, 1, 40_000, 16 << 10, 3];
+            let data: Vec<u8> = (0..parts.iter().sum::<usize>() * 20).map(|i| i as u8).collect();
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    let mut rest = &data[..];
+                    for part in parts.iter().cycle().take(parts.len() * 20) {
+                        ours.write_all(&rest[..*part]).unwrap();
+                        rest = &rest[*part..];
+                    }
+                    ours.finish().unwrap();
+                });
+                let mut got = vec![0; data.len()];
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                got.chunks_mut(777).for_each(|part| theirs.read_exact(part).unwrap());
+                assert!(got == data);
+                assert_eq!(theirs.read(&mut got).unwrap(), 0);
+            });
+        }
+    }
+
+    #[test]
+    fn another_certificate_is_not_trusted() {
+        let (ours, _) = pair(|_| Protection::Client(client([0; 32]).unwrap()));
+        assert_eq!(ours.err().unwrap().kind(), io::ErrorKind::InvalidData);
+    }
+}

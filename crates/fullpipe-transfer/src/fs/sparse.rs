@@ -1,0 +1,98 @@
+//! Holes in files, and file systems in memory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use nix::errno::Errno;
+use nix::fcntl::FallocateFlags;
+
+use crate::protocol::file::Extent;
+
+/// Data and holes of a file (`lseek(2)`, SEEK_DATA); all data where the file system does not tell.
+///
+/// # Errors
+/// The file system's.
+pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
+    let whole = vec![(Extent { offset: 0, len: size }, false)];
+    if file.metadata()?.blocks().saturating_mul(512) >= size {
+        return Ok(whole);
+    }
+    let seek = |from: u64, what: libc::c_int| -> io::Result<Option<u64>> {
+        // SAFETY: takes a valid descriptor and plain integers.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
+        match u64::try_from(at) {
+            Ok(at) => Ok(Some(at)),
+            Err(_) => match io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+                e => Err(e),
+            },
+        }
+    };
+    let mut list = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let data = match seek(at, libc::SEEK_DATA) {
+            Ok(data) => data.unwrap_or(size).min(size),
+            Err(_) if list.is_empty() => return Ok(whole),
+            Err(e) => return Err(e),
+        };
+        if data > at {
+            list.push((Extent { offset: at, len: data - at }, true));
+        }
+        if data < size {
+            let end = seek(data, libc::SEEK_HOLE)?.unwrap_or(size).min(size);
+            list.push((Extent { offset: data, len: end.saturating_sub(data) }, false));
+            at = end;
+        } else {
+            at = size;
+        }
+    }
+    Ok(list)
+}
+
+/// Makes bytes of a file zeros, a hole where the file system has holes.
+///
+/// # Errors
+/// The file system's.
+pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
+    let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+    match nix::fcntl::fallocate(file, how, extent.offset as i64, extent.len as i64) {
+        Err(Errno::EOPNOTSUPP) => {}
+        done => return Ok(done?),
+    }
+    let zeros = [0; 64 << 10];
+    let (mut at, mut rest) = (extent.offset, extent.len);
+    while rest > 0 {
+        let piece = &zeros[..zeros.len().min(rest as usize)];
+        file.write_all_at(piece, at)?;
+        at += piece.len() as u64;
+        rest -= piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// File systems in memory, on which direct I/O has nothing to bypass (`statfs(2)`).
+pub fn in_memory(file: &File) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    nix::sys::statfs::fstatfs(file).is_ok_and(|s| matches!(s.filesystem_type().0, TMPFS | RAMFS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_and_holes() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100 << 20).unwrap();
+        file.write_all_at(&[1; 4096], 50 << 20).unwrap();
+        let list = extents(&file, 100 << 20).unwrap();
+        assert_eq!(list.iter().map(|(e, _)| e.len).sum::<u64>(), 100 << 20);
+        assert!(list.iter().any(|(e, hole)| !hole && e.offset <= 50 << 20 && e.offset + e.len > 50 << 20));
+        let data: u64 = list.iter().filter(|(_, hole)| !hole).map(|(e, _)| e.len).sum();
+        assert!(data < 10 << 20, "{data}");
+    }
+}

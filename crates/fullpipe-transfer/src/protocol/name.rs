@@ -1,0 +1,218 @@
+//! Names of files below a transfer's root, and the names of a transfer's own files.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+pub use fullpipe_path::text::{one_line, printable};
+use serde::{Deserialize, Serialize};
+
+/// Longest relative name, the kernel's own limit (`PATH_MAX`, the closing zero included).
+const LONGEST: usize = 4095;
+
+/// Longest component (`NAME_MAX`).
+const LONGEST_PART: usize = 255;
+
+/// A name below the transfer's root: components joined by `/`, none of them empty, `.` or `..`. Bytes,
+/// not text: Linux knows no encoding. What comes from the network is checked when it is parsed.
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct Name(Vec<u8>);
+
+/// Why something is not a [`Name`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Empty, or too long.
+    #[error("a name of {0} bytes; at most {most} can be copied", most = LONGEST)]
+    Length(usize),
+    /// Leads elsewhere.
+    #[error("{0}: a name may not have . or .. or nothing between its slashes, nor 0 bytes")]
+    Component(String),
+}
+
+/// What a transfer's own files at the destination are called.
+const SCRATCH: &[u8] = b".fullpipe.";
+
+const KINDS: [&str; 3] = ["journal", "partial", "next"];
+
+/// A file of a transfer's own, of one of the kinds.
+pub(crate) fn scratch(number: u64, kind: &'static str) -> PathBuf {
+    debug_assert!(KINDS.contains(&kind));
+    PathBuf::from(format!(".fullpipe.{number:016x}.{kind}"))
+}
+
+/// Whether a component is such a file's: those are neither sent nor taken.
+pub(crate) fn is_scratch(part: &[u8]) -> bool {
+    let Some((number, kind)) = part.strip_prefix(SCRATCH).and_then(|rest| rest.split_at_checked(16)) else {
+        return false;
+    };
+    let kind = kind.strip_prefix(b".").unwrap_or_default();
+    number.iter().all(u8::is_ascii_hexdigit) && KINDS.iter().any(|known| known.as_bytes() == kind)
+}
+
+/// The number in a journal's name, if a component is one.
+pub(crate) fn journal_number(part: &[u8]) -> Option<u64> {
+    number_of(part, b".journal")
+}
+
+/// The number in a partial file's name.
+pub(crate) fn partial_number(name: &Path) -> Option<u64> {
+    number_of(name.as_os_str().as_bytes(), b".partial")
+}
+
+fn number_of(part: &[u8], kind: &[u8]) -> Option<u64> {
+    let number = part.strip_prefix(SCRATCH)?.strip_suffix(kind).filter(|number| number.len() == 16)?;
+    u64::from_str_radix(std::str::from_utf8(number).ok()?, 16).ok()
+}
+
+impl TryFrom<Vec<u8>> for Name {
+    type Error = NameError;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Name, NameError> {
+        if bytes.is_empty() || bytes.len() > LONGEST {
+            return Err(NameError::Length(bytes.len()));
+        }
+        let fine = |part: &[u8]| {
+            !part.is_empty() && part.len() <= LONGEST_PART && part != b"." && part != b".." && !part.contains(&0)
+        };
+        if bytes.split(|b| *b == b'/').all(fine) {
+            Ok(Name(bytes))
+        } else {
+            Err(NameError::Component(printable(&bytes)))
+        }
+    }
+}
+
+impl From<Name> for Vec<u8> {
+    fn from(name: Name) -> Vec<u8> {
+        name.0
+    }
+}
+
+impl Name {
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As the file system takes it.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// Everything before the last component; none at the top.
+    pub fn parent(&self) -> Option<Name> {
+        self.above().map(|above| Name(above.to_vec()))
+    }
+
+    /// The same as bytes.
+    pub fn above(&self) -> Option<&[u8]> {
+        self.0.iter().rposition(|b| *b == b'/').map(|at| &self.0[..at])
+    }
+
+    /// The first component.
+    pub fn first(&self) -> &[u8] {
+        self.0.split(|b| *b == b'/').next().unwrap_or(&self.0)
+    }
+
+    /// The last component.
+    pub fn last(&self) -> &[u8] {
+        self.0.rsplit(|b| *b == b'/').next().unwrap_or(&self.0)
+    }
+
+    /// This with a component added.
+    ///
+    /// # Errors
+    /// The component is none, or the whole is too long.
+    pub fn join(&self, part: &[u8]) -> Result<Name, NameError> {
+        let mut bytes = Vec::with_capacity(self.0.len() + 1 + part.len());
+        bytes.extend_from_slice(&self.0);
+        bytes.push(b'/');
+        bytes.extend_from_slice(part);
+        Name::try_from(bytes)
+    }
+
+    /// This with its first component replaced.
+    ///
+    /// # Errors
+    /// The whole is too long.
+    pub fn with_first(&self, first: &[u8]) -> Result<Name, NameError> {
+        let rest = self.0.iter().position(|b| *b == b'/').map_or(&[][..], |at| &self.0[at..]);
+        Name::try_from([first, rest].concat())
+    }
+
+    /// A number that tells names apart, the same in every run.
+    pub fn key(&self) -> u64 {
+        number(&blake3::hash(&self.0))
+    }
+}
+
+/// A short form of a hash.
+pub(crate) fn number(hash: &blake3::Hash) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(number)
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Result<Name, NameError> {
+        Name::try_from(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn only_names_below_the_root() {
+        for bad in ["", "/etc", "a//b", "a/../b", "..", ".", "a/", "a/.", "a\0b", &"x".repeat(256)] {
+            assert!(name(bad).is_err(), "{bad:?}");
+        }
+        let longest = "x".repeat(255);
+        for good in ["a", "a/b", "...", "..a/b..", &longest, "new\nline", "\u{fe}"] {
+            assert!(name(good).is_ok(), "{good:?}");
+        }
+        // The check holds for what comes from the network too.
+        let sent = postcard::to_allocvec(&b"a/../../etc/passwd".to_vec()).unwrap();
+        assert!(postcard::from_bytes::<Name>(&sent).is_err());
+    }
+
+    #[test]
+    fn a_transfers_own_files_are_known() {
+        for kind in KINDS {
+            assert!(is_scratch(scratch(7, kind).as_os_str().as_bytes()), "{kind}");
+        }
+        assert_eq!(journal_number(scratch(7, "journal").as_os_str().as_bytes()), Some(7));
+        assert_eq!(journal_number(scratch(7, "partial").as_os_str().as_bytes()), None);
+        for other in [".fullpipe.", ".fullpipe.0123456789abcdef.toml", ".fullpipe.01234567.journal", "a.journal"] {
+            assert!(!is_scratch(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn parts() {
+        let n = name("a/b/c").unwrap();
+        assert_eq!((n.parent().unwrap(), n.last()), (name("a/b").unwrap(), &b"c"[..]));
+        assert_eq!(n.first(), b"a");
+        assert_eq!(n.with_first(b"x").unwrap(), name("x/b/c").unwrap());
+        assert_eq!(name("a").unwrap().with_first(b"x").unwrap(), name("x").unwrap());
+        assert_eq!(name("a").unwrap().parent(), None);
+        assert!(n.join(b"..").is_err());
+        assert_eq!(printable(b"a\nb"), "$'a\\nb'");
+        assert_eq!(printable(b"$'a\\nb'"), "$'$\\'a\\\\nb\\''");
+        assert_eq!(one_line(b"left: $'a\\nb': gone"), "left: $'a\\nb': gone");
+        assert_eq!(printable("grün".as_bytes()), "grün");
+    }
+}

@@ -1,0 +1,417 @@
+//! The receiving end of a session: its state, its threads, and the messages that it handles.
+//!
+//! # Locks
+//!
+//! Every lock guards one thing, which its field names. At most one of them is held at a time, for a few statements, with
+//! two exceptions. [`LargeFiles`] takes the lock of its table first and then the state of one file. The journal's lock
+//! covers the write of a record, because records must not mix. No other lock is held across a system call, and none
+//! while a file is opened or a message sent.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
+use nix::fcntl::{Flock, OFlag};
+
+use super::destination::{self, Destination};
+use super::journal::{Journal, ResumeState};
+use super::large::LargeFiles;
+use super::verifier::{self, Verifier};
+use crate::connection::session::{Handler, Session};
+use crate::connection::stream::Stream;
+use crate::error::{Lack, TransferError, local, why};
+use crate::fs::ownership::{self, Trust};
+use crate::fs::root::Root;
+use crate::fs::{metadata, publish};
+use crate::limits::{SMALL, block_size};
+use crate::protocol::digest::Key;
+use crate::protocol::file::FileItem;
+use crate::protocol::losses::Losses;
+use crate::protocol::message::{Message, Options, Summary};
+use crate::protocol::name::{self, Name, printable};
+use crate::protocol::skipped::{self, Skipped};
+use crate::source::glob::Part;
+use crate::telemetry::counters::Counters;
+use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::threads::{lock, thread};
+
+/// Bytes that are received, hashed and written at a time, so that they stay in the processor's cache.
+pub(super) const PIECE: usize = 256 << 10;
+/// Most offers that may wait for an answer. A sender makes fewer.
+const MAX_UNANSWERED_OFFERS: usize = 64;
+/// Most files in one offer. A sender offers no more.
+const MAX_OFFERED_FILES: usize = 256;
+/// Most extents in the answer to one offer. A longer answer would not fit a frame.
+const MAX_ANSWERED_EXTENTS: usize = 1 << 17;
+
+/// The receiving end of a session. Threads share it: one for each stream and one that writes behind it, those that
+/// verify, one that answers offers, and the session's own, which hands it messages.
+pub struct Receiver {
+    pub(super) session: Arc<Session>,
+    pub(super) options: Options,
+    pub(super) root: Root,
+    pub(super) rename: Option<Vec<u8>>,
+    pub(super) only: Option<Vec<Part>>,
+    /// Number in the names of the transfer's own files: journal, partial files, request.
+    pub(super) number: u64,
+    /// Number of the process that asked for this transfer ([`crate::protocol::message::Target::process`]).
+    pub(super) process: u64,
+    /// Guards the journal's file and the records that are not written yet. The lock covers the write of a record.
+    pub(super) journal: Mutex<Journal>,
+    /// Name of the journal in the destination folder.
+    pub(super) journal_name: PathBuf,
+    /// Guards what earlier attempts have finished, as far as this attempt has not used it up.
+    pub(super) resume: Mutex<ResumeState>,
+    /// Key of the blocks' digests. It lasts as long as the journal.
+    pub(super) key: Key,
+    /// Key of the tags of this attempt's chunks.
+    pub(super) tags: Key,
+    /// The large files that are being written. It has locks of its own.
+    pub(super) large: LargeFiles,
+    /// Guards what is still to come before the transfer can end.
+    pub(super) end: Mutex<EndState>,
+    /// Guards the result so far.
+    pub(super) summary: Mutex<Summary>,
+    /// Guards the way to the thread that answers offers; `None` once no more offers come.
+    pub(super) offers: Mutex<Option<mpsc::SyncSender<Vec<FileItem>>>>,
+    /// Guards the lock on the journal's file (`flock(2)`), which keeps other transfers out of the destination; `None`
+    /// once it is released.
+    pub(super) lock: Mutex<Option<Flock<File>>>,
+    /// Number of threads that may write to the destination, and of messages that are being handled.
+    pub(super) running: AtomicUsize,
+    /// Whether everything has its name and the sender was told.
+    pub(super) all_done: AtomicBool,
+    /// Whether the person who waits for the copy waits at this end, not at the sender.
+    pub(super) near: bool,
+    /// Whether no later attempt will need the journal. It is removed when both ends know that all is done.
+    pub(super) outlived: AtomicBool,
+    /// Whether the file system can make files without a name (O_TMPFILE), as far as this end has tried.
+    pub(super) nameless: AtomicBool,
+    /// The files to read back, with `--verify`. It has locks of its own.
+    pub(super) verifier: Verifier,
+    /// This end's samples of TCP_INFO, if samples were asked for.
+    pub(super) trace: Option<Arc<Trace>>,
+    /// Guards the sender's samples, which arrive in several messages.
+    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Guards the losses that the sender reports.
+    pub(super) losses: Mutex<Option<Losses>>,
+    /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
+    /// journal tells which files may lack content.
+    pub(super) journal_synced: OnceLock<()>,
+    /// Counters for displays.
+    pub counters: Arc<Counters>,
+}
+
+/// Something that may write to the destination as long as this exists. [`Receiver::release`] waits for its end.
+struct Running<'a>(&'a AtomicUsize);
+
+impl Running<'_> {
+    fn of(count: &AtomicUsize) -> Running<'_> {
+        count.fetch_add(1, Ordering::SeqCst);
+        Running(count)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What is still to come before the transfer can end.
+pub(super) struct EndState {
+    pub(super) streams: usize,
+    pub(super) all_sent: bool,
+    pub(super) skipped: Skipped,
+}
+
+impl Receiver {
+    /// Starts the threads of a receiving end.
+    ///
+    /// # Errors
+    /// A thread cannot be started, or the destination was used before.
+    pub fn start(
+        session: Arc<Session>,
+        options: Options,
+        mut to: Destination,
+        streams: Vec<Stream>,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Receiver>, TransferError> {
+        let Some(to) = to.0.take() else {
+            return Err(TransferError::Usage("the destination is in use already".into()));
+        };
+        let (offers, offered) = mpsc::sync_channel(MAX_UNANSWERED_OFFERS);
+        let n = streams.len();
+        let readers = if options.verify { verifier::READERS } else { 0 };
+        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
+        let receiver = Arc::new(Receiver {
+            all_done: AtomicBool::new(false),
+            near: to.near,
+            outlived: AtomicBool::new(false),
+            nameless: AtomicBool::new(true),
+            verifier: Verifier::default(),
+            trace,
+            peer_trace: Mutex::default(),
+            losses: Mutex::default(),
+            journal_synced: OnceLock::new(),
+            session,
+            options,
+            root: to.root,
+            rename: to.rename,
+            only: to.only,
+            number: to.number,
+            process: to.process,
+            key: to.journal.key(),
+            tags: to.tags,
+            journal: Mutex::new(to.journal),
+            journal_name: to.journal_name,
+            resume: Mutex::new(to.resume),
+            large: LargeFiles::default(),
+            end: Mutex::new(EndState { streams: n, all_sent: false, skipped: Skipped::default() }),
+            summary: Mutex::new(Summary { unfinished: to.unfinished, distrusted: to.distrusted, ..Summary::default() }),
+            offers: Mutex::new(Some(offers)),
+            lock: Mutex::new(Some(to.lock)),
+            running: AtomicUsize::new(n + 1 + readers),
+            counters,
+        });
+        let syncing = receiver.clone();
+        thread("sync", move || {
+            let file = lock(&syncing.lock).as_ref().map(|lock| lock.try_clone());
+            let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
+            let synced = synced.and_then(|()| metadata::sync_folder(syncing.root.folder(None)?));
+            if !syncing.session.is_over() {
+                syncing.check(synced.map_err(local("writing the journal to disk")));
+            }
+            let _ = syncing.journal_synced.set(());
+        })?;
+        let most = block_size(options.block, n).max(SMALL);
+        for (i, stream) in streams.into_iter().enumerate() {
+            let receiver = receiver.clone();
+            thread("stream", move || {
+                let result = receiver.stream(i, stream, most).and_then(|()| receiver.part_over(true));
+                receiver.check(result);
+                receiver.running.fetch_sub(1, Ordering::SeqCst);
+            })?;
+        }
+        for _ in 0..readers {
+            let receiver = receiver.clone();
+            thread("verify", move || {
+                receiver.verify_all();
+                receiver.running.fetch_sub(1, Ordering::SeqCst);
+            })?;
+        }
+        let answering = receiver.clone();
+        thread("offers", move || {
+            for offer in offered {
+                let mut room = MAX_ANSWERED_EXTENTS;
+                let wants = offer.iter().map(|item| answering.want(item, &mut room)).collect::<Result<Vec<_>, _>>();
+                let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
+                answering.check(result);
+            }
+            answering.running.fetch_sub(1, Ordering::SeqCst);
+        })?;
+        Ok(receiver)
+    }
+
+    /// This end's samples and the sender's, if samples were asked for.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
+        (self.trace.clone(), lock(&self.peer_trace).seen())
+    }
+
+    /// The losses that the sender reported.
+    pub(crate) fn losses(&self) -> Option<Losses> {
+        *lock(&self.losses)
+    }
+
+    /// The result at this end, and what the sender skipped.
+    pub fn summary(&self) -> (Summary, Skipped) {
+        let summary = std::mem::take(&mut *lock(&self.summary));
+        let skipped = std::mem::take(&mut lock(&self.end).skipped);
+        (summary, skipped)
+    }
+
+    /// Releases the destination for the next attempt, which may be in this very process. Call it when the session is
+    /// over. It keeps the destination if a thread does not end within 5 s, since that thread may still write.
+    pub(crate) fn release(&self) {
+        lock(&self.offers).take();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.running.load(Ordering::SeqCst) > 0 {
+            if Instant::now() > deadline {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // After a success the journal is mostly gone. After a failure it lacks the records that still wait here.
+        let _ = lock(&self.journal).flush();
+        if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
+            let _ = publish::remove(&self.root, &self.journal_name);
+        }
+        lock(&self.lock).take();
+    }
+
+    /// Ends this attempt if its own client has connected again and asks for the destination. This end may not notice for
+    /// a long time that the old connection is dead.
+    fn look_for_request(&self) {
+        use std::os::unix::fs::FileExt;
+        let request = destination::request(self.number);
+        let Ok(Trust::Trusted(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
+        let mut process = [0; 8];
+        if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
+            let why = io::Error::new(io::ErrorKind::ConnectionAborted, "it has connected again");
+            self.session.fail(self.session.lost("receiving", why));
+        }
+    }
+
+    /// Tells the sender how far this end is, and writes the journal's waiting records.
+    pub fn tell_progress(&self) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (bytes, files) = (read(&self.counters.done_bytes), read(&self.counters.done_files));
+        let (come, partial) = (read(&self.counters.come_bytes), read(&self.counters.partial_bytes));
+        if !self.session.is_over() {
+            let (moved, times) = (self.session.has_moved(), self.counters.times());
+            // After the last message nobody reads any more, and unread data would destroy it (RFC 1122, 4.2.2.13: a
+            // close with unread data resets the connection).
+            if !self.is_done() {
+                self.check(self.session.send(&Message::Progress { bytes, files, come, partial, moved, times }));
+            }
+            let flushed = lock(&self.journal).flush();
+            self.check(flushed.map_err(local("writing the journal")));
+            self.look_for_request();
+        }
+    }
+
+    pub(super) fn check(&self, result: Result<(), TransferError>) {
+        if let Err(error) = result {
+            self.session.fail(error);
+        }
+    }
+
+    /// Skips one file, folder or link that cannot be written. A full disk ends the transfer instead: it would skip all
+    /// the others too.
+    pub(super) fn leave(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
+        if let Some(lack) = Lack::of(error) {
+            let lack = if lack == Lack::Space && self.root.has_no_inodes() { Lack::Inodes } else { lack };
+            return Err(TransferError::Full { lack, what: printable(name) });
+        }
+        let text = match error.raw_os_error() {
+            Some(libc::EXDEV) => {
+                "a symbolic link at the destination leads out of it; copy to where it points".to_owned()
+            }
+            Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
+            Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
+            _ => format!("cannot be written: {}", why(error)),
+        };
+        // The name is too long or reserved for fullpipe, which no change at the destination can fix.
+        let for_good = error.kind() == io::ErrorKind::InvalidFilename;
+        lock(&self.summary).skipped.add(skipped::SkippedEntry { for_good, ..skipped::SkippedEntry::new(name, text) });
+        Ok(())
+    }
+
+    /// The name that something gets at the destination.
+    pub(super) fn named<'a>(&self, name: &'a Name) -> io::Result<Cow<'a, Name>> {
+        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top.is_match(name.first()))) {
+            return Err(io::Error::other("it was not asked for"));
+        }
+        let name = match &self.rename {
+            None => Cow::Borrowed(name),
+            Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
+        };
+        if name.bytes().split(|b| *b == b'/').any(name::is_scratch) {
+            let why = "fullpipe's own files have such names while it works";
+            return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
+        }
+        Ok(name)
+    }
+
+    /// Opens the folder that something goes to, and makes it if it is missing. If an earlier copy left it without
+    /// permission to write, the permission is set.
+    pub(super) fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
+        let parent = name.parent();
+        let folder = self.root.folder(parent.as_ref())?;
+        // The destination folder itself is not part of the copy: its permissions stay.
+        if parent.is_some() {
+            metadata::open_up(&folder)?;
+        }
+        Ok(folder)
+    }
+
+    /// The name of a file until it is whole. It lies in the file's own folder, so that a rename finishes the file.
+    pub(super) fn partial(&self, name: &Name) -> PathBuf {
+        name::scratch(self.partial_number(name), "partial")
+    }
+
+    pub(super) fn partial_number(&self, name: &Name) -> u64 {
+        name.key() ^ self.number
+    }
+}
+
+impl Handler for Receiver {
+    fn handle(&self, message: Message) -> Result<bool, TransferError> {
+        let _running = Running::of(&self.running);
+        if self.session.is_over() {
+            // Another attempt may hold the destination by now.
+            return Ok(true);
+        }
+        match message {
+            Message::Folder { name, meta } => self.folder(&name, meta)?,
+            Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
+            Message::FileEnd { id, reading } => self.file_end(id, reading)?,
+            Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
+                return Err(self.damaged("more files in an offer than there should be"));
+            }
+            Message::Offer(items) => {
+                // The thread at the other side of the channel lives as long as this end of it.
+                if let Some(Err(mpsc::TrySendError::Full(_))) =
+                    lock(&self.offers).as_ref().map(|offers| offers.try_send(items))
+                {
+                    return Err(self.damaged("more offers at once than there should be"));
+                }
+            }
+            Message::Totals { bytes, files, all } => {
+                self.counters.found_bytes.store(bytes, Ordering::Relaxed);
+                self.counters.found_files.store(files, Ordering::Relaxed);
+                self.counters.found_all.store(u64::from(all), Ordering::Relaxed);
+            }
+            Message::AllSent(skipped) => {
+                {
+                    let mut end = lock(&self.end);
+                    end.all_sent = true;
+                    end.skipped = skipped;
+                }
+                lock(&self.offers).take();
+                self.part_over(false)?;
+            }
+            Message::Losses(losses) => *lock(&self.losses) = Some(losses),
+            Message::Report { end, samples, last } => {
+                lock(&self.peer_trace).take(&end, &samples);
+                if last && self.is_done() {
+                    self.forget_journal();
+                    self.session.finish();
+                    return Ok(true);
+                }
+            }
+            other => return Err(self.session.unexpected(&other)),
+        }
+        self.session.moved(1);
+        Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        self.all_done.load(Ordering::SeqCst)
+    }
+
+    fn unanswered(&self) {
+        let _running = Running::of(&self.running);
+        // If the person waits at the sender, the sender may not know that all is done, and will ask again.
+        if self.near && !self.session.is_over() {
+            self.forget_journal();
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The sending end of a session: its state, the walk through the sources, and the receiver's messages.
+//!
+//! # Locks
+//!
+//! [`Sender::state`] guards the schedule and all counts; [`OutgoingFile`] has small locks of its own. No thread holds two
+//! of them at a time, and none while it reads a file or sends a message.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use fullpipe_net::Observed;
+use fullpipe_net::side::Side;
+
+use crate::connection::session::{Handler, Session};
+use crate::connection::stream::Stream;
+use crate::error::{TransferError, why};
+use crate::fs::{direct_io, sparse};
+use crate::limits::{SMALL, block_size};
+use crate::protocol::chunk::{self, Chunk};
+use crate::protocol::digest::Key;
+use crate::protocol::file::{Extent, FileItem};
+use crate::protocol::message::{Message, Options, Summary, Terms, Want};
+use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::send::schedule::{self, Plan};
+use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::walk::{self, FileLocation, Found};
+use crate::telemetry::counters::Counters;
+use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::threads::{lock, thread};
+
+/// Bytes that are read, hashed and sent at a time, so that they stay in the processor's cache.
+pub(super) const PIECE: usize = 256 << 10;
+/// Most files that wait to be sent. With more, the walk waits.
+const MAX_WAITING_FILES: usize = 16 << 10;
+/// Most large files that are being sent at once.
+const MAX_LARGE_FILES: usize = 32;
+/// Most files in one offer.
+const MAX_OFFERED_FILES: usize = 256;
+/// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
+pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
+/// Most offers that wait for an answer.
+const MAX_UNANSWERED_OFFERS: usize = 16;
+/// A file to send.
+pub(crate) struct OutgoingFile {
+    /// The file's number in messages.
+    pub(super) id: u64,
+    /// What the receiver is told of the file.
+    pub(super) item: FileItem,
+    /// Where the file is opened.
+    pub(super) at: FileLocation,
+    /// Bytes of a large file, holes included, that no stream has sent or given up yet.
+    pub(super) rest: AtomicU64,
+    /// Bytes of a large file, holes included, that were put on the streams.
+    pub(super) sent: AtomicU64,
+    /// Guards the open file, from when a large file is planned until its last block was read.
+    pub(super) open: Mutex<Option<Arc<Open>>>,
+    /// Guards why the file could not be read, so that the receiver must not give it its name.
+    pub(super) bad: Mutex<Option<String>>,
+    /// Whether the receiver cannot write the file.
+    pub(super) unwanted: AtomicBool,
+}
+
+/// A large file that is being read.
+pub(super) struct Open {
+    pub(super) file: File,
+    /// The same file opened with `O_DIRECT`; `None` where the page cache is used.
+    pub(super) direct: Option<File>,
+}
+
+impl OutgoingFile {
+    /// Whether no more of the file need be read: the receiver cannot write it, or this end could not read all of it.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
+    }
+
+    pub(super) fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
+        Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
+    }
+}
+
+/// What is to be sent, and how far each end is.
+pub(super) struct State {
+    /// The order of work.
+    pub(super) plan: Plan<Arc<OutgoingFile>>,
+    /// Offers that the receiver has not answered, oldest first.
+    pub(super) offers: VecDeque<Vec<Arc<OutgoingFile>>>,
+    /// Answered offers whose files are not in the plan yet.
+    pub(super) answers: VecDeque<(Vec<Arc<OutgoingFile>>, Vec<Want>)>,
+    /// Number of answers whose files are being put in the plan.
+    pub(super) planning: usize,
+    /// Whether the walk through the sources is over.
+    pub(super) walked: bool,
+    /// Large files that the receiver has not finished, by number.
+    pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
+    /// What this end could not read.
+    pub(super) skipped: Skipped,
+    /// Number of streams that still send.
+    pub(super) streams: usize,
+    /// The receiver's last `moved` counter ([`Message::Progress`]).
+    pub(super) moved_there: u64,
+    /// Number of threads that wait for a change of this state.
+    pub(super) waiters: usize,
+    /// The receiver's result, once everything is done.
+    pub(super) summary: Option<Summary>,
+}
+
+/// The sending end of a session. Threads share it: the walk, one for each stream and one that reads ahead for it, one that
+/// plans answers to offers, and the session's own, which hands it messages.
+pub struct Sender {
+    pub(super) session: Arc<Session>,
+    pub(super) options: Options,
+    /// Whether files are offered before they are sent, because the receiver may have some already.
+    pub(super) offer: bool,
+    /// Key of the blocks' digests ([`Terms::key`]).
+    pub(super) key: Key,
+    /// Key of the tags of this attempt's chunks.
+    pub(super) tags: Key,
+    /// Most bytes of a block.
+    pub(super) block: u64,
+    /// Guards the schedule and the counts.
+    pub(super) state: Mutex<State>,
+    /// Wakes threads that wait for a change of `state`.
+    pub(super) changed: Condvar,
+    /// This end's samples of TCP_INFO, if samples were asked for.
+    pub(super) trace: Option<Arc<Trace>>,
+    /// Guards the receiver's samples, which arrive in several messages.
+    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Counters for displays.
+    pub counters: Arc<Counters>,
+}
+
+impl Sender {
+    /// Starts the threads of a sending end. The session ends with the receiver's last message.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(
+        session: Arc<Session>,
+        options: Options,
+        places: Vec<SourceTree>,
+        streams: Vec<Stream>,
+        terms: Terms,
+        counters: Arc<Counters>,
+    ) -> Result<Arc<Sender>, TransferError> {
+        let n = streams.len();
+        let block = block_size(options.block, n);
+        let state = State {
+            plan: Plan::new(block, n as u16, chunk::PACK_FILES),
+            offers: VecDeque::new(),
+            answers: VecDeque::new(),
+            planning: 0,
+            walked: false,
+            under_way: HashMap::new(),
+            skipped: Skipped::default(),
+            streams: n,
+            moved_there: 0,
+            waiters: 0,
+            summary: None,
+        };
+        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
+        let sender = Arc::new(Sender {
+            trace,
+            peer_trace: Mutex::default(),
+            session: session.clone(),
+            options,
+            offer: terms.offer || options.update,
+            key: terms.key,
+            tags: terms.tags,
+            block,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            counters,
+        });
+        let waker = Arc::downgrade(&sender);
+        session.alarm(move || {
+            if let Some(sender) = waker.upgrade() {
+                sender.wake(&lock(&sender.state));
+            }
+        });
+        for (i, stream) in streams.into_iter().enumerate() {
+            let sender = sender.clone();
+            thread("stream", move || {
+                let result = sender.stream(i as u16, stream);
+                sender.check(result);
+            })?;
+        }
+        if sender.offer {
+            let planner = sender.clone();
+            thread("plan", move || {
+                let result = planner.plan_answers();
+                planner.check(result);
+            })?;
+        }
+        let walker = sender.clone();
+        thread("walk", move || {
+            let result = walker.walk(places);
+            walker.check(result);
+        })?;
+        Ok(sender)
+    }
+
+    /// The receiver's result, once the session has ended well, and what this end skipped.
+    pub fn summary(&self) -> (Summary, Skipped) {
+        let mut state = lock(&self.state);
+        let summary = state.summary.take().unwrap_or_default();
+        (summary, std::mem::take(&mut state.skipped))
+    }
+
+    /// Bytes that no stream has taken yet; `None` as long as the walk or small files add to them.
+    pub(crate) fn rest(&self) -> Option<u64> {
+        lock(&self.state).plan.rest()
+    }
+
+    /// This end's samples and the receiver's, if samples were asked for.
+    pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
+        (self.trace.clone(), lock(&self.peer_trace).seen())
+    }
+
+    pub(super) fn check(&self, result: Result<(), TransferError>) {
+        if let Err(error) = result {
+            self.session.fail(error);
+        }
+    }
+
+    /// Skips a file that cannot be read.
+    pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
+        lock(&self.state).skipped.add(SkippedEntry::new(name, why));
+    }
+
+    /// Walks the sources, and plans or offers what it finds.
+    fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
+        let mut next_id = 1;
+        let mut batch = Vec::new();
+        let sight = WalkOptions::from(&self.options);
+        for place in places {
+            walk::walk(&place, sight, &mut |found| {
+                if self.session.is_over() {
+                    return Err(TransferError::Interrupted);
+                }
+                self.session.moved(1);
+                match found {
+                    Found::File { item, at } => {
+                        self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
+                        let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
+                        if files % 4096 == 4095 {
+                            self.tell_totals()?;
+                        }
+                        let source = OutgoingFile {
+                            id: next_id,
+                            item,
+                            at,
+                            rest: AtomicU64::new(0),
+                            sent: AtomicU64::new(0),
+                            open: Mutex::default(),
+                            bad: Mutex::default(),
+                            unwanted: AtomicBool::new(false),
+                        };
+                        next_id += 1;
+                        self.found(Arc::new(source), &mut batch)
+                    }
+                    Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
+                    Found::Link { name, target, meta } => {
+                        self.counters.named(&name);
+                        self.session.send(&Message::Link { name, target, meta })
+                    }
+                    Found::Skipped(entry) => {
+                        lock(&self.state).skipped.add(entry);
+                        Ok(())
+                    }
+                }
+            })?;
+        }
+        self.make_offer(&mut batch)?;
+        self.counters.found_all.store(1, Ordering::Relaxed);
+        self.tell_totals()?;
+        let mut state = lock(&self.state);
+        state.walked = true;
+        self.settle(&mut state);
+        Ok(())
+    }
+
+    /// Plans a file that was found, or adds it to the next offer.
+    fn found(&self, source: Arc<OutgoingFile>, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
+        if !self.offer {
+            self.wait_until(|state| state.plan.waiting() < MAX_WAITING_FILES);
+            return self.plan(source, &[]);
+        }
+        batch.push(source);
+        let weight: usize = batch.iter().map(|source| source.item.weight()).sum();
+        if batch.len() >= MAX_OFFERED_FILES || weight > MAX_HEADER_BYTES { self.make_offer(batch) } else { Ok(()) }
+    }
+
+    /// Offers a batch of files, and waits for room first.
+    fn make_offer(&self, batch: &mut Vec<Arc<OutgoingFile>>) -> Result<(), TransferError> {
+        let room = |state: &State| {
+            state.offers.len() + state.answers.len() < MAX_UNANSWERED_OFFERS && state.plan.waiting() < MAX_WAITING_FILES
+        };
+        if batch.is_empty() || !self.wait_until(room) {
+            return Ok(());
+        }
+        let items = batch.iter().map(|source| source.item.clone()).collect();
+        lock(&self.state).offers.push_back(std::mem::take(batch));
+        self.session.send(&Message::Offer(items))
+    }
+
+    /// Plans what the receiver asks for in its answers to offers.
+    fn plan_answers(&self) -> Result<(), TransferError> {
+        loop {
+            let due = |state: &State| !state.answers.is_empty() || (state.walked && state.offers.is_empty());
+            if !self.wait_until(due) {
+                return Ok(());
+            }
+            let answer = {
+                let mut state = lock(&self.state);
+                state.planning = 1;
+                state.answers.pop_front()
+            };
+            let over = answer.is_none();
+            for (source, want) in answer.into_iter().flat_map(|(offered, wants)| offered.into_iter().zip(wants)) {
+                match want {
+                    Want::Nothing => {}
+                    Want::All => self.plan(source, &[])?,
+                    Want::But(have) => self.plan(source, &have)?,
+                }
+            }
+            let mut state = lock(&self.state);
+            state.planning = 0;
+            self.settle(&mut state);
+            if over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Tells the receiver how much the walk has found so far.
+    fn tell_totals(&self) -> Result<(), TransferError> {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.session.send(&Message::Totals {
+            bytes: read(&self.counters.found_bytes),
+            files: read(&self.counters.found_files),
+            all: read(&self.counters.found_all) > 0,
+        })
+    }
+
+    /// Call this after every change of the state. It completes the plan if nothing more will be added, and wakes threads.
+    fn settle(&self, state: &mut State) {
+        if state.walked && state.offers.is_empty() && state.answers.is_empty() && state.planning == 0 {
+            state.plan.complete();
+        }
+        self.wake(state);
+    }
+
+    /// Wakes threads that wait for a change, if there are any: a system call for every small file would show.
+    pub(super) fn wake(&self, state: &State) {
+        if state.waiters > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a change of the state.
+    pub(super) fn wait<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.waiters += 1;
+        let mut state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiters -= 1;
+        state
+    }
+
+    /// Waits until a condition holds. Returns false if the session is over first.
+    fn wait_until(&self, mut is: impl FnMut(&State) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            if self.session.is_over() {
+                return false;
+            }
+            if is(&state) {
+                return true;
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Puts a file in the plan. The receiver has the extents `have` already.
+    fn plan(&self, source: Arc<OutgoingFile>, have: &[Extent]) -> Result<(), TransferError> {
+        self.counters.named(&source.item.name);
+        if source.item.size <= SMALL {
+            let mut state = lock(&self.state);
+            let size = source.item.size;
+            state.plan.add_small(source, size);
+            self.settle(&mut state);
+            return Ok(());
+        }
+        if !self.wait_until(|state| state.under_way.len() < MAX_LARGE_FILES) {
+            return Ok(());
+        }
+        let extents = source.at.read().and_then(|file| {
+            let list = sparse::extents(&file, source.item.size)?;
+            let past_cache = direct_io::wanted(self.options.direct, &file, source.item.size);
+            let direct = if past_cache { direct_io::again(&file, false) } else { None };
+            *lock(&source.open) = Some(Arc::new(Open { file, direct }));
+            Ok(list)
+        });
+        let extents = match extents {
+            Ok(list) => schedule::without(&list, have),
+            Err(e) => {
+                self.leave(source.item.name.bytes(), why(&e));
+                return Ok(());
+            }
+        };
+        let rest: u64 = extents.iter().map(|(extent, _)| extent.len).sum();
+        source.rest.store(rest, Ordering::SeqCst);
+        {
+            let mut state = lock(&self.state);
+            state.under_way.insert(source.id, source.clone());
+            state.plan.add_large(source.clone(), extents);
+            self.settle(&mut state);
+        }
+        if rest == 0 { self.end(&source) } else { Ok(()) }
+    }
+}
+
+impl Handler for Sender {
+    fn handle(&self, message: Message) -> Result<bool, TransferError> {
+        match message {
+            Message::Want(wants) => {
+                let offered = lock(&self.state).offers.front().cloned();
+                let Some(offered) = offered.filter(|offered| offered.len() == wants.len()) else {
+                    let why = "an answer to no question".to_owned();
+                    return Err(TransferError::Stranger { peer: self.session.peer.clone(), why });
+                };
+                // The files are planned by another thread: planning may wait for room, which further messages make.
+                let mut state = lock(&self.state);
+                state.offers.pop_front();
+                state.answers.push_back((offered, wants));
+                self.wake(&state);
+            }
+            Message::FileDone { id } => {
+                let mut state = lock(&self.state);
+                state.under_way.remove(&id);
+                self.wake(&state);
+                self.session.moved(1);
+            }
+            Message::Unwanted { id } => {
+                if let Some(source) = lock(&self.state).under_way.get(&id) {
+                    source.unwanted.store(true, Ordering::Relaxed);
+                }
+            }
+            Message::Progress { bytes, files, come, partial, moved, times } => {
+                self.counters.come_bytes.store(come, Ordering::Relaxed);
+                self.counters.partial_bytes.store(partial, Ordering::Relaxed);
+                self.counters.done_bytes.store(bytes, Ordering::Relaxed);
+                self.counters.done_files.store(files, Ordering::Relaxed);
+                *lock(&self.counters.other) = times;
+                let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
+                self.session.moved(u64::from(before != moved));
+            }
+            Message::AllDone(summary) => {
+                let mut state = lock(&self.state);
+                if state.streams > 0 {
+                    return Err(self.session.unexpected(&Message::AllDone(summary)));
+                }
+                state.summary = Some(summary);
+                drop(state);
+                self.session.finish();
+                return Ok(true);
+            }
+            Message::Report { end, samples, .. } => lock(&self.peer_trace).take(&end, &samples),
+            other => return Err(self.session.unexpected(&other)),
+        }
+        Ok(false)
+    }
+
+    fn is_done(&self) -> bool {
+        lock(&self.state).summary.is_some()
+    }
+}
