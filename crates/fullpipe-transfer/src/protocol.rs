@@ -1,4 +1,4 @@
-//! What the two ends say to each other, and the types that both sides of a message share.
+//! The messages between the two ends, their format on the wire, and the types that both ends share.
 
 pub mod chunk;
 pub mod digest;

@@ -113,7 +113,7 @@ fn only_with_its_token() {
     let other_secret = format!("fp1-{}{}", if &token[4..5] == "0" { "1" } else { "0" }, &token[5..]);
     for (token, code, part) in [
         (None, 2, "the server needs a token"),
-        (Some("nonsense"), 2, "this is no token"),
+        (Some("nonsense"), 2, "not a valid token"),
         (Some(other_server.as_str()), 4, "certificate is not the token's"),
         (Some(other_secret.as_str()), 4, "the token is not this server's"),
     ] {

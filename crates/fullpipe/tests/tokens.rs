@@ -474,7 +474,7 @@ fn the_exit_code_tells_a_wrong_store_from_one_that_cannot_be_reached() {
     fs::set_permissions(&store, Permissions::from_mode(0o600)).unwrap();
     fs::write(&store, "{").unwrap();
     let (code, text) = list();
-    assert!(code == 2 && text.contains("is no token store"), "{code}: {text}");
+    assert!(code == 2 && text.contains("is not a token store"), "{code}: {text}");
     fs::remove_file(&store).unwrap();
     fs::create_dir(&store).unwrap();
     let (code, text) = list();

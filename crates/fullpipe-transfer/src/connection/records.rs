@@ -1,15 +1,15 @@
-//! Records of encrypted data streams: AEGIS-128X (RFC 10032) under keys that TLS 1.3 has agreed on.
+//! Encrypts data streams in records with AEGIS-128X (RFC 10032), under keys from a TLS 1.3 handshake.
 //!
 //! A data stream begins with a TLS 1.3 handshake, which authenticates the far end and agrees on secrets. If both
-//! processors have AES instructions, the two ends then leave TLS's own record layer and continue with these records.
-//! They agree to do so, and on the cipher, by ALPN (RFC 7301), which the handshake authenticates, and derive a key for
-//! each direction with TLS's exporter (RFC 8446, section 7.5), as DTLS-SRTP does (RFC 5764). AEGIS takes a fraction of
-//! the time of AES-GCM, and a record is encrypted from the memory that the file was read into and decrypted to where it
-//! is written from, while rustls copies it twice at each end.
+//! processors have AES instructions, the two ends then use these records instead of TLS's own record layer. They
+//! negotiate this, and the cipher, with ALPN (RFC 7301), which the handshake authenticates. They derive one key per
+//! direction with TLS's exporter (RFC 8446, section 7.5), as DTLS-SRTP does (RFC 5764). AEGIS takes a fraction of the
+//! time of AES-GCM. The sender encrypts straight from the buffer that the file was read into, and the receiver decrypts
+//! straight into the buffer that it writes to the file; rustls would copy the data twice at each end.
 //!
-//! A record is the length of its content (4 bytes, little endian), the encrypted content, and a tag of 128 bits that
-//! covers both. Its nonce is its number in its direction, so records cannot be exchanged, repeated or dropped. An empty
-//! record ends a direction; a connection that ends without one was cut off.
+//! A record consists of the length of its content (4 bytes, little endian), the encrypted content, and a tag of 128 bits
+//! that covers both. Its nonce is its sequence number in its direction, so an attacker cannot reorder, replay or drop
+//! records unnoticed. An empty record ends a direction. A connection that ends without an empty record was cut off.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,75 +21,78 @@ use aegis::aegis128x4::Aegis128X4;
 use nix::sys::socket::{MsgFlags, recv};
 use rustls::Connection;
 
-/// Label of the keys for TLS's exporter; the context is the cipher's name.
-const LABEL: &[u8] = b"EXPERIMENTAL-fullpipe-records";
-/// Bytes of a key.
-const KEY: usize = 16;
-/// Bytes of a nonce.
-const NONCE: usize = 16;
-/// Bytes of a record's length.
-const HEAD: usize = 4;
-/// Bytes of a record's tag.
-const TAG: usize = 16;
-/// Most bytes of a record's content, as in TLS. A longer record would arrive late on a slow path, and nothing of it
-/// counts before it is whole.
-const CONTENT: usize = 16 << 10;
-/// Bytes of content that are encrypted before they are given to the socket.
-const BATCH: usize = 256 << 10;
-/// Bytes that are taken from the socket at a time.
-const RAW: usize = 256 << 10;
+/// Label under which TLS's exporter derives the keys. The exporter's context is the cipher's name.
+const EXPORTER_LABEL: &[u8] = b"EXPERIMENTAL-fullpipe-records";
+/// Length of a key, in bytes.
+const KEY_BYTES: usize = 16;
+/// Length of a nonce, in bytes.
+const NONCE_BYTES: usize = 16;
+/// Length of a record's head, in bytes. The head holds the length of the record's content.
+const HEAD_BYTES: usize = 4;
+/// Length of a record's tag, in bytes.
+const TAG_BYTES: usize = 16;
+/// Maximum length of a record's content, in bytes, as in TLS. The receiver can use nothing of a record before all of it
+/// has arrived, so longer records would delay data on a slow path.
+const MAX_CONTENT_BYTES: usize = 16 << 10;
+/// Content encrypted per write to the socket, in bytes.
+const BATCH_BYTES: usize = 256 << 10;
+/// Size of the buffer that receives from the socket, in bytes.
+const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 
-/// Most bytes of an encrypted TLS record (RFC 8446, section 5.2).
-const TLS_RECORD: u16 = (16 << 10) + 256;
+/// Maximum length of an encrypted TLS record's payload, in bytes (RFC 8446, section 5.2).
+const MAX_TLS_RECORD_BYTES: u16 = (16 << 10) + 256;
 
-/// Encrypts `content` into memory of the same length, and gives the tag of that and of `head`.
-type Seal = fn(key: &[u8; KEY], nonce: &[u8; NONCE], head: &[u8], content: &[u8], to: &mut [u8]) -> [u8; TAG];
-/// A record: its head, its encrypted content, its tag.
-type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8; TAG]);
-/// Decrypts a record into memory of its content's length; none if it is not what was encrypted, and then leaves zeros.
-type Open = fn(key: &[u8; KEY], nonce: &[u8; NONCE], record: Parts<'_>, to: &mut [u8]) -> Option<()>;
+/// Encrypts `content` into `to`, which has the same length. Returns the tag, which covers `head` and the content.
+type Seal =
+    fn(key: &[u8; KEY_BYTES], nonce: &[u8; NONCE_BYTES], head: &[u8], content: &[u8], to: &mut [u8]) -> [u8; TAG_BYTES];
+/// The parts of a record: head, encrypted content, tag.
+type Parts<'a> = (&'a [u8], &'a [u8], &'a [u8; TAG_BYTES]);
+/// Decrypts a record into `to`, which has the length of the record's content. Returns `None` and fills `to` with zeros if
+/// the tag does not match.
+type Open = fn(key: &[u8; KEY_BYTES], nonce: &[u8; NONCE_BYTES], record: Parts<'_>, to: &mut [u8]) -> Option<()>;
 
 /// A cipher for records.
 struct Cipher {
-    /// Name by which the ends agree on it (ALPN). Its last number is to be raised when records change.
+    /// Name by which the two ends negotiate the cipher (ALPN). Raise its last number when the format of records changes.
     name: &'static [u8],
     seal: Seal,
     open: Open,
 }
 
-/// The fastest where AES instructions have 512 bits (54 GB/s where AEGIS-128X2 has 17 and AES-128-GCM 9 to 14).
+/// AEGIS-128X4, the fastest cipher on processors with 512-bit AES instructions: 54 GB/s, compared with 17 GB/s for
+/// AEGIS-128X2 and 9 to 14 GB/s for AES-128-GCM.
 const X4: Cipher = Cipher {
     name: b"fullpipe-aegis128x4-1",
     seal: |key, nonce, head, content, to| {
-        let mut encryptor = Aegis128X4::<TAG>::new(key, nonce).encryptor(head);
+        let mut encryptor = Aegis128X4::<TAG_BYTES>::new(key, nonce).encryptor(head);
         encryptor.update(content, to);
         encryptor.finalize()
     },
     open: |key, nonce, (head, body, tag), to| {
-        let aegis = Aegis128X4::<TAG>::new(key, nonce);
+        let aegis = Aegis128X4::<TAG_BYTES>::new(key, nonce);
         let mut decryptor = aegis.decryptor(head, to);
         decryptor.update(body).ok()?;
         decryptor.finalize(tag).ok().map(drop)
     },
 };
-/// The fastest where AES instructions have 128 or 256 bits.
+/// AEGIS-128X2, the fastest cipher on processors with 128-bit or 256-bit AES instructions.
 const X2: Cipher = Cipher {
     name: b"fullpipe-aegis128x2-1",
     seal: |key, nonce, head, content, to| {
-        let mut encryptor = Aegis128X2::<TAG>::new(key, nonce).encryptor(head);
+        let mut encryptor = Aegis128X2::<TAG_BYTES>::new(key, nonce).encryptor(head);
         encryptor.update(content, to);
         encryptor.finalize()
     },
     open: |key, nonce, (head, body, tag), to| {
-        let aegis = Aegis128X2::<TAG>::new(key, nonce);
+        let aegis = Aegis128X2::<TAG_BYTES>::new(key, nonce);
         let mut decryptor = aegis.decryptor(head, to);
         decryptor.update(body).ok()?;
         decryptor.finalize(tag).ok().map(drop)
     },
 };
 
-/// Ciphers that are fast on this processor, the best first. Without AES instructions there are none: AEGIS is then
-/// slower than what TLS has.
+/// The ciphers that are fast on this processor, the fastest first. Without AES instructions the list is empty, because
+/// AEGIS is then slower than TLS's own ciphers.
 fn ciphers() -> &'static [Cipher] {
     #[cfg(target_arch = "x86_64")]
     let (aes, wide) = (
@@ -107,68 +110,72 @@ fn ciphers() -> &'static [Cipher] {
     }
 }
 
-/// Names of the protocols that a data stream's ends can agree on (ALPN), the best first.
+/// The ALPN protocol names that this end offers for a data stream, the fastest cipher first.
 pub(super) fn protocols() -> Vec<Vec<u8>> {
     ciphers().iter().map(|cipher| cipher.name.to_vec()).collect()
 }
 
-/// Gives the two directions of a connection that has shaken hands, if both ends want these records.
+/// Begins records on a connection whose handshake is complete. Returns `None` if the two ends have not agreed on these
+/// records.
 ///
 /// # Errors
-/// TLS exports no keys.
+/// TLS cannot export keys.
 pub(super) fn begin(connection: &Connection) -> Result<Option<(Sealer, Opener)>, rustls::Error> {
     let Some(name) = connection.alpn_protocol() else { return Ok(None) };
     let Some(cipher) = ciphers().iter().find(|cipher| cipher.name == name) else { return Ok(None) };
-    let keys = connection.export_keying_material([0; 2 * KEY], LABEL, Some(name))?;
-    let (mut of_client, mut of_server) = ([0; KEY], [0; KEY]);
-    of_client.copy_from_slice(&keys[..KEY]);
-    of_server.copy_from_slice(&keys[KEY..]);
+    let keys = connection.export_keying_material([0; 2 * KEY_BYTES], EXPORTER_LABEL, Some(name))?;
+    let (mut of_client, mut of_server) = ([0; KEY_BYTES], [0; KEY_BYTES]);
+    of_client.copy_from_slice(&keys[..KEY_BYTES]);
+    of_server.copy_from_slice(&keys[KEY_BYTES..]);
     Ok(Some(match connection {
         Connection::Client(_) => (Sealer::new(cipher, of_client), Opener::new(cipher, of_server)),
         Connection::Server(_) => (Sealer::new(cipher, of_server), Opener::new(cipher, of_client)),
     }))
 }
 
-/// What one direction's records are encrypted with.
+/// The cipher, key and record count of one direction.
 struct Keys {
     cipher: &'static Cipher,
-    key: [u8; KEY],
-    /// Records before the next one.
+    key: [u8; KEY_BYTES],
+    /// Number of records encrypted or decrypted so far, which is the next record's nonce.
     records: u64,
 }
 
 impl Keys {
-    /// The next record's nonce, which no other record has.
-    fn nonce(&mut self) -> io::Result<[u8; NONCE]> {
-        let mut nonce = [0; NONCE];
+    /// Returns the next record's nonce. No nonce is used twice under one key.
+    fn nonce(&mut self) -> io::Result<[u8; NONCE_BYTES]> {
+        let mut nonce = [0; NONCE_BYTES];
         nonce[..8].copy_from_slice(&self.records.to_le_bytes());
-        self.records = self.records.checked_add(1).ok_or_else(|| io::Error::other("a stream of 2^64 records"))?;
+        self.records = self.records.checked_add(1).ok_or_else(|| {
+            io::Error::other("the stream has reached the limit of 2^64 records; start a new transfer")
+        })?;
         Ok(nonce)
     }
 }
 
-/// The direction that is sent.
+/// Encrypts and sends one direction of a connection.
 pub(super) struct Sealer {
     keys: Keys,
+    /// Encrypted records on their way to the socket. The buffer is kept for reuse.
     wire: Vec<u8>,
 }
 
 impl Sealer {
-    fn new(cipher: &'static Cipher, key: [u8; KEY]) -> Sealer {
+    fn new(cipher: &'static Cipher, key: [u8; KEY_BYTES]) -> Sealer {
         Sealer { keys: Keys { cipher, key, records: 0 }, wire: Vec::new() }
     }
 
-    /// Encrypts some of `from` and writes it; gives how many bytes.
+    /// Encrypts and writes the first bytes of `from`, at most [`BATCH_BYTES`]. Returns how many bytes of `from` it wrote.
     pub(super) fn write(&mut self, to: &mut impl Write, from: &[u8]) -> io::Result<usize> {
-        let from = &from[..from.len().min(BATCH)];
-        let records = from.len().div_ceil(CONTENT);
-        let len = from.len() + records * (HEAD + TAG);
+        let from = &from[..from.len().min(BATCH_BYTES)];
+        let records = from.len().div_ceil(MAX_CONTENT_BYTES);
+        let len = from.len() + records * (HEAD_BYTES + TAG_BYTES);
         if self.wire.len() < len {
             self.wire.resize(len, 0);
         }
         let mut rest = &mut self.wire[..len];
-        for content in from.chunks(CONTENT) {
-            let (record, behind) = rest.split_at_mut(HEAD + content.len() + TAG);
+        for content in from.chunks(MAX_CONTENT_BYTES) {
+            let (record, behind) = rest.split_at_mut(HEAD_BYTES + content.len() + TAG_BYTES);
             seal(&mut self.keys, content, record)?;
             rest = behind;
         }
@@ -178,15 +185,15 @@ impl Sealer {
 
     /// Writes the record that ends this direction.
     pub(super) fn end(&mut self, to: &mut impl Write) -> io::Result<()> {
-        let mut record = [0; HEAD + TAG];
+        let mut record = [0; HEAD_BYTES + TAG_BYTES];
         seal(&mut self.keys, &[], &mut record)?;
         to.write_all(&record)
     }
 }
 
-/// Makes the next record, which has the length of its content, a head and a tag.
+/// Encrypts `content` as the next record into `record`, which has room for exactly the head, the content and the tag.
 fn seal(keys: &mut Keys, content: &[u8], record: &mut [u8]) -> io::Result<()> {
-    let (head, rest) = record.split_at_mut(HEAD);
+    let (head, rest) = record.split_at_mut(HEAD_BYTES);
     let (body, tag) = rest.split_at_mut(content.len());
     head.copy_from_slice(&(content.len() as u32).to_le_bytes());
     let nonce = keys.nonce()?;
@@ -194,30 +201,43 @@ fn seal(keys: &mut Keys, content: &[u8], record: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The direction that is received.
+/// Receives and decrypts one direction of a connection.
 pub(super) struct Opener {
     keys: Keys,
+    /// Bytes from the socket.
     raw: Vec<u8>,
-    /// Of `raw`, what has come and was not decrypted yet.
+    /// The part of `raw` that has arrived and is not decrypted yet.
     come: Range<usize>,
+    /// The content of one record that did not fit into the caller's buffer.
     plain: Vec<u8>,
-    /// Of `plain`, what was decrypted and not read yet.
+    /// The part of `plain` that the caller has not read yet.
     unread: Range<usize>,
+    /// Whether the empty record that ends this direction has arrived.
     ended: bool,
-    /// What was taken from the socket last did not complete a record.
+    /// Whether the last receive from the socket returned too few bytes to complete a record.
     short: bool,
 }
 
 impl Opener {
-    fn new(cipher: &'static Cipher, key: [u8; KEY]) -> Opener {
+    fn new(cipher: &'static Cipher, key: [u8; KEY_BYTES]) -> Opener {
         let keys = Keys { cipher, key, records: 0 };
-        Opener { keys, raw: vec![0; RAW], come: 0..0, plain: Vec::new(), unread: 0..0, ended: false, short: false }
+        Opener {
+            keys,
+            raw: vec![0; RECEIVE_BUFFER_BYTES],
+            come: 0..0,
+            plain: Vec::new(),
+            unread: 0..0,
+            ended: false,
+            short: false,
+        }
     }
 
-    /// Reads some bytes; none only at the end. Records that fit into `to` are decrypted into it.
+    /// Reads and decrypts bytes into `to`. Returns their number, which is 0 only at the end of the direction or if `to` is
+    /// empty. Records that fit into `to` are decrypted straight into it.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` if something was changed on the way, and `UnexpectedEof` if it was cut off.
+    /// Those of the connection; `InvalidData` if a record was changed on the way; `UnexpectedEof` if the connection was
+    /// cut off.
     pub(super) fn read(&mut self, from: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
@@ -242,7 +262,7 @@ impl Opener {
             let rest = to.len() - done;
             if len <= rest {
                 let came = self.come.start;
-                let record = &self.raw[came..came + HEAD + len + TAG];
+                let record = &self.raw[came..came + HEAD_BYTES + len + TAG_BYTES];
                 open(&mut self.keys, record, &mut to[done..done + len])?;
                 self.come.start += record.len();
                 self.ended = len == 0;
@@ -254,10 +274,10 @@ impl Opener {
                 break;
             } else {
                 if self.plain.is_empty() {
-                    self.plain.resize(CONTENT, 0);
+                    self.plain.resize(MAX_CONTENT_BYTES, 0);
                 }
                 let came = self.come.start;
-                let record = &self.raw[came..came + HEAD + len + TAG];
+                let record = &self.raw[came..came + HEAD_BYTES + len + TAG_BYTES];
                 open(&mut self.keys, record, &mut self.plain[..len])?;
                 self.come.start += record.len();
                 to.copy_from_slice(&self.plain[..rest]);
@@ -268,30 +288,32 @@ impl Opener {
         Ok(done)
     }
 
-    /// Length of the next record's content, whose head has come.
+    /// Length of the next record's content, in bytes. The record's head must have arrived.
     fn content_len(&self) -> io::Result<usize> {
-        let mut head = [0; HEAD];
-        head.copy_from_slice(&self.raw[self.come.start..self.come.start + HEAD]);
+        let mut head = [0; HEAD_BYTES];
+        head.copy_from_slice(&self.raw[self.come.start..self.come.start + HEAD_BYTES]);
         let len = u32::from_le_bytes(head) as usize;
-        if len > CONTENT { Err(changed()) } else { Ok(len) }
+        if len > MAX_CONTENT_BYTES { Err(changed()) } else { Ok(len) }
     }
 
-    /// Bytes that have to come before the next record can be decrypted, at least.
+    /// Minimum number of bytes that must still arrive before the next record can be decrypted.
     fn missing(&self) -> io::Result<usize> {
         let have = self.come.len();
-        if have < HEAD {
-            return Ok(HEAD + TAG - have);
+        if have < HEAD_BYTES {
+            return Ok(HEAD_BYTES + TAG_BYTES - have);
         }
-        Ok((HEAD + self.content_len()? + TAG).saturating_sub(have))
+        Ok((HEAD_BYTES + self.content_len()? + TAG_BYTES).saturating_sub(have))
     }
 
-    /// Takes from the socket what it has, at least one byte. `missing` bytes complete the next record.
+    /// Receives the bytes that the socket has; waits until there is at least one. `missing` is the number of bytes that
+    /// complete the next record.
     fn fetch(&mut self, from: &TcpStream, missing: usize) -> io::Result<()> {
-        // A record has to be in one piece; of the next one there is only its beginning.
+        // A record must be contiguous in `raw`, so an incomplete record moves to the front, where the rest of it fits.
         self.raw.copy_within(self.come.clone(), 0);
         self.come = 0..self.come.len();
         let end = self.come.end;
-        // Where the network is slower than this end, it would otherwise read each packet by itself.
+        // If the network is slower than this end, each receive would otherwise return a single packet. So after a short
+        // receive, this waits for the rest of the record.
         let n = if self.short {
             recv(from.as_raw_fd(), &mut self.raw[end..end + missing], MsgFlags::MSG_WAITALL)?
         } else {
@@ -306,22 +328,23 @@ impl Opener {
     }
 }
 
-/// Decrypts a record.
+/// Decrypts `record` into `to`, which has the length of the record's content.
 fn open(keys: &mut Keys, record: &[u8], to: &mut [u8]) -> io::Result<()> {
-    let (head, rest) = record.split_at(HEAD);
+    let (head, rest) = record.split_at(HEAD_BYTES);
     let (body, shown) = rest.split_at(to.len());
-    let mut tag = [0; TAG];
+    let mut tag = [0; TAG_BYTES];
     tag.copy_from_slice(shown);
     let nonce = keys.nonce()?;
     (keys.cipher.open)(&keys.key, &nonce, (head, body, &tag), to).ok_or_else(changed)
 }
 
+/// The error for a record whose tag or length is wrong.
 fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a record was changed on the way")
 }
 
-/// A socket during the handshake, of which no more is read than the next TLS record: what follows the handshake is no
-/// TLS.
+/// A socket during the TLS handshake. It reads exactly one TLS record at a time, because the bytes after the handshake
+/// are not TLS and must stay in the socket.
 pub(super) struct Handshake<'a> {
     socket: &'a TcpStream,
     record: Vec<u8>,
@@ -342,8 +365,8 @@ impl Read for Handshake<'_> {
             let mut socket = self.socket;
             socket.read_exact(&mut head)?;
             let len = u16::from_be_bytes([head[3], head[4]]);
-            // What is no TLS, rustls recognises by its head: nothing more of it is waited for.
-            let is_tls = (20..=24).contains(&head[0]) && head[1] == 3 && len <= TLS_RECORD;
+            // rustls recognises by the head that data is not TLS. So this reads nothing more, which might never come.
+            let is_tls = (20..=24).contains(&head[0]) && head[1] == 3 && len <= MAX_TLS_RECORD_BYTES;
             self.record.clear();
             self.record.extend_from_slice(&head);
             socket.take(if is_tls { u64::from(len) } else { 0 }).read_to_end(&mut self.record)?;
@@ -378,9 +401,9 @@ mod tests {
         (0..PARTS.iter().sum::<usize>()).map(|i| (i * 7) as u8).collect()
     }
 
-    /// All records of [`data`], and that of the end, each by itself.
+    /// The records that carry [`data`], and the record that ends the direction.
     fn wire(cipher: &'static Cipher) -> Vec<Vec<u8>> {
-        let (mut sealer, mut wire) = (Sealer::new(cipher, [1; KEY]), Vec::new());
+        let (mut sealer, mut wire) = (Sealer::new(cipher, [1; KEY_BYTES]), Vec::new());
         let data = data();
         let mut rest = &data[..];
         for part in PARTS {
@@ -394,23 +417,23 @@ mod tests {
         sealer.end(&mut wire).unwrap();
         let (mut records, mut rest) = (Vec::new(), &wire[..]);
         while !rest.is_empty() {
-            let len = u32::from_le_bytes(rest[..HEAD].try_into().unwrap()) as usize;
-            let (record, behind) = rest.split_at(HEAD + len + TAG);
+            let len = u32::from_le_bytes(rest[..HEAD_BYTES].try_into().unwrap()) as usize;
+            let (record, behind) = rest.split_at(HEAD_BYTES + len + TAG_BYTES);
             records.push(record.to_vec());
             rest = behind;
         }
         records
     }
 
-    /// What is read of these bytes in pieces of a size, and how that ends.
+    /// Reads the bytes in `wire` in pieces of `piece` bytes. Returns the content that was read, and how reading ended.
     fn read(cipher: &'static Cipher, wire: &[u8], piece: usize) -> (Vec<u8>, io::Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let from = listener.accept().unwrap().0;
         std::thread::scope(|scope| {
-            // An end that has seen damage reads no further.
+            // An end that has detected damage stops reading, so writing may fail.
             scope.spawn(move || drop(to.write_all(wire)));
-            let (mut opener, mut got, mut buffer) = (Opener::new(cipher, [1; KEY]), Vec::new(), vec![0; piece]);
+            let (mut opener, mut got, mut buffer) = (Opener::new(cipher, [1; KEY_BYTES]), Vec::new(), vec![0; piece]);
             let result = loop {
                 match opener.read(&from, &mut buffer) {
                     Ok(0) => break Ok(()),
@@ -439,15 +462,15 @@ mod tests {
     fn records_are_messages_of_their_ciphers() {
         for cipher in [&X2, &X4] {
             for (number, record) in wire(cipher).iter().enumerate() {
-                let mut nonce = [0; NONCE];
+                let mut nonce = [0; NONCE_BYTES];
                 nonce[..8].copy_from_slice(&(number as u64).to_le_bytes());
-                let (head, rest) = record.split_at(HEAD);
-                let (body, tag) = rest.split_at(rest.len() - TAG);
+                let (head, rest) = record.split_at(HEAD_BYTES);
+                let (body, tag) = rest.split_at(rest.len() - TAG_BYTES);
                 let tag = tag.try_into().unwrap();
                 let decrypted = if cipher.name == X2.name {
-                    Aegis128X2::<TAG>::new(&[1; KEY], &nonce).decrypt(body, tag, head)
+                    Aegis128X2::<TAG_BYTES>::new(&[1; KEY_BYTES], &nonce).decrypt(body, tag, head)
                 } else {
-                    Aegis128X4::<TAG>::new(&[1; KEY], &nonce).decrypt(body, tag, head)
+                    Aegis128X4::<TAG_BYTES>::new(&[1; KEY_BYTES], &nonce).decrypt(body, tag, head)
                 };
                 assert!(decrypted.is_ok(), "{number}");
             }
@@ -470,7 +493,7 @@ mod tests {
             };
             let last = good.len() - 1;
             for (what, records) in [
-                ("a bit of the content", with(&|r| r[3][HEAD + 5] ^= 1)),
+                ("a bit of the content", with(&|r| r[3][HEAD_BYTES + 5] ^= 1)),
                 ("a bit of the tag", with(&|r| *r[3].last_mut().unwrap() ^= 1)),
                 ("a shorter length", with(&|r| r[3][1] ^= 0x40)),
                 ("a length over the limit", with(&|r| r[3][3] = 1)),

@@ -1,8 +1,11 @@
 //! A server's key and its first token, and how files that hold secrets are read and written.
 //!
-//! A server's state is named after its token file FILE: `FILE` holds the token that `fullpipe serve` makes at its first
-//! start, `FILE.key` the private key and certificate, `FILE.store` the tokens that `fullpipe token new` makes
-//! ([`crate::connection::token_store`]), `FILE.lock` is locked by whoever changes one of them.
+//! A server keeps its state in four files, named after its token file FILE:
+//!
+//! - `FILE` holds the token that `fullpipe serve` makes at its first start.
+//! - `FILE.key` holds the private key and the certificate.
+//! - `FILE.store` holds the tokens that `fullpipe token new` makes ([`crate::connection::token_store`]).
+//! - `FILE.lock` is empty. A process locks it while it changes one of the other files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -15,25 +18,25 @@ use rand::RngExt;
 use crate::connection::tls::{Fingerprint, Identity};
 use crate::error::{TransferError, local};
 
-/// Longest token file, key or store that is read, bytes.
-const FILE_MAX: u64 = 4 << 20;
+/// Number of bytes read at most from a token file, key file or token store.
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// What opens a standing server: its secret, and the fingerprint of its certificate.
+/// A token: the secret with which a client identifies itself, and the fingerprint by which it recognises the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
-    /// Shown to the server.
+    /// The secret that the client shows to the server: 32 random bytes.
     pub secret: [u8; 32],
-    /// Of its certificate.
+    /// The fingerprint of the server's certificate.
     pub fingerprint: Fingerprint,
 }
 
 impl Token {
-    /// Draws a new secret for the server with this certificate.
+    /// Makes a token with a new random secret, for the server whose certificate has this fingerprint.
     pub fn new(fingerprint: Fingerprint) -> Token {
         Token { secret: rand::rng().random(), fingerprint }
     }
 
-    /// Key for the proof that a client may measure ([`fullpipe_net::wire::proof`]).
+    /// The key with which a client proves that it may measure ([`fullpipe_net::wire::proof`]).
     pub fn proof_key(&self) -> fullpipe_net::wire::ProofKey {
         proof_key(&verifier(&self.secret))
     }
@@ -45,16 +48,18 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// What a server keeps of a token's secret (32 bytes, drawn at random, so that a plain hash suffices).
+/// The hash of a token's secret that a server stores in place of the secret. A plain hash suffices because the secret is
+/// 32 random bytes.
 pub(crate) fn verifier(secret: &[u8]) -> [u8; 32] {
     blake3::derive_key("fullpipe 2026-11 verifier of a token", secret)
 }
 
-/// Key for the proof that a client may measure, from the verifier that both ends can compute.
+/// Derives the key with which a client proves that it may measure. Both ends can compute the verifier it derives from.
 pub(crate) fn proof_key(verifier: &[u8; 32]) -> fullpipe_net::wire::ProofKey {
     fullpipe_net::wire::ProofKey(blake3::derive_key("fullpipe 2026-11 proof that a client may measure", verifier))
 }
 
+/// Writes bytes as lowercase hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -71,7 +76,7 @@ impl std::str::FromStr for Token {
     fn from_str(text: &str) -> Result<Token, TransferError> {
         let wrong = || {
             TransferError::Usage(
-                "this is no token: one has the form fp1-...-..., as in the file that 'fullpipe serve' names".into(),
+                "not a valid token: a token has the form fp1-...-...; copy it from the file that 'fullpipe serve' names".into(),
             )
         };
         let bytes = |part: &str| -> Option<[u8; 32]> {
@@ -85,34 +90,34 @@ impl std::str::FromStr for Token {
     }
 }
 
-/// FILE with something behind its name.
+/// The path of a token file with a suffix appended.
 fn beside(token: &Path, suffix: &str) -> PathBuf {
     let mut name = token.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// The private key and the certificate of the server with this token file.
+/// The path of the file with the server's private key and certificate, given the server's token file.
 pub(crate) fn key_file(token: &Path) -> PathBuf {
     beside(token, ".key")
 }
 
-/// The token store of the server with this token file.
+/// The path of the server's token store, given the server's token file.
 pub fn store_file(token: &Path) -> PathBuf {
     beside(token, ".store")
 }
 
-/// A way in which other users of this host can get at secret files.
+/// A permission that lets other users of this host read or replace secret files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Exposed {
-    /// Others may read the file.
+    /// Other users may read the file.
     File {
         /// The file.
         file: PathBuf,
         /// Its permission bits.
         mode: u32,
     },
-    /// Others may replace the files in this folder.
+    /// Other users may replace the files in this folder.
     Folder {
         /// The folder.
         folder: PathBuf,
@@ -141,30 +146,31 @@ impl std::fmt::Display for Exposed {
     }
 }
 
-/// The folder of a secret file, if others may replace files in it: they may write to it, and it is not sticky.
+/// The folder of a secret file, if other users may replace files in it. They may if they can write to the folder and it
+/// is not sticky.
 pub(crate) fn exposed_folder(file: &Path) -> Option<Exposed> {
     let folder = folder_of(file).to_owned();
     let mode = fs::metadata(&folder).ok()?.mode() & 0o7777;
     (mode & 0o022 != 0 && mode & 0o1000 == 0).then_some(Exposed::Folder { folder, mode })
 }
 
-/// The folder that a file is in.
+/// The folder that contains a file.
 fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A secret file's content, and whether others may read it.
+/// A secret file's content, and whether other users may read the file.
 #[derive(Debug)]
 pub(crate) struct Secret {
     pub(crate) content: Vec<u8>,
     pub(crate) exposed: Option<Exposed>,
 }
 
-/// Reads a file that holds secrets, none if it does not exist. The checks are made on the open file, so that it cannot be
-/// exchanged between check and use.
+/// Reads a file that holds secrets; returns `None` if the file does not exist. It checks the open file, not the path, so
+/// nobody can replace the file between the check and the use.
 ///
 /// # Errors
-/// Another user owns it, others may write it, or it cannot be read.
+/// Another user owns the file, other users may write to it, or it cannot be read.
 pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> {
     let failed = |e| local(format!("cannot read {}", file.display()))(e);
     let open = match File::open(file) {
@@ -176,41 +182,41 @@ pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> 
     check_own(file, &meta)?;
     let mode = meta.mode() & 0o7777;
     let mut content = Vec::new();
-    open.take(FILE_MAX).read_to_end(&mut content).map_err(failed)?;
+    open.take(MAX_FILE_BYTES).read_to_end(&mut content).map_err(failed)?;
     let exposed = (meta.is_file() && mode & 0o044 != 0).then(|| Exposed::File { file: file.to_owned(), mode });
     Ok(Some(Secret { content, exposed }))
 }
 
-/// Refuses a file that another user may have written. Root's are fine: root may do anything in any case.
+/// Refuses a file that another user may have written. Files of root are accepted, since root can change any file anyway.
 fn check_own(file: &Path, meta: &fs::Metadata) -> Result<(), TransferError> {
     let (shown, me) = (file.display(), nix::unistd::geteuid().as_raw());
     if meta.uid() != me && meta.uid() != 0 {
         return Err(TransferError::Usage(format!(
-            "{shown} belongs to user {}, who may have put anything into it, and this process runs as user {me}: run it \
-             as that user, or use a file of this user's own, with mode 600",
+            "{shown} belongs to user {}, who controls its content, and this process runs as user {me}: run it as that \
+             user, or use a file that user {me} owns, with mode 600",
             meta.uid()
         )));
     }
-    // A pipe, as of a shell's <(...), has no other writers.
+    // A pipe, such as a shell's <(...), has no other writers.
     if meta.is_file() && meta.mode() & 0o022 != 0 {
         let who = if meta.mode() & 0o002 != 0 { "anyone on this host" } else { "its group" };
         return Err(TransferError::Usage(format!(
-            "{shown} can be written by {who} (mode {:04o}), so it may hold anything: look at it, then chmod 600 {shown}",
+            "{shown} can be written by {who} (mode {:04o}), who can change its content: check it, then run chmod 600 {shown}",
             meta.mode() & 0o7777
         )));
     }
     Ok(())
 }
 
-/// Writes a file that holds secrets, for its owner alone. It replaces what has its name in one step; after a crash the
-/// old or the new one is there whole.
+/// Writes a file that holds secrets, with mode 600. It replaces an existing file atomically: after a crash, either the
+/// old or the new file is complete.
 ///
 /// # Errors
-/// The file system's.
+/// The file cannot be written.
 pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferError> {
     let fresh = beside(file, ".new");
     let write = || -> io::Result<()> {
-        // Left by a process that was killed; the lock keeps others from writing one now.
+        // A process that was killed may have left this file. No other process writes it now, because the caller has the lock.
         match fs::remove_file(&fresh) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -222,17 +228,19 @@ pub(crate) fn write_secret(file: &Path, content: &[u8]) -> Result<(), TransferEr
         File::open(folder_of(file))?.sync_all()
     };
     write().map_err(|e| {
-        // What of it was written is of no use.
+        // An incomplete file is useless.
         let _ = fs::remove_file(&fresh);
         TransferError::of_file(format!("cannot write {}", file.display()), &e)
     })
 }
 
-/// Locks a server's state against others who would change it, until dropped. Who only reads it needs no lock: each file is
-/// replaced in one step.
+/// Locks a server's state files until the returned value is dropped.
+///
+/// The lock guards `FILE`, `FILE.key` and `FILE.store` against changes by other processes. Readers need no lock, because
+/// each file is replaced atomically.
 ///
 /// # Errors
-/// The lock file cannot be made, or is another user's.
+/// The lock file cannot be made, or another user may have made it.
 pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
     let file = beside(token, ".lock");
     let failed = |e: io::Error| TransferError::of_file(format!("cannot lock {}", file.display()), &e);
@@ -248,10 +256,10 @@ pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
     Flock::lock(open, FlockArg::LockExclusive).map_err(|(_, e)| failed(e.into()))
 }
 
-/// Reads a client's token from a file, and how others can get at that file.
+/// Reads a client's token from a file. Also returns how other users can read or replace that file.
 ///
 /// # Errors
-/// It cannot be read, may be somebody else's, or holds no token.
+/// The file cannot be read, another user may have written it, or it holds no token.
 pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
     let missing = || local(format!("cannot read {}", file.display()))(io::Error::from_raw_os_error(libc::ENOENT));
     let Secret { content, exposed } = read_secret(file)?.ok_or_else(missing)?;
@@ -260,10 +268,10 @@ pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
     Ok((token, exposed.into_iter().chain(exposed_folder(file)).collect()))
 }
 
-/// A server's certificate and key from its key file; none if there is none.
+/// Reads a server's certificate and key from its key file; returns `None` if the key file does not exist.
 ///
 /// # Errors
-/// The file cannot be read, may be somebody else's, or is damaged.
+/// The file cannot be read, another user may have written it, or it is damaged.
 pub(crate) fn read_identity(token: &Path) -> Result<Option<(Identity, Option<Exposed>)>, TransferError> {
     let file = key_file(token);
     let Some(Secret { content, exposed }) = read_secret(&file)? else { return Ok(None) };
@@ -275,10 +283,10 @@ pub(crate) fn read_identity(token: &Path) -> Result<Option<(Identity, Option<Exp
     Ok(Some((Identity { certificate, key }, exposed)))
 }
 
-/// A server's certificate and key, made where there are none. The caller holds the lock.
+/// Reads a server's certificate and key, or makes them if there is no key file. The caller must hold the [`lock`].
 ///
 /// # Errors
-/// As with [`read_identity`], or it cannot be written.
+/// Those of [`read_identity`], or the key file cannot be written.
 pub(crate) fn identity_or_new(token: &Path) -> Result<Identity, TransferError> {
     if let Some((identity, _)) = read_identity(token)? {
         return Ok(identity);
@@ -320,7 +328,7 @@ mod tests {
             mode(bits);
             assert!(read_secret(&file).is_err(), "{bits:o}");
         }
-        // What replaces it is its owner's alone, whatever it was.
+        // The new file has mode 600, whatever mode the old one had.
         write_secret(&file, b"y").unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

@@ -1,8 +1,8 @@
 //! The proof of a token that a client sends before TLS, and its check.
 //!
-//! A proof is good for 15 minutes around the time in it, and once: whoever has seen it on the path and sends it
-//! again has shown nothing. A client whose clock is further off is treated as one without a proof, and is served all
-//! the same.
+//! A proof carries the time at which it was made. The server accepts it once, and only if its own clock differs from
+//! that time by at most 15 minutes, so an attacker who copies a proof on the path gains nothing by replaying it. A
+//! client whose clock is further off counts as a client without a proof; the server still serves it.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +10,24 @@ use fullpipe_net::preface::{LEN, Preface};
 use fullpipe_net::wire::ProofKey;
 use rand::RngExt;
 
-/// Largest difference between the two clocks, seconds.
-const MOST_AGE_S: u64 = 15 * 60;
-/// Proofs that are remembered. Only those who know a token can fill this; then further proofs count for nothing until
-/// the oldest are past their age.
-const MOST_REMEMBERED: usize = 1 << 16;
+/// Largest accepted difference between the time in a proof and the server's clock, in seconds.
+const MAX_CLOCK_DIFFERENCE_S: u64 = 15 * 60;
+/// Largest number of accepted proofs that a server remembers. When this many are remembered, the server rejects further
+/// proofs until the oldest expire. Only holders of a token can bring this about.
+const MAX_REMEMBERED_PROOFS: usize = 1 << 16;
 
+/// Derives the key that authenticates proofs of a token.
 fn key(of: &ProofKey) -> [u8; 32] {
     blake3::derive_key("fullpipe 2026 greeting of a client", &of.0)
 }
 
+/// Derives the public identifier of a token: the first 8 bytes of a hash.
 fn token_id(of: &ProofKey) -> [u8; 8] {
     let whole = blake3::derive_key("fullpipe 2026 name of a token", &of.0);
     std::array::from_fn(|i| whole[i])
 }
 
-/// A new proof. `now_s` is Unix time.
+/// Makes a new proof of a token. `now_s` is the Unix time in seconds.
 #[must_use]
 pub fn prove(token: &ProofKey, now_s: u64) -> [u8; LEN] {
     let nonce = rand::rng().random();
@@ -34,32 +36,33 @@ pub fn prove(token: &ProofKey, now_s: u64) -> [u8; LEN] {
     preface.to_bytes()
 }
 
-/// Whether a preface proves that its sender has the token of this key. The age and the nonce are not looked at.
+/// Whether a preface proves that its sender has the token of this key. It does not check the proof's age or nonce;
+/// [`Greetings::accept`] does.
 #[must_use]
 pub fn proves(preface: &Preface, token: &ProofKey) -> bool {
-    // blake3's comparison takes the same time whatever differs.
+    // blake3 compares hashes in constant time.
     preface.token == token_id(token)
         && blake3::keyed_hash(&key(token), &preface.hashed()) == blake3::Hash::from_bytes(preface.mac)
 }
 
-/// The proofs that a server has seen, as long as they are good.
+/// The unexpired proofs that a server has accepted. It rejects each of them if it is replayed.
 #[derive(Debug, Default)]
 pub struct Greetings {
-    /// Time in the proof, Unix time in seconds, and nonce.
+    /// Each proof's time (Unix time, seconds) and nonce.
     seen: BTreeSet<(u64, [u8; 16])>,
 }
 
 impl Greetings {
-    /// Whether a preface is a proof ([`proves`], which `is_proof` asks of the server's tokens), made now, and seen for the
-    /// first time. `now_s` is Unix time.
+    /// Accepts a preface if its time is close to `now_s`, `is_proof` returns true, and it was not accepted before.
+    /// `is_proof` checks the preface against the server's tokens with [`proves`]. `now_s` is the Unix time in seconds.
     pub fn accept(&mut self, preface: &Preface, is_proof: impl FnOnce() -> bool, now_s: u64) -> bool {
-        if preface.time_s.abs_diff(now_s) > MOST_AGE_S || !is_proof() {
+        if preface.time_s.abs_diff(now_s) > MAX_CLOCK_DIFFERENCE_S || !is_proof() {
             return false;
         }
-        // The oldest are first, whatever order they came in.
-        let good = (now_s.saturating_sub(MOST_AGE_S), [0; 16]);
+        // The set is ordered by the time in the proof, so the expired proofs come first.
+        let good = (now_s.saturating_sub(MAX_CLOCK_DIFFERENCE_S), [0; 16]);
         self.seen = self.seen.split_off(&good);
-        self.seen.len() < MOST_REMEMBERED && self.seen.insert((preface.time_s, preface.nonce))
+        self.seen.len() < MAX_REMEMBERED_PROOFS && self.seen.insert((preface.time_s, preface.nonce))
     }
 }
 
@@ -88,8 +91,8 @@ mod tests {
         assert!(accept(&mut greetings, &first, NOW_S));
         assert!(!accept(&mut greetings, &first, NOW_S + 1), "replayed");
         assert!(accept(&mut greetings, &proof(NOW_S), NOW_S + 1), "a new one");
-        assert!(!accept(&mut greetings, &first, NOW_S + MOST_AGE_S), "replayed late");
-        assert!(!accept(&mut greetings, &first, NOW_S + MOST_AGE_S + 1), "replayed too late");
+        assert!(!accept(&mut greetings, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S), "replayed late");
+        assert!(!accept(&mut greetings, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S + 1), "replayed too late");
     }
 
     #[test]
@@ -105,10 +108,10 @@ mod tests {
     #[test]
     fn a_clock_may_be_off_by_a_quarter_of_an_hour() {
         for (at_s, good) in [
-            (NOW_S - MOST_AGE_S, true),
-            (NOW_S + MOST_AGE_S, true),
-            (NOW_S - MOST_AGE_S - 1, false),
-            (NOW_S + MOST_AGE_S + 1, false),
+            (NOW_S - MAX_CLOCK_DIFFERENCE_S, true),
+            (NOW_S + MAX_CLOCK_DIFFERENCE_S, true),
+            (NOW_S - MAX_CLOCK_DIFFERENCE_S - 1, false),
+            (NOW_S + MAX_CLOCK_DIFFERENCE_S + 1, false),
             (0, false),
             (u64::MAX, false),
         ] {
@@ -120,11 +123,11 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_forgotten_in_time() {
         let mut greetings = Greetings::default();
-        for n in 0..MOST_REMEMBERED as u128 {
+        for n in 0..MAX_REMEMBERED_PROOFS as u128 {
             greetings.seen.insert((NOW_S, n.to_le_bytes()));
         }
         assert!(!accept(&mut greetings, &proof(NOW_S), NOW_S), "full");
-        let later = NOW_S + MOST_AGE_S + 1;
+        let later = NOW_S + MAX_CLOCK_DIFFERENCE_S + 1;
         assert!(accept(&mut greetings, &proof(later), later));
         assert_eq!(greetings.seen.len(), 1);
     }

@@ -1,7 +1,7 @@
-//! The tokens that open a standing server: who may do what, until when.
+//! A server's tokens: what each one permits, and when it expires.
 //!
-//! [`Tokens`] is what a running server asks. [`list`], [`add`] and [`revoke`] are for the command line; they replace the
-//! store in one step, under a lock, and a server notices the new one ([`Tokens::refresh`]).
+//! A running server checks clients with [`Tokens`]. The command line uses [`list`], [`add`] and [`revoke`]. These replace
+//! the store atomically, under a lock, and a running server notices the new store ([`Tokens::refresh`]).
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,33 +18,33 @@ use crate::connection::tls::{Fingerprint, Identity};
 use crate::connection::token::{self, Exposed, Token};
 use crate::error::TransferError;
 
-/// Name of the token that `fullpipe serve` makes at its first start, and keeps in the token file.
+/// Name of the token that `fullpipe serve` makes at its first start and keeps in the token file.
 pub const FIRST: &str = "default";
-/// Version of the store's format.
+/// Version number of the store's format.
 const VERSION: u32 = 1;
-/// Longest name of a token, bytes.
-const NAME_MAX: usize = 64;
+/// Maximum length of a token's name, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
-/// What the holder of a token may do.
+/// The operations that a token permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rights {
     /// Copy in both directions.
     #[default]
     ReadWrite,
-    /// Copy from the server and look at what is there.
+    /// Copy from the server and list its files.
     ReadOnly,
     /// Copy to the server.
     WriteOnly,
 }
 
 impl Rights {
-    /// Whether the holder may copy from the server.
+    /// Whether the token permits copying from the server.
     pub fn may_read(self) -> bool {
         self != Rights::WriteOnly
     }
 
-    /// Whether the holder may copy to the server.
+    /// Whether the token permits copying to the server.
     pub fn may_write(self) -> bool {
         self != Rights::ReadOnly
     }
@@ -60,36 +60,37 @@ impl std::fmt::Display for Rights {
     }
 }
 
-/// What a token grants.
+/// A token's name, rights, folder and expiry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The token's name, for the log: letters, digits and `-_.@` ([`check_name`]).
+    /// The token's name, which the log shows: letters, digits and `-_.@` ([`check_name`]).
     pub name: String,
-    /// What its holder may do.
+    /// The operations that the token permits.
     pub rights: Rights,
-    /// The folder that its holder is kept in, absolute and without links; none for all that the server serves.
+    /// The only folder that the token gives access to, as an absolute path without links. `None` means everything that
+    /// the server serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<PathBuf>,
-    /// When it ends, seconds since 1970; none for never.
+    /// When the token expires, as Unix time in seconds. `None` means never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_unix_s: Option<u64>,
 }
 
 impl Grant {
-    /// Whether it has ended.
+    /// Whether the token has expired at the time `now`.
     pub fn has_expired(&self, now: SystemTime) -> bool {
         let now = now.duration_since(UNIX_EPOCH).map_or(Duration::ZERO, |since| since);
         self.expires_unix_s.is_some_and(|end| now >= Duration::from_secs(end))
     }
 }
 
-/// Why a caller is not let in.
+/// Why a server refuses a client's token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No token of this server has the secret. It may have been revoked.
+    /// None of this server's tokens has the client's secret. The token may have been revoked.
     #[error("the token is not this server's")]
     Unknown,
-    /// The token has ended. Only a holder of the secret is told.
+    /// The token has expired. Only clients that know the token's secret receive this answer.
     #[error("the token '{0}' has expired")]
     Expired(String),
 }
@@ -101,27 +102,27 @@ impl From<Refusal> for Denial {
     }
 }
 
-/// A token in the store.
+/// One token as the store records it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Entry {
     #[serde(flatten)]
     grant: Grant,
-    /// [`token::verifier`] of the secret.
+    /// The hash of the token's secret ([`token::verifier`]).
     #[serde(with = "hex")]
     verifier: [u8; 32],
 }
 
-/// The store's content, JSON.
+/// The content of the store file, in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     version: u32,
-    /// Fingerprint of the server's certificate, which each token carries too.
+    /// Fingerprint of the server's certificate. Each token carries the same fingerprint.
     #[serde(with = "hex")]
     fingerprint: Fingerprint,
     tokens: Vec<Entry>,
 }
 
-/// 32 bytes as 64 hexadecimal digits.
+/// Serializes 32 bytes as 64 hexadecimal digits.
 mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -136,7 +137,8 @@ mod hex {
     }
 }
 
-/// Tells one version of a file from the next: device, inode, size, time of change (ns). None for a missing file.
+/// Identifies one version of a file by device, inode, size in bytes, and ctime in nanoseconds. `None` stands for a
+/// missing file.
 type Stamp = Option<(u64, u64, u64, i128)>;
 
 fn stamp(file: &Path) -> Stamp {
@@ -145,14 +147,14 @@ fn stamp(file: &Path) -> Stamp {
     Some((meta.dev(), meta.ino(), meta.len(), changed))
 }
 
-/// A server's state as its files have it.
+/// A server's state as read from its files.
 struct State {
     identity: Identity,
     entries: Vec<Entry>,
     exposed: Vec<Exposed>,
 }
 
-/// Reads a server's files; none if it has neither a token nor a store.
+/// Reads a server's files; returns `None` if neither the token file nor the store exists.
 fn read(file: &Path) -> Result<Option<State>, TransferError> {
     let (store, key) = (token::store_file(file), token::key_file(file));
     let (first, stored) = (token::read_secret(file)?, token::read_secret(&store)?);
@@ -164,7 +166,7 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
         .map_err(|e| TransferError::Usage(format!("{}: {e}; remove it to have a new one made", file.display())))?;
     let Some((identity, exposed)) = token::read_identity(file)? else {
         return Err(TransferError::Usage(format!(
-            "{} is missing, without which the tokens in {} open nothing; put it back, or remove them to have new ones made",
+            "{} is missing, and the tokens in {} are useless without it; restore it, or remove them to have new ones made",
             key.display(),
             if first.is_some() { file.display() } else { store.display() }
         )));
@@ -186,10 +188,13 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
         state.exposed.extend(first.exposed);
     }
     if let Some(stored) = stored {
-        let damaged = |why: String| TransferError::Usage(format!("{} is no token store: {why}", store.display()));
+        let damaged = |why: String| TransferError::Usage(format!("{} is not a token store: {why}", store.display()));
         let content: Stored = serde_json::from_slice(&stored.content).map_err(|e| damaged(e.to_string()))?;
         if content.version != VERSION {
-            return Err(damaged(format!("version {}, and this program knows {VERSION}", content.version)));
+            return Err(damaged(format!(
+                "its format is version {}, but this program reads version {VERSION}",
+                content.version
+            )));
         }
         check(&store, content.fingerprint)?;
         for entry in &content.tokens {
@@ -205,14 +210,16 @@ fn read(file: &Path) -> Result<Option<State>, TransferError> {
 pub struct Tokens {
     file: PathBuf,
     fingerprint: Fingerprint,
-    /// Guards what was read last; held only while tokens are compared or exchanged.
+    /// Guards the tokens and file stamps of the last read. A thread holds it only while it compares, copies or replaces
+    /// them, never during file access.
     read: RwLock<Snapshot>,
 }
 
+/// The tokens of the last successful read, and the file versions of the last attempt.
 struct Snapshot {
     entries: Vec<Entry>,
     exposed: Vec<Exposed>,
-    /// Of the token file and of the store, before they were read.
+    /// Versions of the token file and of the store, taken before the last attempt to read them.
     stamps: [Stamp; 2],
     /// Whether the system failed to read the files at the last try: the next caller tries again.
     unread: bool,
@@ -225,18 +232,18 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a server's certificate, key and tokens. Where it has no token, a first one is made, which may do
-    /// everything; the third value says whether.
+    /// Reads a server's certificate, key and tokens. If the server has no token, it makes a first one with all rights.
+    /// The third value is true if it made one.
     ///
     /// # Errors
-    /// A file cannot be read or made, does not hold what it should, or may have been written by others.
+    /// A file cannot be read or made, is damaged, or may have been written by another user.
     pub fn load_or_make(file: &Path) -> Result<(Tokens, Identity, bool), TransferError> {
         let mut stamps = stamps(file);
         let (state, made) = match read(file)? {
             Some(state) => (state, false),
             None => {
                 let _locked = token::lock(file)?;
-                // Another server, or 'fullpipe token new', may have been faster.
+                // Another server or 'fullpipe token new' may have made a token before this process got the lock.
                 let made = read(file)?.is_none();
                 if made {
                     let token = Token::new(token::identity_or_new(file)?.fingerprint());
@@ -257,12 +264,13 @@ impl Tokens {
         self.read.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the tokens again; says how many there are. Where that fails, those read before stay in force. After an error of
-    /// the system (such as a lack of descriptors), [`Tokens::refresh`] tries again, so that no revocation is missed.
+    /// Reads the tokens again and returns their number. If that fails, the tokens of the last successful read stay valid.
+    /// After an error of the system, such as a lack of descriptors, [`Tokens::refresh`] tries again, so that no revocation
+    /// is missed.
     ///
     /// # Errors
-    /// A file cannot be read, does not hold what it should, or may have been written by others; or the server's key is
-    /// another by now, which only a restart takes up.
+    /// A file cannot be read, is damaged, or may have been written by another user. It also fails if the server's key has
+    /// changed, because a running server cannot switch to another key.
     pub fn reload(&self) -> Result<usize, TransferError> {
         let stamps = stamps(&self.file);
         let state = read(&self.file);
@@ -275,18 +283,21 @@ impl Tokens {
         let (entries, exposed) = match state? {
             Some(state) if state.identity.fingerprint() != self.fingerprint => {
                 let key = token::key_file(&self.file);
-                return Err(TransferError::Usage(format!("{} has changed: restart this server", key.display())));
+                return Err(TransferError::Usage(format!(
+                    "{} has changed; restart this server to use it",
+                    key.display()
+                )));
             }
             Some(state) => (state.entries, state.exposed),
-            // Removed: nobody may come in any more.
+            // The files were removed, so no token is valid any more.
             None => Default::default(),
         };
         (snapshot.entries, snapshot.exposed) = (entries, exposed);
         Ok(snapshot.entries.len())
     }
 
-    /// Reads the tokens again if their files have changed, or could not be read at the last try. Returns none if they have not
-    /// changed, or if they still cannot be read, which the first failure has reported.
+    /// Reads the tokens again if their files have changed, or if the last read failed. Returns `None` if nothing has
+    /// changed, or if a read fails whose failure has been reported.
     pub fn refresh(&self) -> Option<Result<usize, TransferError>> {
         let now = stamps(&self.file);
         let unread = {
@@ -301,20 +312,21 @@ impl Tokens {
         (!reported).then_some(read)
     }
 
-    /// What the holder of a secret may do. Takes the same time whichever token it is, or none.
+    /// Returns the grant of the token with this secret. The check takes the same time whichever token matches, and if
+    /// none does.
     ///
     /// # Errors
-    /// It is no token's, or the token has ended.
+    /// No token has this secret, or the token has expired.
     pub fn check(&self, secret: &[u8], now: SystemTime) -> Result<Grant, Refusal> {
         let shown = token::verifier(secret);
         self.find(now, |verifier| same(verifier, &shown))
     }
 
-    /// What a caller may do that has not shown a token's secret but proven to have it: `is_proof` says whether the proof
-    /// was made with a key, and is asked of each token's.
+    /// Returns the grant of the token that a client has proven to have, without showing its secret. `is_proof` decides
+    /// whether the client's proof was made with a given key; this function calls it with each token's key.
     ///
     /// # Errors
-    /// As with [`Tokens::check`].
+    /// Those of [`Tokens::check`].
     pub fn prove(&self, now: SystemTime, is_proof: impl Fn(&ProofKey) -> bool) -> Result<Grant, Refusal> {
         self.find(now, |verifier| is_proof(&token::proof_key(verifier)))
     }
@@ -334,12 +346,12 @@ impl Tokens {
         }
     }
 
-    /// What each token grants.
+    /// Returns the grants of all tokens.
     pub fn grants(&self) -> Vec<Grant> {
         self.snapshot().entries.iter().map(|entry| entry.grant.clone()).collect()
     }
 
-    /// How others on this host can get at this server's files.
+    /// Returns how other users of this host can read or replace this server's secret files.
     pub fn exposed(&self) -> Vec<Exposed> {
         self.snapshot().exposed.clone()
     }
@@ -349,52 +361,52 @@ fn stamps(file: &Path) -> [Stamp; 2] {
     [stamp(file), stamp(&token::store_file(file))]
 }
 
-/// Compares in a time that does not depend on where two values differ, as blake3's own comparison does.
+/// Compares two values in constant time, with blake3's comparison of hashes.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*one) == blake3::Hash::from_bytes(*other)
 }
 
-/// Refuses a name that would be unclear in a log.
+/// Refuses a token name that would be unclear in a log, and the reserved name [`FIRST`].
 ///
 /// # Errors
-/// It is empty, too long, or has other characters than letters, digits and `-_.@`.
+/// The name is empty, too long or reserved, begins with '-', or has characters other than letters, digits and `-_.@`.
 pub fn check_name(name: &str) -> Result<(), TransferError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
-    let fits = (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-');
+    let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-');
     if fits && name != FIRST {
         return Ok(());
     }
     let why = if fits {
         "is the one in the token file; choose another name".to_owned()
     } else {
-        format!("give 1 to {NAME_MAX} letters, digits, '-', '_', '.' or '@', and no '-' first")
+        format!("give 1 to {MAX_NAME_BYTES} letters, digits, '-', '_', '.' or '@', and no '-' first")
     };
     Err(TransferError::Usage(format!("a token called '{}': {why}", name.escape_default())))
 }
 
-/// What each token of a server grants.
+/// Returns the grants of all tokens of the server with this token file.
 ///
 /// # Errors
-/// There is no server's state, or it cannot be read.
+/// Neither the token file nor the store exists, or the server's files cannot be read.
 pub fn list(file: &Path) -> Result<Vec<Grant>, TransferError> {
     let none = || TransferError::Usage(format!("there are no tokens: neither {} nor its store exists", file.display()));
     let state = read(file)?.ok_or_else(none)?;
     Ok(state.entries.into_iter().map(|entry| entry.grant).collect())
 }
 
-/// How others on this host can get at a server's files.
+/// Returns how other users of this host can read or replace a server's secret files.
 ///
 /// # Errors
-/// They cannot be read.
+/// The server's files cannot be read.
 pub fn exposed(file: &Path) -> Result<Vec<Exposed>, TransferError> {
     Ok(read(file)?.map_or_else(Vec::new, |state| state.exposed))
 }
 
-/// Makes a token; without a name it gets one. The server's key is made where it is missing. `keep` is given the token
-/// before the store has it; if it fails, there is no such token.
+/// Makes a token and adds it to the store. Without a name, the token gets a random one. If the server has no key, this
+/// makes one. It calls `keep` with the token before it writes the store; if `keep` fails, no token is added.
 ///
 /// # Errors
-/// The name is taken or no name, or the state cannot be read or written; or `keep`'s.
+/// The name is taken or not allowed, the server's files cannot be read or written, or `keep` fails.
 pub fn add(
     file: &Path,
     name: Option<&str>,
@@ -428,10 +440,10 @@ pub fn add(
     Ok((token, grant))
 }
 
-/// Takes a token back; says whether there was one.
+/// Revokes the token with this name. Returns whether there was such a token.
 ///
 /// # Errors
-/// The state cannot be read or written.
+/// The server's files cannot be read or written.
 pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
     let _locked = token::lock(file)?;
     let Some(state) = read(file)? else { return Ok(false) };
@@ -440,7 +452,7 @@ pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
     if left.len() == before {
         return Ok(false);
     }
-    // The store is kept even if it is empty: where there is neither, a server makes a first token.
+    // An empty store stays: a server that finds neither a store nor a token file makes a first token with all rights.
     write(file, state.identity.fingerprint(), left.into_iter())?;
     if name == FIRST {
         let failed = |e: io::Error| TransferError::of_file(format!("cannot remove {}", file.display()), &e);
@@ -449,16 +461,17 @@ pub fn revoke(file: &Path, name: &str) -> Result<bool, TransferError> {
     Ok(true)
 }
 
+/// Ignores the error that a file does not exist.
 fn missing_is_fine(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
-/// Replaces the store. The first token is not in it, but in the token file.
+/// Replaces the store. The token [`FIRST`] is left out, because it is in the token file.
 fn write(file: &Path, fingerprint: Fingerprint, entries: impl Iterator<Item = Entry>) -> Result<(), TransferError> {
     let tokens = entries.filter(|entry| entry.grant.name != FIRST).collect();
     let stored = Stored { version: VERSION, fingerprint, tokens };
     let mut bytes = serde_json::to_vec_pretty(&stored)
-        .map_err(|e| TransferError::Usage(format!("the token store cannot be written: {e}")))?;
+        .map_err(|e| TransferError::Usage(format!("cannot write the token store: {e}")))?;
     bytes.push(b'\n');
     token::write_secret(&token::store_file(file), &bytes)
 }

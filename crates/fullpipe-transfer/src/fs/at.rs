@@ -1,4 +1,4 @@
-//! Calls on one name in an open folder, none of which follows a symbolic link.
+//! System calls on one name in an open folder. None of them follows a symbolic link.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,28 +9,28 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, Mode};
 
 pub(super) fn flags(extra: OFlag) -> OFlag {
-    // openat2 refuses flags that mean nothing together.
+    // openat2 refuses combinations of flags that make no sense, such as O_NOCTTY with O_PATH.
     let usual = if extra.contains(OFlag::O_PATH) { OFlag::empty() } else { OFlag::O_NOCTTY };
     extra | usual | OFlag::O_CLOEXEC
 }
 
-/// One component of a name as the file system takes it.
+/// Converts one component of a name from bytes to a path.
 pub fn part(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Looks at something in a folder without following it.
+/// Reads the metadata of an entry in a folder (`fstatat(2)`). It does not follow a symbolic link.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn look(folder: impl AsFd, name: &Path) -> io::Result<FileStat> {
     Ok(nix::sys::stat::fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
 }
 
-/// Opens something in a folder without following it.
+/// Opens an entry in a folder. It does not follow a symbolic link.
 ///
 /// # Errors
-/// The file system's; `ELOOP` or `ENOTDIR` where a symbolic link has the name.
+/// Those of the file system; `ELOOP` or `ENOTDIR` if the entry is a symbolic link.
 pub fn open_part(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<OwnedFd> {
     Ok(nix::fcntl::openat(folder, name, flags(how | OFlag::O_NOFOLLOW), Mode::empty())?)
 }

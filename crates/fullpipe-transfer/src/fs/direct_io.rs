@@ -1,5 +1,6 @@
-//! Blocks past the page cache (`open(2)`, O_DIRECT): where a disk is faster than copying twice.
-//! What direct I/O cannot do, the last bytes of a file or an odd offset, goes the usual way.
+//! Reads and writes blocks without the page cache (`open(2)`, O_DIRECT), for disks that are faster than an extra copy.
+//!
+//! Direct I/O cannot handle the last bytes of a file or unaligned offsets. These go through the page cache.
 
 use std::fs::File;
 use std::io;
@@ -14,13 +15,14 @@ use crate::fs::sparse;
 use crate::limits::ALIGN;
 use crate::protocol::message::Direct;
 
-/// Files from this size on are worth it; smaller ones are soon read again, from the cache.
-const WORTH: u64 = 32 << 20;
+/// Minimum size of a file for direct I/O under [`Direct::Auto`], in bytes. Smaller files are likely to be read again soon,
+/// and the page cache makes that faster.
+const MIN_DIRECT_FILE_BYTES: u64 = 32 << 20;
 
-/// Most bytes that are read or written at once. From 256 KiB to 4 MiB are as fast; less is less memory.
-const PIECE: u64 = 1 << 20;
+/// Maximum size of one read or write, in bytes. Sizes from 256 KiB to 4 MiB are equally fast.
+const MAX_PIECE_BYTES: u64 = 1 << 20;
 
-/// Memory as direct I/O wants it.
+/// A buffer aligned for direct I/O.
 pub struct Aligned {
     raw: Vec<u8>,
     start: usize,
@@ -28,7 +30,7 @@ pub struct Aligned {
 }
 
 impl Aligned {
-    /// So many bytes, all zero.
+    /// Makes a buffer of `len` zero bytes.
     pub fn new(len: usize) -> Aligned {
         let align = ALIGN as usize;
         let raw = vec![0; len.next_multiple_of(align) + align];
@@ -36,48 +38,50 @@ impl Aligned {
         Aligned { raw, start, len }
     }
 
-    /// The first `len` of them.
+    /// Returns the first `len` bytes of the buffer, or the whole buffer if it is shorter.
     pub fn first(&mut self, len: usize) -> &mut [u8] {
         &mut self.raw[self.start..self.start + len.min(self.len)]
     }
 }
 
-/// From a thread that reads pieces of blocks, or receives them, to one that takes them while the next comes: no block
-/// is waited for as a whole.
+/// Passes pieces of blocks from a thread that reads or receives them to a thread that consumes them. The second thread
+/// works on one piece while the next arrives, so neither waits for a whole block.
 pub struct Pipe<T> {
-    /// To the one that takes them.
+    /// Sends pieces to the consuming thread.
     pub to: mpsc::SyncSender<T>,
+    /// Returns used buffers from the consuming thread.
     free: mpsc::Receiver<Aligned>,
-    /// Bytes of a piece; the last one of a block may have fewer.
+    /// Size of a piece, in bytes. A block's last piece may be smaller.
     pub piece: usize,
 }
 
 impl<T> Pipe<T> {
-    /// For blocks of at most so many bytes. Gives the other thread's ends as well: where pieces come from, and where
-    /// their memory goes back to. There is memory for two pieces: one comes while the other goes.
+    /// Makes a pipe for blocks of at most `block` bytes. Also returns the consuming thread's two ends: one receives pieces,
+    /// the other gives their buffers back. At most two buffers are in use: one is filled while the other is consumed.
     pub fn new(block: u64) -> (Pipe<T>, mpsc::Receiver<T>, mpsc::Sender<Aligned>) {
         let (to, from) = mpsc::sync_channel(0);
         let (back, free) = mpsc::channel();
-        let piece = block.next_multiple_of(ALIGN).clamp(ALIGN, PIECE) as usize;
+        let piece = block.next_multiple_of(ALIGN).clamp(ALIGN, MAX_PIECE_BYTES) as usize;
         (Pipe { to, free, piece }, from, back)
     }
 
-    /// Memory for a piece.
+    /// Returns a buffer for one piece: a used one, or a new one if none is free.
     pub fn memory(&self) -> Aligned {
         self.free.try_recv().unwrap_or_else(|_| Aligned::new(self.piece))
     }
 }
 
-/// Whether a file is to be moved past the cache.
+/// Whether to use direct I/O for a file of `size` bytes. Files in memory (`tmpfs(5)`) never use it.
 pub fn wanted(how: Direct, file: &File, size: u64) -> bool {
     match how {
         Direct::Off => false,
         Direct::On => !sparse::in_memory(file),
-        Direct::Auto => size >= WORTH && !sparse::in_memory(file),
+        Direct::Auto => size >= MIN_DIRECT_FILE_BYTES && !sparse::in_memory(file),
     }
 }
 
-/// The same file again, past the cache; none where its file system cannot.
+/// Opens a file a second time, for direct I/O: for writing if `write` is set, else for reading. Returns `None` if its file
+/// system does not support direct I/O.
 pub fn again(file: &File, write: bool) -> Option<File> {
     let how = if write { OFlag::O_WRONLY } else { OFlag::O_RDONLY };
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -85,25 +89,25 @@ pub fn again(file: &File, write: bool) -> Option<File> {
     fd.ok().map(File::from)
 }
 
-/// What a file system says to direct I/O that it does not like.
+/// Whether a file system rejected a direct read or write, for instance because of its alignment.
 fn refused(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EINVAL as i32)
 }
 
-/// Reads `len` bytes at `offset`: past the cache through `direct` where that goes, else through `file`.
+/// Reads `len` bytes at `offset`: through `direct` as far as direct I/O allows, the rest through `file`.
 ///
 /// # Errors
-/// The file system's; `UnexpectedEof` where the file has become shorter.
+/// Those of the file system; `UnexpectedEof` if the file has become shorter.
 pub fn read(file: &File, direct: Option<&File>, to: &mut Aligned, len: usize, offset: u64) -> io::Result<()> {
     let mut done = 0;
     if let Some(direct) = direct.filter(|_| offset.is_multiple_of(ALIGN)) {
         while done < len {
-            // A whole number of sectors is asked for; the end of the file cuts it short.
+            // Direct I/O needs a multiple of the sector size. At the end of the file the read returns less.
             let most = (len - done).next_multiple_of(ALIGN as usize);
             let from = to.start + done;
             match direct.read_at(&mut to.raw[from..from + most], offset + done as u64) {
                 Ok(0) => break,
-                // Only the last part of a file is not a whole number of sectors.
+                // Only a read at the end of the file returns a partial sector.
                 Ok(n) if !n.is_multiple_of(ALIGN as usize) => {
                     done = (done + n).min(len);
                     break;
@@ -118,10 +122,10 @@ pub fn read(file: &File, direct: Option<&File>, to: &mut Aligned, len: usize, of
     file.read_exact_at(&mut to.first(len)[done..], offset + done as u64)
 }
 
-/// Writes `len` bytes at `offset`: past the cache through `direct` where that goes, else through `file`.
+/// Writes `len` bytes at `offset`: through `direct` as far as direct I/O allows, the rest through `file`.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn write(file: &File, direct: Option<&File>, from: &mut Aligned, len: usize, offset: u64) -> io::Result<()> {
     let mut done = 0;
     let whole = len / ALIGN as usize * ALIGN as usize;
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn any_length_at_any_offset() {
-        // On a disk where there is one: target/ of the workspace.
+        // Uses the crate's folder, which is more likely than /tmp to be on a disk.
         let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let file = File::options().read(true).write(true).create_new(true).open(dir.path().join("f")).unwrap();
         let (reading, writing) = (again(&file, false), again(&file, true));

@@ -18,7 +18,7 @@ use xattr::FileExt;
 use crate::fs::at::open_part;
 use crate::protocol::file::{FileItem, Meta};
 
-/// What a look tells.
+/// Extracts permissions, owner and times from `fstat(2)`. Extended attributes stay empty.
 pub fn meta(stat: &FileStat) -> Meta {
     Meta {
         mode: stat.st_mode & 0o7777,
@@ -29,51 +29,51 @@ pub fn meta(stat: &FileStat) -> Meta {
     }
 }
 
-/// Whether an open file has this size, and this time of its last change as far as its file system can tell times.
+/// Whether an open file has this size in bytes, and this mtime (seconds and nanoseconds) within its file system's
+/// resolution.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn unchanged(file: &File, size: u64, mtime: (i64, u32)) -> io::Result<bool> {
     let now = file.metadata()?;
     Ok(now.len() == size && is_time(self::mtime(&now), mtime))
 }
 
-/// Whether a time is what some file system makes of another: NTFS and SMB keep tenths of microseconds, some NFS servers
-/// microseconds, exFAT hundredths of seconds, ext4 with small inodes seconds, FAT even ones.
+/// Whether `kept` is `mtime` after rounding down to some file system's resolution. NTFS and SMB store times in units of
+/// 100 ns, some NFS servers in us, exFAT in 10 ms, ext4 with small inodes in seconds, FAT in 2 s.
 fn is_time(kept: (i64, u32), mtime: (i64, u32)) -> bool {
     let (seconds, ns) = mtime;
     let cut = |grain: u32| (seconds, ns - ns % grain);
     [1, 100, 1_000, 10_000_000, 1_000_000_000].into_iter().any(|grain| kept == cut(grain)) || kept == (seconds & !1, 0)
 }
 
-/// Whether a source is still what it was when it was found: the same, and by the time of its inode's last change too,
-/// which nobody can set back.
+/// Whether a source file is unchanged since the walk found it. It compares the ctime too, which no user can set.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn at_rest(file: &File, item: &FileItem) -> io::Result<bool> {
     let now = file.metadata()?;
     let changed = (now.ctime(), now.ctime_nsec() as u32);
     Ok((now.len(), mtime(&now), changed) == (item.size, item.meta.mtime, item.changed))
 }
 
-/// When a file's content was last changed: seconds and nanoseconds since 1970.
+/// A file's mtime as Unix time: seconds, and nanoseconds within the second.
 pub fn mtime(of: &std::fs::Metadata) -> (i64, u32) {
     (of.mtime(), of.mtime_nsec() as u32)
 }
 
-/// Most bytes of a file's extended attributes.
-const XATTRS: usize = 1 << 20;
+/// Maximum total size of a file's extended attributes, in bytes.
+const MAX_XATTR_BYTES: usize = 1 << 20;
 
-/// Whether an extended attribute is the file's; the others describe its system, or give rights.
+/// Whether to copy an extended attribute. Attributes that describe the system or grant privileges are not copied.
 fn is_its_own(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 
-/// Extended attributes of a file; none where the file system has none.
+/// Reads the names and values of a file's extended attributes. The list is empty if the file system has none.
 ///
 /// # Errors
-/// They are too large to be sent.
+/// The attributes are too large to send.
 pub fn xattrs(file: &File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let Ok(names) = file.list_xattr() else { return Ok(Vec::new()) };
     let mut sum = 0;
@@ -81,7 +81,7 @@ pub fn xattrs(file: &File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     for name in names.filter(|name| is_its_own(name.as_bytes())) {
         let Ok(Some(value)) = file.get_xattr(&name) else { continue };
         sum += name.len() + value.len();
-        if sum > XATTRS {
+        if sum > MAX_XATTR_BYTES {
             return Err(io::Error::other("its extended attributes take more than 1 MiB"));
         }
         list.push((name.as_bytes().to_vec(), value));
@@ -89,16 +89,16 @@ pub fn xattrs(file: &File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(list)
 }
 
-/// Gives an open file or folder its extended attributes.
+/// Sets the extended attributes of an open file or folder.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
     let mut own = meta.xattrs.iter().filter(|(name, _)| is_its_own(name));
     own.try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
 }
 
-/// Who this process is, which does not change.
+/// The user and privileges of this process, which do not change while it runs.
 struct Me {
     uid: u32,
     gid: u32,
@@ -109,32 +109,33 @@ fn me() -> &'static Me {
     ME.get_or_init(|| Me { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() })
 }
 
-/// What a new file has from its making: nobody but its owner may read it before it is whole, unless
-/// everybody may then. Extended attributes are only its to take as long as it may be written to.
+/// The mode with which a new file is created: the source's permissions, without access for group and others if the source
+/// has another owner. The owner may also read and write if there are extended attributes to set, because these can be set
+/// on a writable file only.
 pub fn first_mode(meta: &Meta) -> u32 {
     let mode = if meta.uid == me().uid { meta.mode & 0o777 } else { meta.mode & 0o700 };
     if meta.xattrs.is_empty() { mode } else { mode | 0o600 }
 }
 
-/// Where the setuid, setgid and sticky bits of a copied file or folder come from (`chmod(2)`).
+/// The source of a copied file's or folder's setuid, setgid and sticky bits (`chmod(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Special {
-    /// From the source: what `--preserve` asks for.
+    /// The bits of the source, for `--preserve`.
     Source,
-    /// It has none: a file without `--preserve`, as with scp and rsync.
+    /// No bits, for a file without `--preserve`, as in scp and rsync.
     None,
-    /// It keeps those that it has: a folder without `--preserve`, as with rsync. A folder inherits the setgid bit of the
-    /// folder that it is made in, so that a group's files stay the group's.
+    /// The bits that the copy already has, for a folder without `--preserve`, as in rsync. A new folder inherits the setgid
+    /// bit of its parent, so that files in a group's folder keep the group.
     Own,
 }
 
 impl Special {
-    /// For a file.
+    /// The choice for a file.
     pub fn of_file(preserve: bool) -> Special {
         if preserve { Special::Source } else { Special::None }
     }
 
-    /// The mode that something gets that has the mode `now`: permissions from its source, special bits as this says.
+    /// The new mode of a copy whose mode is `now`: the source's permissions with the special bits that this choice gives.
     pub fn mode(self, meta: &Meta, now: u32) -> u32 {
         let special = match self {
             Special::Source => meta.mode,
@@ -145,24 +146,24 @@ impl Special {
     }
 }
 
-/// Gives an open file what it had at its source: owner where this user may, permissions, extended
-/// attributes, times. `fresh`: made by this process, in a folder that gives its files no group; `now`: the permissions
-/// that it has, where they are known.
+/// Sets an open file's owner (if this user may), permissions, extended attributes and times to those of its source.
+/// `fresh` means that this process made the file, in a folder without the setgid bit. `now` is the file's current mode, if
+/// the caller knows it.
 ///
 /// # Errors
-/// The file system's; an owner that may not be set is none.
+/// Those of the file system. Failing to set the owner is not an error.
 pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Option<u32>) -> io::Result<()> {
     let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
     let mine = mine || owner(file, meta);
     set_xattrs(file, meta)?;
-    // An access list among the attributes brings its own.
+    // An access control list among the extended attributes changes the permissions.
     let now = match now.filter(|_| meta.xattrs.is_empty()) {
         Some(now) => now,
         None => permissions(file)?,
     };
     let mut mode = special.mode(meta, now);
     if special == Special::Source && !mine {
-        // Another owner's rights are not ours to give.
+        // The file has another owner than its source, so it must not get setuid or setgid rights.
         mode &= 0o1777;
     }
     if now != mode {
@@ -173,15 +174,16 @@ pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Optio
     Ok(())
 }
 
-/// The permissions of a file.
+/// Reads the permission bits of a file.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn permissions(file: &File) -> io::Result<u32> {
     Ok(nix::sys::stat::fstat(file)?.st_mode & 0o7777)
 }
 
-/// Whether the file now belongs to its owner.
+/// Gives a file the owner and group of its source, if this user is root. Returns whether the file now has the source's
+/// owner.
 fn owner(file: &File, meta: &Meta) -> bool {
     if me().uid != 0 {
         return me().uid == meta.uid;
@@ -189,11 +191,11 @@ fn owner(file: &File, meta: &Meta) -> bool {
     nix::unistd::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok()
 }
 
-/// Gives a symbolic link that this process has just made its owner and time; nothing else of one can be set. It is held open
-/// meanwhile: another file that takes its name gets neither.
+/// Sets the owner and times of a symbolic link that this process has just made. Linux allows nothing else to be set on a
+/// link. It works on the open link, so a file that takes the link's name meanwhile is not affected.
 ///
 /// # Errors
-/// The file system's; `PermissionDenied` where the name is no link any more.
+/// Those of the file system; `PermissionDenied` if the name is no longer a link.
 pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()> {
     let link = open_part(folder, name, OFlag::O_PATH)?;
     let stat = nix::sys::stat::fstat(&link)?;
@@ -202,35 +204,35 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
     }
     if me().uid == 0 {
         let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-        // In a user namespace root may still not give files away.
+        // In a user namespace, root may lack the right to change the owner. That is no error.
         let _ = nix::unistd::fchownat(&link, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH);
     }
     let times = [TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1))].map(|time| *time.as_ref());
     // SAFETY: the descriptor is open, the path a string that ends in zero, the times an array of two (utimensat(2)).
     let set = unsafe { libc::utimensat(link.as_raw_fd(), c"".as_ptr(), times.as_ptr(), libc::AT_EMPTY_PATH) };
     match Errno::result(set) {
-        // Kernels before 5.8 set the times of a name only; a link's time is worth nothing to anybody else.
+        // Kernels before 5.8 cannot set the times of an open link (EINVAL). The times of a link matter little.
         Ok(_) | Err(Errno::EINVAL) => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
 
-/// Gives a folder its owner, permissions and times; the special bits of its source only with `preserve`. With `sync` they are
-/// written to disk, and so are the names in it.
+/// Sets a folder's owner, permissions and times to those of its source, and the special bits only with `preserve`. With
+/// `sync`, it also writes these and the names in the folder to disk.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<()> {
     let folder = File::from(folder);
     dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None)?;
     if sync { sync_folder(&folder) } else { Ok(()) }
 }
 
-/// Writes the names in an open folder to disk, with its permissions and times. Some file systems cannot (`fsync(2)`,
-/// EINVAL); they write them when they like.
+/// Writes an open folder to disk: the names in it, its permissions and its times. If the file system does not support
+/// that (`fsync(2)`, EINVAL), it does nothing.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
     match nix::unistd::fsync(folder) {
         Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
@@ -238,10 +240,11 @@ pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Lets the owner of a folder read, write and enter it, if that is this user and not root, who may in any case.
+/// Gives a folder's owner permission to read, write and enter it, if this user is the owner. It does nothing for root, who
+/// needs no permission.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn open_up(folder: &OwnedFd) -> io::Result<()> {
     let stat = nix::sys::stat::fstat(folder)?;
     let is_open = stat.st_mode & libc::S_IRWXU == libc::S_IRWXU;

@@ -1,8 +1,9 @@
-//! Whether a file that an earlier attempt has left may be believed, and new ones that nobody else can have made.
+//! Opens files that an earlier attempt left, if they can be trusted, and creates new files that no other user controls.
 //!
-//! Whoever may write to a destination may put a file of any name there: a journal that says what was never done, or a partial
-//! file with bytes of their own. Such a file counts only if it is this user's, regular, has one name, and nobody else may
-//! write to it. All of that is read from the open descriptor, so that nothing can be exchanged between the look and the use.
+//! Any user who may write to a destination can put a file of any name there, such as a false journal or a partial file
+//! with other content. A transfer trusts a file only if it is regular, belongs to this user, has one name, and no other
+//! user may write to it. All of this is checked on the open descriptor, so nobody can replace the file between the check
+//! and the use.
 
 use std::fs::File;
 use std::io;
@@ -17,25 +18,25 @@ use rand::RngExt;
 use crate::fs::{at, publish};
 use crate::protocol::name::scratch;
 
-/// Tries to make a file under names that nobody can guess.
+/// Maximum number of random names that [`fresh`] tries.
 const MAX_TRIES: u32 = 8;
 
-/// A file that was left under a name of the transfer's own.
+/// The result of opening a file that an earlier attempt may have left.
 pub(crate) enum Trust {
-    /// There is none.
+    /// The file does not exist.
     Missing,
-    /// This user's, which nobody else may have changed.
+    /// The file belongs to this user, and no other user may have changed it.
     Trusted(File),
-    /// Anything else; why it does not count.
+    /// The file cannot be trusted; the text says why.
     Distrusted(String),
 }
 
-/// Opens what stands under a name of the transfer's own, if that can be believed.
+/// Opens the file that an earlier attempt left under this name, if it can be trusted.
 ///
 /// # Errors
-/// The file system's, other than what another user can bring about with the name.
+/// The file system fails. Errors that another user can cause with the file are no error here but a distrusted file.
 pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Trust> {
-    // A FIFO must not make this wait.
+    // O_NONBLOCK, because opening a FIFO would otherwise block.
     match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
             let file = File::from(fd);
@@ -56,10 +57,10 @@ pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Tru
     }
 }
 
-/// Opens a partial file of this user's to read and write, whatever permissions it has by now.
+/// Opens a partial file of this user for reading and writing. If its permissions forbid that, it changes them to 600.
 ///
 /// # Errors
-/// The file system's; `PermissionDenied` with the reason where it cannot be believed.
+/// Those of the file system; `PermissionDenied` with the reason if the file cannot be trusted.
 pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
     let ours = |how| match open(&folder, name, how)? {
         Trust::Trusted(file) => Ok(file),
@@ -67,7 +68,7 @@ pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
         Trust::Distrusted(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
     };
     match ours(OFlag::O_RDWR) {
-        // It was about to take its name, and has the permissions that go with it.
+        // The earlier attempt has already given the file its final permissions, shortly before it would have renamed it.
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => {
             nix::sys::stat::fchmod(ours(OFlag::O_RDONLY)?, Mode::S_IRUSR | Mode::S_IWUSR)?;
             ours(OFlag::O_RDWR)
@@ -76,11 +77,11 @@ pub(crate) fn reopen(folder: impl AsFd, name: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes something new under a name of the transfer's own; what stands there goes. Where it does not, as in a sticky folder in
-/// which somebody else has put it, another name serves. Gives the name too.
+/// Creates something new with `make`, and returns it with its name. It removes whatever has the name already. If that
+/// cannot be removed, as when it belongs to another user in a sticky folder, it tries random names instead.
 ///
 /// # Errors
-/// The file system's.
+/// Those of `make`; `EEXIST` if all names are taken.
 pub(crate) fn fresh<T>(
     folder: impl AsFd,
     name: PathBuf,
@@ -102,16 +103,16 @@ pub(crate) fn fresh<T>(
     make(&name).map(|made| (made, name))
 }
 
-/// Makes a file that was not there, for its owner alone.
+/// Creates a new file with mode 600, open for reading and writing.
 ///
 /// # Errors
-/// The file system's; `EEXIST` where something is there.
+/// Those of the file system; `EEXIST` if the name is taken.
 pub(crate) fn create(folder: impl AsFd, name: &Path) -> io::Result<File> {
     let how = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(nix::fcntl::openat(folder, name, how, Mode::S_IRUSR | Mode::S_IWUSR).map(File::from)?)
 }
 
-/// Why a file does not count, if it does not.
+/// Returns why a file cannot be trusted, or `None` if it can.
 fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
         return Ok(Some("it is not a regular file".to_owned()));
@@ -120,7 +121,7 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
         return Ok(Some(format!("it has {} names (hard links)", stat.st_nlink)));
     }
     if stat.st_mode & 0o022 != 0 {
-        return Ok(Some(format!("others may write to it (mode {:04o})", stat.st_mode & 0o7777)));
+        return Ok(Some(format!("other users may write to it (mode {:04o})", stat.st_mode & 0o7777)));
     }
     if stat.st_uid != nix::unistd::geteuid().as_raw() && stat.st_uid != owner_of_new(folder)? {
         return Ok(Some(format!("it belongs to another user (uid {})", stat.st_uid)));
@@ -128,8 +129,8 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The owner that a file system gives to what this user makes in a folder: another than the user's own where a server maps
-/// root to nobody (`exports(5)`, root_squash), or a mount names one (`mount.cifs(8)`, uid=).
+/// Returns the owner (uid) of new files that this user creates in a folder. It is another user if an NFS server maps root
+/// to nobody (`exports(5)`, root_squash), or if a mount option sets the owner (`mount.cifs(8)`, uid=).
 fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
     let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
         Some(file) => file.into(),
@@ -173,8 +174,8 @@ mod tests {
         assert_eq!((why(&folder, "ours"), why(&folder, "read")), (None, None));
         assert_eq!(why(&folder, "none").as_deref(), Some("nothing"));
         for (name, part) in [
-            ("group", "others may write"),
-            ("all", "others may write"),
+            ("group", "other users may write"),
+            ("all", "other users may write"),
             ("two", "2 names"),
             ("link", "not a regular file"),
             ("dangling", "not a regular file"),
@@ -198,7 +199,7 @@ mod tests {
         let (_, name) = fresh(&folder, "file".into(), |name| create(&folder, name)).unwrap();
         assert_eq!(name, Path::new("file"));
         assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"");
-        // unlink(2) removes no folder.
+        // unlink(2) does not remove folders.
         std::fs::create_dir(dir.path().join("folder")).unwrap();
         let (_, name) = fresh(&folder, "folder".into(), |name| create(&folder, name)).unwrap();
         assert!(name != Path::new("folder") && dir.path().join(&name).is_file());

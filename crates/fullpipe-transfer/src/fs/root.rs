@@ -1,7 +1,7 @@
 //! Files and folders below a root, reached only through descriptors.
 //!
-//! A receiver never leaves its root: every name is resolved by `openat2` with `RESOLVE_BENEATH`, so that
-//! neither `..` nor a symbolic link, made just now by somebody else perhaps, leads out of it.
+//! A receiver never leaves its root. It resolves every name with `openat2` and `RESOLVE_BENEATH`, so neither `..` nor a
+//! symbolic link leads out of the root, even if another user makes the link at that moment.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use crate::fs::metadata::open_up;
 use crate::fs::symlinks;
 use crate::protocol::name::Name;
 
-/// A folder below which everything happens.
+/// An open folder, and the rule for how far names below it may lead.
 #[derive(Debug)]
 pub struct Root {
     fd: OwnedFd,
@@ -27,15 +27,15 @@ pub struct Root {
 /// How far a name below a [`Root`] may lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Within {
-    /// Anywhere that its user may go, through symbolic links and `..`.
+    /// Names may lead anywhere that the user may go, through symbolic links and `..`.
     Anywhere,
-    /// Through symbolic links, but not out of the folder.
+    /// Names may lead through symbolic links, but not out of the folder.
     Beneath,
-    /// Through symbolic links whose owner could lead names astray in any case, but not out of the folder: links of this user,
-    /// of root, and of whoever owns the folder that the link is in (as the kernel's `fs.protected_symlinks`, everywhere).
+    /// Names may lead through symbolic links of this user, of root, and of the owner of the folder that contains the link,
+    /// but not out of the folder. The kernel's `fs.protected_symlinks` applies the same rule in sticky folders only.
     BeneathOwnLinks,
-    /// Through folders alone, not out of the folder. Whoever owns a tree may exchange a folder in it for a symbolic link
-    /// at any instant; such a name is not found then (`ELOOP`).
+    /// Names may lead through folders only, not through symbolic links, and not out of the folder. If a tree's owner
+    /// replaces a folder with a symbolic link, opening a name through it fails with `ELOOP`.
     BeneathWithoutLinks,
 }
 
@@ -45,60 +45,60 @@ impl Within {
         match self {
             Within::Anywhere => None,
             Within::Beneath => Some(beneath),
-            // A path without links needs no more; for one with links see [`symlinks`].
+            // This suffices for a path without links. For a path with links see [`symlinks`].
             Within::BeneathOwnLinks | Within::BeneathWithoutLinks => Some(beneath | ResolveFlag::RESOLVE_NO_SYMLINKS),
         }
     }
 }
 
-/// Times that a path is looked up while others rename what it leads through.
-const UNSURE: u32 = 1000;
+/// Maximum number of attempts to resolve a path while other processes rename folders on it.
+const MAX_RESOLVE_ATTEMPTS: u32 = 1000;
 
 impl Root {
-    /// Opens a folder by its path, following symbolic links.
+    /// Opens a folder by its path. It follows symbolic links.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn open(path: &Path, within: Within) -> io::Result<Root> {
         let fd = nix::fcntl::open(path, flags(OFlag::O_PATH | OFlag::O_DIRECTORY), Mode::empty())?;
         Ok(Root { fd, within })
     }
 
-    /// Makes a root of a folder below this one, with the same rule for names in it; where that is none, names lead no
-    /// further than [`Within::Beneath`].
+    /// Opens a folder below this one as a root with the same rule. The rule [`Within::Anywhere`] becomes
+    /// [`Within::Beneath`].
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn below(&self, path: &Path) -> io::Result<Root> {
         let fd = self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
         let within = if self.within == Within::Anywhere { Within::Beneath } else { self.within };
         Ok(Root { fd, within })
     }
 
-    /// The same folder with another rule for names below it.
+    /// Returns the same folder with another rule for the names below it.
     ///
     /// # Errors
-    /// No descriptor is left.
+    /// The process has no file descriptor left.
     pub fn again(&self, within: Within) -> io::Result<Root> {
         Ok(Root { fd: self.fd.try_clone()?, within })
     }
 
-    /// Makes a root of an open folder.
+    /// Makes a root from an open folder.
     pub fn from_fd(fd: OwnedFd, within: Within) -> Root {
         Root { fd, within }
     }
 
-    /// Opens something below.
+    /// Opens a path below the root.
     ///
     /// # Errors
-    /// The file system's; `EXDEV` where it leads out.
+    /// Those of the file system; `EXDEV` if the path leads out of the root.
     pub fn open_at(&self, path: &Path, how_flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let mode = Mode::from_bits_truncate(mode);
         if let Some(resolve) = self.within.resolve() {
             let how = OpenHow::new().flags(flags(how_flags)).mode(mode).resolve(resolve);
-            // The kernel gives up where a rename elsewhere makes it unsure (openat2(2), EAGAIN).
-            for _ in 1..UNSURE {
+            // The kernel returns EAGAIN if a concurrent rename could have led the path out of the root (openat2(2)).
+            for _ in 1..MAX_RESOLVE_ATTEMPTS {
                 match nix::fcntl::openat2(&self.fd, path, how) {
                     Err(Errno::EAGAIN) => {}
                     Err(Errno::ELOOP) if self.within == Within::BeneathOwnLinks => {
@@ -112,14 +112,15 @@ impl Root {
         Ok(nix::fcntl::openat(&self.fd, path, flags(how_flags), mode)?)
     }
 
-    /// Opens a file to read. A FIFO does not make it wait.
+    /// Opens a file for reading. It does not block on a FIFO.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn read(&self, path: &Path) -> io::Result<File> {
         let open = |how| self.open_at(path, OFlag::O_RDONLY | how, 0).map(File::from);
         match open(OFlag::O_NONBLOCK) {
-            // Who holds a lease on it (Samba, say) is asked to let go, which may take a while (fcntl(2), F_SETLEASE).
+            // Another process, such as Samba, holds a lease on the file. The kernel asks it to release the lease, which may
+            // take a while (fcntl(2), F_SETLEASE).
             Err(e) if e.kind() == io::ErrorKind::WouldBlock && open(OFlag::O_PATH)?.metadata()?.is_file() => {
                 open(OFlag::empty())
             }
@@ -127,30 +128,32 @@ impl Root {
         }
     }
 
-    /// The folder of a name, made where it is missing: for its owner alone, until what comes says otherwise. A folder
-    /// below this one in which it has to be made is opened up to its owner ([`open_up`]).
+    /// Opens the folder with this name, and creates missing folders on the way with access for their owner only. The
+    /// transfer sets their final permissions later. If a folder below this one forbids its owner to create a folder in it,
+    /// this changes its permissions ([`open_up`]).
     ///
     /// # Errors
-    /// The file system's; `ENOTDIR` where a file stands in its way.
+    /// Those of the file system; `ENOTDIR` if a file is in the way.
     pub fn folder(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         self.make(name, Mode::S_IRWXU, true)
     }
 
-    /// The same with another mode, of which the process's mask takes away; nothing is opened up.
+    /// Opens the folder with this name, and creates missing folders with `mode` reduced by the process's umask. It does not
+    /// change the permissions of existing folders.
     ///
     /// # Errors
-    /// As with [`Root::folder`].
+    /// Those of [`Root::folder`].
     pub fn folder_for(&self, name: Option<&Name>, mode: Mode) -> io::Result<OwnedFd> {
         self.make(name, mode, false)
     }
 
-    /// Opens a folder, making what is missing of it. `ours`: those below this one may be opened up to their owner, as an
-    /// earlier copy may have closed them.
+    /// Opens a folder and creates missing folders on the way. With `ours`, it may give the owner access to folders below
+    /// the root ([`open_up`]), which an earlier copy may have made read-only.
     fn make(&self, name: Option<&Name>, mode: Mode, ours: bool) -> io::Result<OwnedFd> {
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let mut missing: Vec<Name> = Vec::new();
         let mut at = name.cloned();
-        // No recursion: names come from the network, and may be two thousand components deep.
+        // A loop, not recursion, because names come from the network and may have two thousand components.
         let mut folder = loop {
             match self.open_at(at.as_ref().map_or_else(|| Path::new("."), Name::path), how, 0) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -169,7 +172,7 @@ impl Root {
                 made = mkdir();
             }
             match made {
-                // Another stream was faster.
+                // EEXIST: another stream has created it in the meantime.
                 Ok(()) | Err(Errno::EEXIST) => folder = self.open_at(name.path(), how, 0)?,
                 Err(e) => return Err(e.into()),
             }
@@ -179,7 +182,7 @@ impl Root {
 }
 
 impl Root {
-    /// Whether its file system, which counts them, has room for no more files.
+    /// Whether the root's file system has run out of inodes. False if the file system does not count inodes.
     pub fn has_no_inodes(&self) -> bool {
         nix::sys::statvfs::fstatvfs(&self.fd).is_ok_and(|stat| stat.files() > 0 && stat.files_available() == 0)
     }

@@ -1,4 +1,4 @@
-//! Holes in files, and file systems in memory.
+//! Finds and makes holes in files, and recognises file systems in memory.
 
 use std::fs::File;
 use std::io;
@@ -10,10 +10,11 @@ use nix::fcntl::FallocateFlags;
 
 use crate::protocol::file::Extent;
 
-/// Data and holes of a file (`lseek(2)`, SEEK_DATA); all data where the file system does not tell.
+/// Splits the first `size` bytes of a file into data and holes (`lseek(2)`, SEEK_DATA). The flag of each extent is true
+/// for a hole. If the file system does not report holes, everything counts as data.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
     let whole = vec![(Extent { offset: 0, len: size }, false)];
     if file.metadata()?.blocks().saturating_mul(512) >= size {
@@ -52,10 +53,10 @@ pub fn extents(file: &File, size: u64) -> io::Result<Vec<(Extent, bool)>> {
     Ok(list)
 }
 
-/// Makes bytes of a file zeros, a hole where the file system has holes.
+/// Sets a range of a file to zeros, as a hole if the file system supports holes.
 ///
 /// # Errors
-/// The file system's.
+/// Those of the file system.
 pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
     let how = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
     match nix::fcntl::fallocate(file, how, extent.offset as i64, extent.len as i64) {
@@ -73,7 +74,7 @@ pub fn clear(file: &File, extent: Extent) -> io::Result<()> {
     Ok(())
 }
 
-/// File systems in memory, on which direct I/O has nothing to bypass (`statfs(2)`).
+/// Whether a file is on a file system in memory (`statfs(2)`), where direct I/O has no cache to bypass.
 pub fn in_memory(file: &File) -> bool {
     const TMPFS: i64 = 0x0102_1994;
     const RAMFS: i64 = 0x8584_58f6;

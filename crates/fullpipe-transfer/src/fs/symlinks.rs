@@ -1,8 +1,9 @@
-//! Follows the symbolic links of a path one by one, below a folder, if their owners may be followed.
+//! Opens a path below a folder, and follows its symbolic links one by one if their owners are trusted.
 //!
-//! The kernel follows a link whoever made it. Whoever may write to a folder can so lead names in it to another folder of the
-//! user who copies, whose permissions and owner the copy would then set. Each component is opened by itself, without
-//! following, and looked at on its own descriptor, so that nothing can be exchanged between the look and the use.
+//! The kernel follows links of any owner. So another user who may write to a folder could redirect names in it to a
+//! different folder of the user who copies, and the copy would change the permissions and owner there. This module
+//! therefore opens each component by itself, without following links, and checks it on its own descriptor, so nobody can
+//! replace the component between the check and the use.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -15,13 +16,14 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-/// Links that may be followed on one path (`path_resolution(7)`).
+/// Maximum number of links followed on one path, as in the kernel (`path_resolution(7)`).
 const MAX_LINKS: u32 = 40;
 
-/// Opens a path below a folder.
+/// Opens a path below a folder, as `openat(2)` with the flags `how` and the mode `mode`.
 ///
 /// # Errors
-/// The file system's; `EXDEV` where the path leads out; `PermissionDenied` for a link that is not to be followed.
+/// Those of the file system; `EXDEV` if the path leads out of the folder; `PermissionDenied` if a link on the path belongs
+/// to a user who is not trusted.
 pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let mut folders = vec![folder.as_fd().try_clone_to_owned()?];
     let mut parts: VecDeque<OsString> = components(path.as_os_str().as_bytes()).collect();
@@ -35,7 +37,7 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             continue;
         }
         let found = match nix::fcntl::openat(folder, &*part, seen(OFlag::empty()), Mode::empty()) {
-            // To be made, perhaps.
+            // The last component may be missing, because the open below may create it.
             Err(Errno::ENOENT) if parts.is_empty() => None,
             other => Some(other?),
         };
@@ -43,7 +45,7 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
         let is =
             |kind| stat.as_ref().is_some_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind);
         if parts.is_empty() && (!is(SFlag::S_IFLNK) || how.contains(OFlag::O_NOFOLLOW)) {
-            // What has taken its name since is not followed either.
+            // O_NOFOLLOW, because a link may have replaced the component since the check.
             return Ok(nix::fcntl::openat(folder, &*part, how | OFlag::O_NOFOLLOW, mode)?);
         }
         let (Some(found), Some(stat)) = (found, stat) else { return Err(Errno::ENOENT.into()) };
@@ -64,21 +66,27 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             parts.push_front(part);
         }
     }
-    // Nothing was left of the path but where it has led.
+    // The path ends in a folder that is already open (`.`, `..`, or a link to one).
     let folder = folders.pop().ok_or(Errno::EXDEV)?;
     Ok(nix::fcntl::openat(&folder, ".", how, mode)?)
 }
 
+/// The flags that open a component without following it and without access to its content, plus `extra`.
 fn seen(extra: OFlag) -> OFlag {
     extra | OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC
 }
 
+/// Splits a path into its components, without empty ones and `.`.
 fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = OsString> {
     let parts = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".");
     parts.map(|part| OsString::from_vec(part.to_vec()))
 }
 
-/// Whether a link may be followed, by its own owner and that of the folder that it is in.
+/// Checks the owner of the link `name`. The link is trusted if it belongs to this user, to root, or to the owner of the
+/// folder that contains it.
+///
+/// # Errors
+/// `PermissionDenied` if the link belongs to any other user.
 fn may_follow(link: &FileStat, folder: &FileStat, name: &OsStr) -> io::Result<()> {
     let me = nix::unistd::geteuid().as_raw();
     if [me, 0, folder.st_uid].contains(&link.st_uid) {
@@ -128,7 +136,7 @@ mod tests {
         {
             assert!(opened(&folder, bad, OFlag::O_RDONLY).is_err(), "{bad}");
         }
-        // A link that is not followed is refused by its own open.
+        // O_NOFOLLOW on a path that ends in a link fails.
         assert!(opened(&folder, "to-a/f", OFlag::O_RDONLY | OFlag::O_NOFOLLOW).is_err());
         drop(opened(&folder, "twice/new", OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL).unwrap());
         assert!(at("top/a/b/new").exists());

@@ -1,35 +1,35 @@
-//! Chunks: what data streams carry.
+//! Chunks, the units that data streams carry.
 
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::digest::{self, Tag};
 use crate::protocol::file::{Extent, FileItem};
 
-/// Most files in one pack.
+/// Maximum number of files in one pack.
 pub const PACK_FILES: usize = 4096;
 
-/// Header of a chunk, in a frame. Data follow as announced, then a [`Trailer`], for holes and the end of a stream too.
+/// Header of a chunk, sent in a frame. The chunk's data follow, if it has any, then a [`Trailer`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Chunk {
-    /// Bytes of a large file.
+    /// A range of bytes of a large file.
     Block {
-        /// Its number, the same in all of its blocks.
+        /// The file's number in this transfer.
         id: u64,
-        /// The file, in every block: so no stream waits for another.
+        /// The file's name, size and metadata. Every block has them, so that no stream waits for another.
         file: FileItem,
-        /// Which bytes.
+        /// The range of bytes.
         extent: Extent,
-        /// Nothing but zeros, not sent.
+        /// Whether the range contains only zeros. Then no data follow.
         hole: bool,
     },
-    /// Many small files, whole, one after the other.
+    /// Small files. Their complete contents follow, one after the other.
     Pack(Vec<FileItem>),
-    /// Nothing more comes on this stream.
+    /// The end of the stream.
     End,
 }
 
 impl Chunk {
-    /// Bytes of data that follow; none if they are more than can be.
+    /// Number of data bytes that follow the header. `None` if the number exceeds 64 bits.
     pub fn data_len(&self) -> Option<u64> {
         match self {
             Chunk::Block { hole: true, .. } | Chunk::End => Some(0),
@@ -39,23 +39,23 @@ impl Chunk {
     }
 }
 
-/// Closes a chunk with its tag ([`digest::Tagger`]). It has none if the sender could not read all of the data: then the
-/// data are filling, and the sender says on the control connection what was wrong.
+/// The end of a chunk, with the chunk's tag ([`digest::Tagger`]). It has no tag if the sender could not read all of the
+/// data. Then the data are padding, and the sender reports the cause on the control connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer(pub Option<Tag>);
 
 impl Trailer {
-    /// Bytes of a trailer.
+    /// Length of a trailer, in bytes.
     pub const LEN: usize = digest::LEN;
-    /// Stands for no tag. No damage to a tag makes it this.
+    /// The bytes that stand for a missing tag.
     const NONE: Tag = [0; Trailer::LEN];
 
-    /// Packed.
+    /// Returns the trailer's bytes on the wire.
     pub fn pack(&self) -> [u8; Trailer::LEN] {
         self.0.unwrap_or(Trailer::NONE)
     }
 
-    /// Unpacked.
+    /// Reads a trailer from its bytes on the wire.
     pub fn unpack(bytes: [u8; Trailer::LEN]) -> Trailer {
         Trailer((bytes != Trailer::NONE).then_some(bytes))
     }

@@ -1,14 +1,14 @@
-//! Digests of data and tags of chunks, which show that what was read, what came and what lies on disk are the same.
+//! Digests of data and tags of chunks. They verify that the data read, the data received and the data on disk are equal.
 //!
-//! A *digest* covers the bytes of a block, and which file and which offset they belong to. The receiver keeps it in the
+//! A *digest* covers the bytes of a block, the file that they belong to, and their offset. The receiver keeps it in the
 //! journal and checks the partial file against it when a transfer is resumed. A *tag* closes each chunk on a stream. It
 //! covers the chunk's whole header (names, metadata, offsets, holes), the digest of its data, the number of the stream,
-//! and the chunk's place in that stream. So chunks cannot be changed, exchanged, repeated, dropped or moved to another
-//! stream unnoticed, with or without encryption.
+//! and the chunk's place in that stream. So nobody can change, reorder, repeat or drop chunks, or move them to
+//! another stream, without being noticed, with or without encryption.
 //!
-//! Both are AEGISMAC-128X2 (RFC 10032) with 256 bits: where processors have AES instructions it takes at most half the
-//! time of BLAKE3. It is a MAC, not a hash: whoever knows the key can make two blocks with one digest. The receiver
-//! draws both keys and tells the sender over the control connection, which ssh or TLS encrypts even where the streams
+//! Both are AEGISMAC-128X2 (RFC 10032) with 256 bits: on processors with AES instructions it takes at most half
+//! the time of BLAKE3. It is a MAC, not a hash: with the key, one can make two blocks that have the same digest. The
+//! receiver makes both keys at random and sends them to the sender over the control connection, which ssh or TLS encrypts even where the streams
 //! are plain (not with `--insecure`). The digests' key lasts as long as the journal. The tags' key lasts one attempt,
 //! so that chunks of an earlier attempt cannot be replayed.
 
@@ -18,22 +18,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::file::Extent;
 
-/// Bytes of a digest, and of a tag.
+/// Length of a digest and of a tag, in bytes.
 pub const LEN: usize = 32;
 
-/// A digest of a block's or a pack's data.
+/// The digest of a block's or a pack's data.
 pub type Digest = [u8; LEN];
 
-/// A tag of a chunk.
+/// The tag of a chunk.
 pub type Tag = [u8; LEN];
 
-/// Bytes that AEGISMAC-128X2 absorbs at a time. What precedes the data fills one such unit, so that the data stay
-/// aligned.
+/// Size of the blocks that AEGISMAC-128X2 absorbs, in bytes. The head that precedes the data fills exactly one block, so
+/// that the data stay aligned.
 const RATE: usize = 64;
 
-/// First byte of what is authenticated: no message of one purpose can be one of another.
+/// First authenticated byte of a block's digest. It differs for each purpose, so no digest or tag can pass for one of
+/// another purpose.
 const BLOCK: u8 = 1;
+/// First authenticated byte of a pack's digest.
 const PACK: u8 = 2;
+/// First authenticated byte of a chunk's tag.
 const CHUNK: u8 = 3;
 
 /// A secret key of AEGISMAC-128X2, for digests or for tags.
@@ -41,15 +44,15 @@ const CHUNK: u8 = 3;
 pub struct Key(pub [u8; Key::LEN]);
 
 impl Key {
-    /// Bytes of a key.
+    /// Length of a key, in bytes.
     pub const LEN: usize = 16;
 
-    /// Draws a random key.
+    /// Makes a random key.
     pub(crate) fn random() -> Key {
         Key(rand::rng().random())
     }
 
-    /// Begins the digest of a block: bytes `extent` of the file with this [`crate::protocol::file::FileItem::key`].
+    /// Begins the digest of the block `extent` of a file. `file` is the file's [`crate::protocol::file::FileItem::key`].
     pub fn block(&self, file: u64, extent: Extent) -> Mac {
         let mut head = [0; RATE];
         head[0] = BLOCK;
@@ -59,7 +62,7 @@ impl Key {
         self.begin(&head)
     }
 
-    /// Makes the digest of a pack's data. The tag of its chunk covers which files they are.
+    /// Makes the digest of a pack's data. The digest does not cover the names of the files; the tag of the pack's chunk does.
     pub fn pack(&self, bytes: &[u8]) -> Digest {
         let mut head = [0; RATE];
         head[0] = PACK;
@@ -75,26 +78,26 @@ impl Key {
     }
 }
 
-/// Makes the tags of one stream's chunks, one after the other, at either end.
+/// Makes the tags of one stream's chunks in order. Each end has one per stream.
 pub struct Tagger {
     key: Key,
     stream: u16,
-    /// Chunks that have a tag already.
+    /// Number of chunks so far on this stream, including chunks without a tag.
     chunks: u64,
 }
 
 impl Tagger {
-    /// Begins stream number `stream`; `key` is [`crate::protocol::message::Terms::tags`].
+    /// Begins the tags of stream number `stream`. `key` is [`crate::protocol::message::Terms::tags`].
     pub fn new(key: Key, stream: u16) -> Tagger {
         Tagger { key, stream, chunks: 0 }
     }
 
-    /// Passes over the stream's next chunk, which has no tag.
+    /// Counts the stream's next chunk, which has no tag.
     pub fn skip(&mut self) {
         self.chunks += 1;
     }
 
-    /// Makes the tag of the stream's next chunk from its packed header and the digest of its data, if it has data.
+    /// Makes the tag of the stream's next chunk from its packed header and, if it has data, the digest of its data.
     pub fn next(&mut self, header: &[u8], data: Option<&Digest>) -> Tag {
         let mut head = [0; RATE];
         (head[0], head[1]) = (CHUNK, u8::from(data.is_some()));
@@ -114,16 +117,16 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// A digest that is being made, of bytes that come piece by piece.
+/// Computes a digest from bytes that arrive piece by piece.
 pub struct Mac(Aegis128X2Mac<LEN>);
 
 impl Mac {
-    /// Adds bytes.
+    /// Adds the next bytes.
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
-    /// Gives the digest of all bytes that were added.
+    /// Returns the digest of all added bytes.
     pub fn finish(self) -> Digest {
         self.0.finalize()
     }
@@ -133,7 +136,7 @@ impl Mac {
 mod tests {
     use super::*;
 
-    /// Whatever the processor: the two ends may have different ones, and a journal may be read by another.
+    /// Digests must not depend on the processor, since the two ends, and later readers of a journal, may differ.
     #[test]
     fn digests_are_the_same_everywhere() {
         let hex = |tag: Digest| tag.iter().map(|byte| format!("{byte:02x}")).collect::<String>();

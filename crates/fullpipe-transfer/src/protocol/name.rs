@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 pub use fullpipe_path::text::{one_line, printable};
 use serde::{Deserialize, Serialize};
 
-/// Longest relative name, the kernel's own limit (`PATH_MAX`, the closing zero included).
-const LONGEST: usize = 4095;
+/// Maximum length of a relative name, in bytes: the kernel's `PATH_MAX` less the terminating zero.
+const MAX_NAME_BYTES: usize = 4095;
 
-/// Longest component (`NAME_MAX`).
-const LONGEST_PART: usize = 255;
+/// Maximum length of a component, in bytes: the kernel's `NAME_MAX`.
+const MAX_PART_BYTES: usize = 255;
 
-/// A name below the transfer's root: components joined by `/`, none of them empty, `.` or `..`. Bytes,
-/// not text: Linux knows no encoding. What comes from the network is checked when it is parsed.
+/// A name below the transfer's root: components joined by `/`, none of them empty, `.` or `..`. A name is bytes, not text,
+/// because Linux prescribes no encoding. Deserializing a name from the network checks it.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
 pub struct Name(Vec<u8>);
@@ -23,26 +23,26 @@ pub struct Name(Vec<u8>);
 /// Why something is not a [`Name`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// Empty, or too long.
-    #[error("a name of {0} bytes; at most {most} can be copied", most = LONGEST)]
+    /// The name is empty or too long.
+    #[error("a name of {0} bytes; at most {most} can be copied", most = MAX_NAME_BYTES)]
     Length(usize),
-    /// Leads elsewhere.
+    /// The name has an empty component, `.`, `..`, or a zero byte.
     #[error("{0}: a name may not have . or .. or nothing between its slashes, nor 0 bytes")]
     Component(String),
 }
 
-/// What a transfer's own files at the destination are called.
+/// Prefix of the names of a transfer's own files at the destination.
 const SCRATCH: &[u8] = b".fullpipe.";
 
 const KINDS: [&str; 3] = ["journal", "partial", "next"];
 
-/// A file of a transfer's own, of one of the kinds.
+/// Makes the name of one of a transfer's own files from a number and a kind.
 pub(crate) fn scratch(number: u64, kind: &'static str) -> PathBuf {
     debug_assert!(KINDS.contains(&kind));
     PathBuf::from(format!(".fullpipe.{number:016x}.{kind}"))
 }
 
-/// Whether a component is such a file's: those are neither sent nor taken.
+/// Whether a component is the name of a transfer's own file. Such files are neither sent nor received.
 pub(crate) fn is_scratch(part: &[u8]) -> bool {
     let Some((number, kind)) = part.strip_prefix(SCRATCH).and_then(|rest| rest.split_at_checked(16)) else {
         return false;
@@ -51,12 +51,12 @@ pub(crate) fn is_scratch(part: &[u8]) -> bool {
     number.iter().all(u8::is_ascii_hexdigit) && KINDS.iter().any(|known| known.as_bytes() == kind)
 }
 
-/// The number in a journal's name, if a component is one.
+/// Returns the number in a journal's name, or `None` if the component is not a journal's name.
 pub(crate) fn journal_number(part: &[u8]) -> Option<u64> {
     number_of(part, b".journal")
 }
 
-/// The number in a partial file's name.
+/// Returns the number in a partial file's name, or `None` if the name is not a partial file's.
 pub(crate) fn partial_number(name: &Path) -> Option<u64> {
     number_of(name.as_os_str().as_bytes(), b".partial")
 }
@@ -70,11 +70,11 @@ impl TryFrom<Vec<u8>> for Name {
     type Error = NameError;
 
     fn try_from(bytes: Vec<u8>) -> Result<Name, NameError> {
-        if bytes.is_empty() || bytes.len() > LONGEST {
+        if bytes.is_empty() || bytes.len() > MAX_NAME_BYTES {
             return Err(NameError::Length(bytes.len()));
         }
         let fine = |part: &[u8]| {
-            !part.is_empty() && part.len() <= LONGEST_PART && part != b"." && part != b".." && !part.contains(&0)
+            !part.is_empty() && part.len() <= MAX_PART_BYTES && part != b"." && part != b".." && !part.contains(&0)
         };
         if bytes.split(|b| *b == b'/').all(fine) {
             Ok(Name(bytes))
@@ -91,40 +91,40 @@ impl From<Name> for Vec<u8> {
 }
 
 impl Name {
-    /// Its bytes.
+    /// Returns the name's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// As the file system takes it.
+    /// Returns the name as a path.
     pub fn path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
     }
 
-    /// Everything before the last component; none at the top.
+    /// Returns the name without its last component; `None` if it has only one.
     pub fn parent(&self) -> Option<Name> {
         self.above().map(|above| Name(above.to_vec()))
     }
 
-    /// The same as bytes.
+    /// Returns the bytes of [`Name::parent`].
     pub fn above(&self) -> Option<&[u8]> {
         self.0.iter().rposition(|b| *b == b'/').map(|at| &self.0[..at])
     }
 
-    /// The first component.
+    /// Returns the first component.
     pub fn first(&self) -> &[u8] {
         self.0.split(|b| *b == b'/').next().unwrap_or(&self.0)
     }
 
-    /// The last component.
+    /// Returns the last component.
     pub fn last(&self) -> &[u8] {
         self.0.rsplit(|b| *b == b'/').next().unwrap_or(&self.0)
     }
 
-    /// This with a component added.
+    /// Returns the name with a component appended.
     ///
     /// # Errors
-    /// The component is none, or the whole is too long.
+    /// The component is not valid, or the result is too long.
     pub fn join(&self, part: &[u8]) -> Result<Name, NameError> {
         let mut bytes = Vec::with_capacity(self.0.len() + 1 + part.len());
         bytes.extend_from_slice(&self.0);
@@ -133,22 +133,22 @@ impl Name {
         Name::try_from(bytes)
     }
 
-    /// This with its first component replaced.
+    /// Returns the name with its first component replaced.
     ///
     /// # Errors
-    /// The whole is too long.
+    /// The result is too long or not a valid name.
     pub fn with_first(&self, first: &[u8]) -> Result<Name, NameError> {
         let rest = self.0.iter().position(|b| *b == b'/').map_or(&[][..], |at| &self.0[at..]);
         Name::try_from([first, rest].concat())
     }
 
-    /// A number that tells names apart, the same in every run.
+    /// Returns a number that identifies the name: a hash, equal in every run.
     pub fn key(&self) -> u64 {
         number(&blake3::hash(&self.0))
     }
 }
 
-/// A short form of a hash.
+/// Shortens a hash to 64 bits.
 pub(crate) fn number(hash: &blake3::Hash) -> u64 {
     let mut number = [0; 8];
     number.copy_from_slice(&hash.as_bytes()[..8]);

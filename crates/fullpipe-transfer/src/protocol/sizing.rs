@@ -1,75 +1,76 @@
-//! What the two ends tell each other about window and pacing while SOBAS sizes them.
+//! The messages about window and pacing that the two ends exchange while SOBAS sizes them.
 
 use fullpipe_sobas::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::hello::Limits;
 
-/// Which of the controller's laws decides, and by which means.
+/// The control law of SOBAS, and the actuators that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SizingMode {
-    /// The paper's: the receiver's window, set once.
+    /// The paper's law. It sets the receiver's window once.
     Paper,
-    /// Adaptive, the receiver's window alone.
+    /// The adaptive law. It controls only the receiver's window.
     Window,
-    /// Adaptive, the sender's pacing rate alone.
+    /// The adaptive law. It controls only the sender's pacing rate.
     Pacing,
-    /// Adaptive, both.
+    /// The adaptive law. It controls the receiver's window and the sender's pacing rate.
     Both,
-    /// Adaptive, both, and slow start once more where losses have left TCP far below the pacing rate.
+    /// The adaptive law. It controls window and pacing rate, and restarts slow start if losses have left TCP far below the
+    /// pacing rate.
     All,
 }
 
 impl SizingMode {
-    /// As far as the sender's kernel allows: it is through BBR that slow start begins once more.
+    /// Reduces the mode to what the sender's kernel supports. [`SizingMode::All`] needs BBR to restart slow start.
     pub(crate) fn with(self, sender: &Limits) -> SizingMode {
         if self == SizingMode::All && !sender.ccs.iter().any(|cc| cc == BBR) { SizingMode::Both } else { self }
     }
 
-    /// Whether the sender is paced.
+    /// Whether this mode controls the sender's pacing rate.
     pub(crate) fn paces(self) -> bool {
         matches!(self, SizingMode::Pacing | SizingMode::Both | SizingMode::All)
     }
 }
 
-/// Slow start begins once more through it.
+/// Name of the congestion control through which slow start is restarted.
 pub(crate) const BBR: &str = "bbr";
 
-/// What the sending end has seen of its streams, all together.
+/// Statistics of the sender's streams, all streams together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SenderStats {
-    /// Segments sent again.
+    /// Number of retransmitted segments.
     pub retransmits: u64,
-    /// How long the receiver's window was the limit, microseconds, summed over the streams.
+    /// Time during which the receiver's window limited sending, in microseconds, summed over the streams.
     pub window_limited_us: u64,
-    /// Least of TCP's own latest round-trip times, microseconds.
+    /// Smallest of the streams' latest round-trip times as TCP measures them, in microseconds.
     pub rtt_us: u32,
 }
 
-/// Something for the record.
+/// An event of SOBAS for the transfer's record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SizingEvent {
-    /// How it began.
+    /// SOBAS began.
     Began {
-        /// Which law.
+        /// The control law and its actuators.
         law: SizingMode,
-        /// Whether UDP passes, hence probes and trains.
+        /// Whether UDP passes between the ends. SOBAS needs UDP for probes and packet trains.
         udp: bool,
-        /// TCP payload of a full segment, bytes.
+        /// TCP payload of a full segment, in bytes.
         mss: u32,
-        /// Largest window, bytes, all streams together.
+        /// Largest window, in bytes, all streams together.
         largest: u64,
     },
-    /// A decision. Its instant counts from the beginning.
+    /// A decision of the controller. Its time counts from the beginning of SOBAS.
     Decided(Event),
 }
 
 impl SizingEvent {
-    /// Its fields; `what` says which it is.
+    /// Returns the event as a JSON object. The field `what` names the kind of event.
     ///
     /// # Errors
-    /// None that is known.
+    /// Serializing the event fails. No case is known.
     pub fn to_json(&self) -> serde_json::Result<serde_json::Value> {
         #[derive(Serialize)]
         #[serde(tag = "what", rename_all = "snake_case")]

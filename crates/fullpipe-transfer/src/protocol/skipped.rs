@@ -1,32 +1,33 @@
-//! What of a tree was not transferred.
+//! The entries of a tree that a transfer skipped, and why.
 
 use fullpipe_path::text;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::name::printable;
 
-/// Names in a message, at most, and bytes of them with what is said of each: they have to fit a frame.
-const NAMED: usize = 1000;
-const NAMED_BYTES: usize = 1 << 20;
+/// Maximum number of skipped entries that a message names, so that the message fits into a frame.
+const MAX_NAMED_ENTRIES: usize = 1000;
+/// Maximum total length of the names and reasons in a message, in bytes, so that the message fits into a frame.
+const MAX_NAMED_BYTES: usize = 1 << 20;
 
-/// Something that was not transferred.
+/// A file, folder or other entry that was not transferred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedEntry {
-    /// Its name.
+    /// The entry's name.
     pub name: Vec<u8>,
-    /// Why, for a person.
+    /// The reason, for a person to read.
     pub why: String,
-    /// The same command never will: a FIFO, a socket, a device.
+    /// Whether the same command can never transfer the entry, as with a FIFO, a socket or a device.
     pub for_good: bool,
 }
 
 impl SkippedEntry {
-    /// What may go better the next time.
+    /// An entry that the same command may transfer next time.
     pub fn new(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> SkippedEntry {
         SkippedEntry { name: name.into(), why: why.to_string(), for_good: false }
     }
 
-    /// What the same command never transfers.
+    /// An entry that the same command can never transfer.
     pub fn for_good(name: impl Into<Vec<u8>>, why: impl std::fmt::Display) -> SkippedEntry {
         SkippedEntry { for_good: true, ..SkippedEntry::new(name, why) }
     }
@@ -34,38 +35,38 @@ impl SkippedEntry {
 
 impl std::fmt::Display for SkippedEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // It may come from another host.
+        // The name and the reason may come from another host.
         write!(f, "{}: {}", printable(&self.name), text::from_peer(&self.why))
     }
 }
 
-/// All of it, in bounded memory.
+/// All skipped entries, in bounded memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Skipped {
-    /// The first of it.
+    /// The first skipped entries.
     pub named: Vec<SkippedEntry>,
-    /// How much there is.
+    /// Number of all skipped entries.
     pub total: u64,
-    /// How much of it is left for good.
+    /// Number of skipped entries that the same command can never transfer.
     pub for_good: u64,
-    /// Bytes of the names, and of what is said of them.
+    /// Total length of the names and reasons in `named`, in bytes.
     #[serde(skip)]
     bytes: usize,
 }
 
 impl Skipped {
-    /// One thing more.
+    /// Adds a skipped entry.
     pub fn add(&mut self, entry: SkippedEntry) {
         self.total += 1;
         self.for_good += u64::from(entry.for_good);
         let bytes = self.bytes + entry.name.len() + entry.why.len();
-        if self.named.len() < NAMED && bytes <= NAMED_BYTES {
+        if self.named.len() < MAX_NAMED_ENTRIES && bytes <= MAX_NAMED_BYTES {
             self.bytes = bytes;
             self.named.push(entry);
         }
     }
 
-    /// What both ends have left.
+    /// Combines the skipped entries of both ends.
     #[must_use]
     pub fn with(mut self, other: &Skipped) -> Skipped {
         self.named.extend_from_slice(&other.named);
@@ -74,7 +75,7 @@ impl Skipped {
         self
     }
 
-    /// How much the same command may copy once its cause is mended.
+    /// Number of skipped entries that the same command may copy once the cause is fixed.
     pub fn to_do(&self) -> u64 {
         self.total.saturating_sub(self.for_good)
     }
