@@ -26,9 +26,16 @@ const MAX_LINKS: u32 = 40;
 /// to a user who is not trusted.
 pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let mut folders = vec![folder.as_fd().try_clone_to_owned()?];
-    let mut parts: VecDeque<OsString> = components(path.as_os_str().as_bytes()).collect();
+    let mut steps: VecDeque<Step> = components(path.as_os_str().as_bytes()).collect();
     let mut links = 0;
-    while let (Some(part), Some(folder)) = (parts.pop_front(), folders.last()) {
+    while let (Some(step), Some(folder)) = (steps.pop_front(), folders.last()) {
+        let part = match step {
+            Step::Name(part) => part,
+            Step::Owned(by) => {
+                by.check(&fstat(folder)?)?;
+                continue;
+            }
+        };
         if part == ".." {
             folders.pop();
             if folders.is_empty() {
@@ -36,17 +43,25 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             }
             continue;
         }
+        let is_last = steps.iter().all(|step| matches!(step, Step::Owned(_)));
         let found = match nix::fcntl::openat(folder, &*part, seen(OFlag::empty()), Mode::empty()) {
             // The last component may be missing, because the open below may create it.
-            Err(Errno::ENOENT) if parts.is_empty() => None,
+            Err(Errno::ENOENT) if is_last => None,
             other => Some(other?),
         };
         let stat = found.as_ref().map(fstat).transpose()?;
         let is =
             |kind| stat.as_ref().is_some_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind);
-        if parts.is_empty() && (!is(SFlag::S_IFLNK) || how.contains(OFlag::O_NOFOLLOW)) {
+        if is_last && (!is(SFlag::S_IFLNK) || how.contains(OFlag::O_NOFOLLOW)) {
+            let check = |stat: &FileStat| steps.iter().try_for_each(|step| step.check(stat));
+            if !steps.is_empty() {
+                // Before the open, which may truncate. What a link of another user names must exist: that tells its owner.
+                check(stat.as_ref().ok_or(Errno::ENOENT)?)?;
+            }
             // O_NOFOLLOW, because a link may have replaced the component since the check.
-            return Ok(nix::fcntl::openat(folder, &*part, how | OFlag::O_NOFOLLOW, mode)?);
+            let opened = nix::fcntl::openat(folder, &*part, how | OFlag::O_NOFOLLOW, mode)?;
+            check(&fstat(&opened)?)?;
+            return Ok(opened);
         }
         let (Some(found), Some(stat)) = (found, stat) else { return Err(Errno::ENOENT.into()) };
         if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
@@ -57,18 +72,69 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
         if links > MAX_LINKS {
             return Err(Errno::ELOOP.into());
         }
-        may_follow(&stat, &fstat(folder)?, &part)?;
         let target = nix::fcntl::readlinkat(&found, "")?;
         if target.as_bytes().starts_with(b"/") {
             return Err(Errno::EXDEV.into());
         }
-        for part in components(target.as_bytes()).collect::<Vec<_>>().into_iter().rev() {
-            parts.push_front(part);
+        if let Some(owner) = LinkOwner::of(&stat, &part) {
+            steps.push_front(Step::Owned(owner));
+        }
+        for part in components(target.as_bytes()).rev() {
+            steps.push_front(part);
         }
     }
     // The path ends in a folder that is already open (`.`, `..`, or a link to one).
     let folder = folders.pop().ok_or(Errno::EXDEV)?;
     Ok(nix::fcntl::openat(&folder, ".", how, mode)?)
+}
+
+/// One step of a path that is followed.
+enum Step {
+    /// A component of the path or of a link's target.
+    Name(OsString),
+    /// The end of a link's target: what has been reached must belong to the link's owner.
+    Owned(LinkOwner),
+}
+
+impl Step {
+    fn check(&self, reached: &FileStat) -> io::Result<()> {
+        match self {
+            Step::Name(_) => Ok(()),
+            Step::Owned(by) => by.check(reached),
+        }
+    }
+}
+
+/// A link of another user, who is neither this user nor root. It is followed only to something that this user owns: so a
+/// link leads nobody's copy to what the link's owner could not have changed without the link. Web servers know the rule as
+/// `SymLinksIfOwnerMatch`.
+struct LinkOwner {
+    uid: u32,
+    name: String,
+}
+
+impl LinkOwner {
+    /// Returns the owner of the link `name`, or `None` if the link belongs to this user or to root.
+    fn of(link: &FileStat, name: &OsStr) -> Option<LinkOwner> {
+        let me = nix::unistd::geteuid().as_raw();
+        let name = || crate::protocol::name::printable(name.as_bytes());
+        (![me, 0].contains(&link.st_uid)).then(|| LinkOwner { uid: link.st_uid, name: name() })
+    }
+
+    /// Checks that what the link leads to belongs to the link's owner.
+    ///
+    /// # Errors
+    /// `PermissionDenied` if it belongs to anybody else.
+    fn check(&self, reached: &FileStat) -> io::Result<()> {
+        if reached.st_uid == self.uid {
+            return Ok(());
+        }
+        let LinkOwner { uid, name } = self;
+        let why = format!(
+            "the symbolic link {name} on its way belongs to another user (uid {uid}), and what it leads to does not"
+        );
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
 }
 
 /// The flags that open a component without following it and without access to its content, plus `extra`.
@@ -77,24 +143,9 @@ fn seen(extra: OFlag) -> OFlag {
 }
 
 /// Splits a path into its components, without empty ones and `.`.
-fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = OsString> {
+fn components(path: &[u8]) -> impl DoubleEndedIterator<Item = Step> {
     let parts = path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".");
-    parts.map(|part| OsString::from_vec(part.to_vec()))
-}
-
-/// Checks the owner of the link `name`. The link is trusted if it belongs to this user, to root, or to the owner of the
-/// folder that contains it.
-///
-/// # Errors
-/// `PermissionDenied` if the link belongs to any other user.
-fn may_follow(link: &FileStat, folder: &FileStat, name: &OsStr) -> io::Result<()> {
-    let me = nix::unistd::geteuid().as_raw();
-    if [me, 0, folder.st_uid].contains(&link.st_uid) {
-        return Ok(());
-    }
-    let name = crate::protocol::name::printable(name.as_bytes());
-    let why = format!("the symbolic link {name} on its way belongs to another user (uid {})", link.st_uid);
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    parts.map(|part| Step::Name(OsString::from_vec(part.to_vec())))
 }
 
 #[cfg(test)]
@@ -143,23 +194,51 @@ mod tests {
     }
 
     #[test]
-    fn links_of_others_are_not_followed() {
-        let stat = |uid: u32| {
-            let mut stat = fstat(std::fs::File::open("/").unwrap()).unwrap();
-            stat.st_uid = uid;
-            stat
-        };
-        let me = nix::unistd::geteuid().as_raw();
-        let (other, third) = (me + 1000, me + 1001);
-        for (link, folder, good) in [
-            (me, third, true),
-            (0, third, true),
-            (other, other, true),
-            (other, third, false),
-            (other, 0, false),
-            (other, me, false),
-        ] {
-            assert_eq!(may_follow(&stat(link), &stat(folder), OsStr::new("l")).is_ok(), good, "{link} in {folder}");
+    fn a_link_of_another_user_leads_only_to_what_is_his() {
+        let me = nix::unistd::geteuid();
+        if !me.is_root() {
+            eprintln!("skipped: only root can give files to other users");
+            return;
         }
+        let dir = tempfile::tempdir().unwrap();
+        let (alice, bob) = (12_345, 12_346);
+        let at = |name: &str| dir.path().join(name);
+        for (name, owner) in [("alice", alice), ("alice/own", alice), ("bob", bob), ("root", 0)] {
+            std::fs::create_dir(at(name)).unwrap();
+            std::os::unix::fs::chown(at(name), Some(owner), None).unwrap();
+        }
+        for (target, link, owner) in [
+            ("own", "alice/good", alice),
+            ("../bob", "alice/bad", alice),
+            ("../root", "alice/up", alice),
+            ("bad", "alice/twice", alice),
+            ("../bob", "alice/of-root", 0),
+            ("../bob/none", "alice/none", alice),
+        ] {
+            symlink(target, at(link)).unwrap();
+            std::os::unix::fs::lchown(at(link), Some(owner), None).unwrap();
+        }
+        for (name, owner) in [("bob/file", bob), ("alice/own/file", alice)] {
+            std::fs::write(at(name), "x").unwrap();
+            std::os::unix::fs::chown(at(name), Some(owner), None).unwrap();
+        }
+        symlink("../bob/file", at("alice/f")).unwrap();
+        symlink("own/file", at("alice/g")).unwrap();
+        for link in ["alice/f", "alice/g"] {
+            std::os::unix::fs::lchown(at(link), Some(alice), None).unwrap();
+        }
+        let folder = OwnedFd::from(std::fs::File::open(dir.path()).unwrap());
+        for good in ["alice/good", "alice/good/file", "alice/of-root/file", "alice/g"] {
+            assert!(opened(&folder, good, OFlag::O_RDONLY).is_ok(), "{good}");
+        }
+        for bad in ["alice/bad", "alice/bad/file", "alice/up", "alice/twice", "alice/twice/file", "alice/f"] {
+            let error = opened(&folder, bad, OFlag::O_RDONLY).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{bad}: {error}");
+        }
+        let truncate = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
+        assert!(opened(&folder, "alice/f", truncate).is_err());
+        assert_eq!(std::fs::read(at("bob/file")).unwrap(), b"x");
+        assert!(opened(&folder, "alice/none", truncate).is_err());
+        assert!(!at("bob/none").exists());
     }
 }
