@@ -1,4 +1,4 @@
-//! The control connection, however the far end is reached.
+//! Opens the control connection to a server or, over ssh, to a far end.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -24,25 +24,27 @@ use crate::protocol::message::Message;
 use crate::protocol::{frame, hello};
 use crate::threads::{lock, thread};
 
-/// How long ssh may take to connect where its configuration sets no limit, seconds.
+/// Timeout for ssh to connect if ssh's configuration sets none, in seconds.
 const SSH_CONNECTS_S: u32 = 30;
 
-/// Lines of ssh's that are kept, and bytes of one.
-const MOST_LINES: usize = 100;
-const LONGEST_LINE: u64 = 4096;
+/// Maximum number of ssh's error lines that are kept.
+const MAX_ERROR_LINES: usize = 100;
+/// Maximum length of one of ssh's error lines, in bytes.
+const MAX_ERROR_LINE_BYTES: u64 = 4096;
 
 /// A control connection.
 pub(crate) struct ControlChannel {
     pub(crate) input: Box<dyn Read + Send>,
     pub(crate) output: Box<dyn Write + Send>,
     pub(crate) peer: String,
-    /// Where the streams go, one of these; the port comes later.
+    /// The far end's addresses. The streams go to one of them; the far end tells the port later.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) socket: Option<TcpStream>,
     pub(crate) child: Option<Arc<Mutex<Child>>>,
-    /// A standing server that was shown no token.
+    /// Whether the far end is a server and this end has shown no token.
     tokenless: bool,
     awaited: Awaited,
+    /// Guards the last lines that ssh printed to its standard error. Held only while lines are added or read.
     errors: Arc<Mutex<VecDeque<String>>>,
 }
 
@@ -67,7 +69,7 @@ impl ControlChannel {
     }
 }
 
-/// What the far end says; each part of it is an answer.
+/// The input from the far end. Each read resets the time of silence.
 struct Heard {
     from: Box<dyn Read + Send>,
     awaited: Awaited,
@@ -106,21 +108,25 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
     Ok(found.map_err(|source| NetError::Resolve { host: host.to_owned(), source })?.collect())
 }
 
-/// What connects, to be ended when nobody wants it any more: whoever waits for an answer there then has an error.
+/// The sockets and processes of connections that are being opened. [`Stop::cut`] ends them, and then threads that wait for
+/// an answer get an error.
 #[derive(Default)]
 pub(crate) struct Stop {
+    /// Guards the list of sockets. Held while they are shut down.
     sockets: Mutex<Vec<TcpStream>>,
-    /// What children say comes here.
+    /// Guards the list of sockets that receive the children's output. Held while they are shut down.
     ears: Mutex<Vec<UnixStream>>,
+    /// Guards the list of children. A child's own lock may be taken while it is held.
     children: Mutex<Vec<Arc<Mutex<Child>>>>,
     awaited: Awaited,
 }
 
-/// Since when the far end's program has been silent; none while ssh may still wait for a person.
+/// The time since which the far end has been silent, in a lock that guards only it. `None` while ssh may still be waiting
+/// for the user's input.
 type Awaited = Arc<Mutex<Option<Instant>>>;
 
 impl Stop {
-    /// How long the far end has been silent.
+    /// Returns how long the far end has been silent.
     pub(crate) fn awaited(&self) -> Duration {
         lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
     }
@@ -139,7 +145,7 @@ impl Stop {
     }
 }
 
-/// Ends a child, and its group where it has one of its own ([`start`]).
+/// Kills a child, and its process group if it has its own ([`start`]).
 fn end(child: &mut Child) {
     use nix::sys::signal::{Signal, kill, killpg};
     let Ok(None) = child.try_wait() else { return };
@@ -148,10 +154,10 @@ fn end(child: &mut Child) {
         if nix::unistd::getpgid(Some(id)) == Ok(id) { killpg(id, Signal::SIGKILL) } else { kill(id, Signal::SIGKILL) };
 }
 
-/// Reaches it.
+/// Opens the control connection to an endpoint.
 ///
 /// # Errors
-/// It cannot be reached, or is not whom the token names.
+/// The endpoint cannot be reached, or its certificate is not the one that the token names.
 pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, TransferError> {
     match endpoint {
         Endpoint::Server { host, port, token } => {
@@ -281,9 +287,9 @@ fn start(
         let mut errors = BufReader::new(errors);
         let mut line = Vec::new();
         // Neither of a long line nor of many is more kept than a person reads.
-        while errors.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+        while errors.by_ref().take(MAX_ERROR_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             let mut said = lock(&said);
-            if said.len() == MOST_LINES {
+            if said.len() == MAX_ERROR_LINES {
                 said.pop_front();
             }
             // Whoever answers at the other end can make ssh print anything (ssh_config(5), Banner).
@@ -311,7 +317,7 @@ fn start(
     })
 }
 
-/// Whether ssh can ask a person for anything (ssh(1), SSH_ASKPASS): then he may take as long as he likes.
+/// Whether ssh can ask the user for input (ssh(1), SSH_ASKPASS). Then waiting for ssh has no time limit.
 fn is_anyone_there() -> bool {
     let asks = ["SSH_ASKPASS", "DISPLAY", "WAYLAND_DISPLAY"];
     std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
@@ -346,7 +352,7 @@ fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String 
     String::from_utf8_lossy(&told).into_owned()
 }
 
-/// Where the host is that ssh talks to, by ssh's own configuration.
+/// Resolves the addresses of the host to which ssh connects, by ssh's own configuration.
 fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, TransferError> {
     let name = configured.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
     let name = name.rsplit('@').next().unwrap_or(name);
@@ -355,7 +361,7 @@ fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, Trans
     Ok(found)
 }
 
-/// Whether the connection has ended, and not been spoilt.
+/// Whether the error is the end of the connection, not damage.
 fn is_end(error: &TransferError) -> bool {
     use std::io::ErrorKind::{BrokenPipe, UnexpectedEof};
     matches!(error, TransferError::Lost { source, .. } if matches!(source.kind(), BrokenPipe | UnexpectedEof))

@@ -1,4 +1,4 @@
-//! From two ends that have been introduced to n streams between them.
+//! Opens the data streams between two ends whose control connection stands.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,12 +22,12 @@ use crate::threads::thread;
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
-/// How long all streams may take to connect.
+/// Time limit for all streams to connect.
 pub(crate) const JOIN: Duration = Duration::from_secs(30);
-/// Longest pause between looks whether the session is over while streams are waited for.
+/// Maximum interval between checks, while waiting for streams, whether the session is over.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Who this end is.
+/// Makes this end's greeting.
 pub(crate) fn hello() -> Hello {
     let (ccs, send, receive) = fullpipe_net::socket::limits();
     let (tuned_send, tuned_receive) = fullpipe_net::socket::tuned();
@@ -39,7 +39,7 @@ pub(crate) fn hello() -> Hello {
     }
 }
 
-/// Checks who the other end is.
+/// Checks the other end's greeting and returns its limits.
 pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     if hello.magic != MAGIC {
         return Err(TransferError::Stranger { peer: peer.into(), why: "its first words are no greeting".into() });
@@ -158,7 +158,7 @@ pub(crate) fn connect(
     })
 }
 
-/// Makes a connection a stream of the session.
+/// Joins a connection to the session as stream number `i`.
 fn join_as(mut socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
     socket.write_all(&preamble(token, i))?;
     let mut stream = guard.wrap(socket)?;
@@ -189,9 +189,9 @@ fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
     Ok(())
 }
 
-/// The place of one stream of a session.
+/// The state of one expected stream of a session.
 enum Seat {
-    /// Nobody has it.
+    /// No caller has claimed it.
     Free,
     /// A caller with the right tag shakes hands for it. Further callers with its tag have copied it, and are dropped.
     Taken(TcpStream),
@@ -280,7 +280,7 @@ fn nix_error(error: nix::errno::Errno) -> TransferError {
     system("opening an eventfd")(error.into())
 }
 
-/// Shakes hands with a caller whose tag is right, and has it show the token inside TLS.
+/// Performs the handshake with a caller whose tag is right, and checks the token that it shows inside TLS.
 fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(JOIN))?;

@@ -1,4 +1,4 @@
-//! A connection as its user sees it: a stream of bytes, plain or encrypted.
+//! A connection as a stream of bytes, plain or encrypted.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,22 +15,22 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 use super::records::{self, Handshake, Opener, Sealer};
 use crate::error::{TransferError, system};
 
-/// How a stream is protected, and by which side of TLS.
+/// The protection of a stream: none, or TLS with this end's role and configuration.
 #[derive(Clone)]
 pub enum Protection {
-    /// Not at all.
+    /// No encryption.
     None,
-    /// This end called.
+    /// TLS. This end is the client.
     Client(Arc<ClientConfig>),
-    /// This end was called.
+    /// TLS. This end is the server.
     Server(Arc<ServerConfig>),
 }
 
 impl Protection {
-    /// Shakes hands, where there is protection.
+    /// Makes a stream of a socket, after a TLS handshake if the stream is protected.
     ///
     /// # Errors
-    /// The connection's; `InvalidData` when the other end is not who it should be.
+    /// Those of the connection; `InvalidData` if the other end cannot prove its identity.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
         let mut connection: Connection = match self {
             Protection::None => return Ok(Stream::Plain(Socket::new(socket))),
@@ -62,11 +62,11 @@ pub enum Stream {
     Plain(Socket),
     /// Encrypted by TLS.
     Tls(Box<Tls>),
-    /// Encrypted in records of its own, after TLS's handshake.
+    /// Encrypted in fullpipe's own records after a TLS handshake.
     Records(Box<Records>),
 }
 
-/// A connection that is encrypted in records of its own.
+/// A connection that is encrypted in fullpipe's own records.
 pub struct Records {
     sealer: Sealer,
     opener: Opener,
@@ -146,10 +146,10 @@ impl Write for Socket {
     }
 }
 
-/// Bytes that are taken from a socket at a time.
+/// Size of the buffer that receives encrypted data from a socket, in bytes.
 const RAW: usize = 128 << 10;
 
-/// An encrypted connection.
+/// A connection that TLS encrypts.
 pub struct Tls {
     connection: Connection,
     socket: Socket,
@@ -195,16 +195,16 @@ impl Write for Tls {
     }
 }
 
-/// The sockets of streams, for those who only look at them or set them.
+/// Duplicates the sockets of streams, for code that only examines them or sets their options.
 ///
 /// # Errors
-/// A descriptor cannot be doubled.
+/// A descriptor cannot be duplicated.
 pub(crate) fn sockets(streams: &[Stream]) -> Result<Vec<TcpStream>, TransferError> {
     let all: io::Result<_> = streams.iter().map(|stream| stream.socket().try_clone()).collect();
     all.map_err(system("doubling a descriptor"))
 }
 
-/// TCP_INFO of a stream.
+/// Reads TCP_INFO of a stream's socket. Returns `None` if the kernel refuses.
 pub(crate) fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
     TcpInfo::read(socket.as_fd()).ok()
 }
@@ -219,7 +219,8 @@ impl Stream {
         }
     }
 
-    /// TCP sends no more than so many bytes at once, in whole segments, at least one, while `on` is so.
+    /// Limits what TCP sends at once to `most` bytes, rounded down to whole segments but at least one. The limit applies
+    /// while `on` is true.
     pub fn in_parts(&mut self, most: usize, segment: u32, on: Arc<AtomicBool>) {
         let socket = match self {
             Stream::Plain(socket) => socket,
@@ -243,10 +244,10 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more is written, as the protection wants it said.
+    /// Ends the sending direction, with the end mark of the stream's encryption if there is one.
     ///
     /// # Errors
-    /// The connection's.
+    /// Those of the connection.
     pub fn finish(&mut self) -> io::Result<()> {
         match self {
             Stream::Plain(_) => {}
@@ -259,15 +260,15 @@ impl Stream {
         self.socket().shutdown(Shutdown::Write)
     }
 
-    /// Whether the bytes are sent as they are.
+    /// Whether the stream is unencrypted.
     pub fn is_plain(&self) -> bool {
         matches!(self, Stream::Plain(_))
     }
 
-    /// Parts it into one half that reads and one that writes, for two threads.
+    /// Splits the stream into a half that reads and a half that writes, for two threads.
     ///
     /// # Errors
-    /// The descriptor cannot be doubled.
+    /// The descriptor cannot be duplicated.
     pub fn split(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
         match self {
             Stream::Plain(socket) => Ok((Box::new(socket.tcp.try_clone()?), Box::new(socket))),
@@ -316,8 +317,10 @@ impl Write for Stream {
     }
 }
 
-/// The half that reads: waits for bytes without holding the connection, so that the other can write.
+/// The half of [`Tls`] that reads.
 struct TlsReader {
+    /// Guards the TLS state that both halves share. Neither half holds the lock while it waits for the socket, so each can
+    /// proceed without the other.
     conn: Arc<Mutex<Connection>>,
     sock: TcpStream,
     raw: Vec<u8>,
@@ -332,7 +335,7 @@ fn poisoned<T>(_: T) -> io::Error {
 impl Read for TlsReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
-            // rustls takes no more while what it has decrypted has not been read.
+            // rustls accepts no more data until its decrypted data has been read.
             match self.conn.lock().map_err(poisoned)?.reader().read(to) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other,
@@ -351,8 +354,9 @@ impl Read for TlsReader {
     }
 }
 
-/// The half that writes.
+/// The half of [`Tls`] that writes.
 struct TlsWriter {
+    /// Guards the TLS state that both halves share ([`TlsReader`]).
     conn: Arc<Mutex<Connection>>,
     sock: TcpStream,
 }

@@ -1,41 +1,41 @@
-//! What is known of a file besides its content.
+//! The properties of a file that travel besides its content.
 
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::name::{Name, number};
 
-/// What a file is besides its name and content.
+/// A file's metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Permission bits.
     pub mode: u32,
-    /// Owner.
+    /// Owner (uid).
     pub uid: u32,
-    /// Group.
+    /// Group (gid).
     pub gid: u32,
-    /// Last change of the content: seconds and nanoseconds since 1970.
+    /// Last change of the content (mtime) as Unix time: seconds, and nanoseconds within the second.
     pub mtime: (i64, u32),
-    /// Extended attributes, where they were asked for.
+    /// Names and values of extended attributes. Empty if the user did not ask for them.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// A regular file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileItem {
-    /// Below the root.
+    /// The file's name below the root.
     pub name: Name,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// It occupies less at its source: room for all of it must not be asked for.
+    /// Whether the source file has holes. Then the receiver must not allocate its full size.
     pub sparse: bool,
-    /// Last change of the inode at its source (ctime): other content may be given the same size and times, not this.
+    /// Last change of the source's inode (ctime). Unlike size and mtime, a user cannot set it after changing the content.
     pub changed: (i64, u32),
-    /// The rest.
+    /// The other metadata.
     pub meta: Meta,
 }
 
 impl FileItem {
-    /// A number that tells versions of files apart: blocks of a file that has changed since are worth nothing.
+    /// A number that identifies this version of the file. Blocks of an older version cannot be used.
     pub fn key(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size.to_le_bytes());
@@ -46,24 +46,24 @@ impl FileItem {
         number(&hasher.finalize())
     }
 
-    /// About how many bytes this takes in a frame.
+    /// Approximate size of this item in a frame, in bytes.
     pub fn weight(&self) -> usize {
         let xattrs = self.meta.xattrs.iter().map(|(name, value)| name.len() + value.len() + 8);
         64 + self.name.bytes().len() + xattrs.sum::<usize>()
     }
 }
 
-/// Bytes of a file, from `offset` on.
+/// A range of bytes of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Extent {
-    /// The first byte after it, if there can be one.
+    /// Offset of the first byte after the range. `None` if it exceeds 64 bits.
     pub fn end(&self) -> Option<u64> {
         self.offset.checked_add(self.len)
     }

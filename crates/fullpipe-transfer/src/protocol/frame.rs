@@ -1,20 +1,20 @@
 //! Frames: how every message and every chunk header is packed for a connection.
 //!
 //! A frame is the length of its content, a checksum of the content, and the content as postcard encodes it. The checksum
-//! finds data that a machine damaged past TCP's own checksum; it does not protect against people, TLS does. A reader
+//! finds data that a machine damaged past TCP's own checksum; it does not protect against attackers, which TLS does. A reader
 //! limits the length and takes memory only as data arrive, and anything that does not parse is an error.
 
 use std::io::{self, Read, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// Longest frame.
+/// Maximum length of a frame's content, in bytes.
 const FRAME_MAX: u32 = 4 << 20;
 
-/// Longest frame of who has not shown yet that it may say anything.
+/// Maximum length of a frame's content before the peer has authenticated itself, in bytes.
 pub(crate) const GREETING_MAX: u32 = 64 << 10;
 
-/// Bytes of a frame before its content: length and checksum.
+/// Length of a frame's head (length and checksum), in bytes.
 pub const FRAME_HEAD: usize = 12;
 
 fn bad(why: impl Into<String>) -> io::Error {
@@ -30,7 +30,7 @@ fn checksum(content: &[u8]) -> [u8; 8] {
 /// Packs a value into a frame: length, checksum, content.
 ///
 /// # Errors
-/// It is too long.
+/// The value does not fit into a frame.
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut frame = postcard::to_extend(value, vec![0; FRAME_HEAD]).map_err(|e| bad(e.to_string()))?;
     let len = u32::try_from(frame.len() - FRAME_HEAD).ok().filter(|len| *len <= FRAME_MAX);
@@ -44,7 +44,7 @@ pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 /// Writes a value as a frame.
 ///
 /// # Errors
-/// The connection's.
+/// Those of the connection.
 pub fn send<T: Serialize>(to: &mut (impl Write + ?Sized), value: &T) -> io::Result<()> {
     to.write_all(&pack(value)?)?;
     to.flush()
@@ -53,29 +53,30 @@ pub fn send<T: Serialize>(to: &mut (impl Write + ?Sized), value: &T) -> io::Resu
 /// Reads a value from a frame.
 ///
 /// # Errors
-/// The connection's; `InvalidData` when what came is damaged or no frame.
+/// Those of the connection; `InvalidData` if the received bytes are damaged or not a frame.
 pub fn receive<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized)) -> io::Result<T> {
     receive_within(from, FRAME_MAX)
 }
 
-/// The same, of a frame of no more than so many bytes: what parses may take many times as much memory.
+/// Reads a value from a frame of at most `most` bytes. The limit bounds memory, since the parsed value may take many
+/// times as much as the frame.
 ///
 /// # Errors
-/// As with [`receive`].
+/// Those of [`receive`].
 pub fn receive_within<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<T> {
     parse(&frame(from, most)?)
 }
 
-/// Reads a value from a frame, and gives its packed form too.
+/// Reads a value from a frame, and returns it with its packed form.
 ///
 /// # Errors
-/// As with [`receive`].
+/// Those of [`receive`].
 pub fn receive_packed<T: for<'de> Deserialize<'de>>(from: &mut (impl Read + ?Sized)) -> io::Result<(T, Vec<u8>)> {
     let content = frame(from, FRAME_MAX)?;
     Ok((parse(&content)?, content))
 }
 
-/// Reads a frame of at most `most` bytes, and gives its content.
+/// Reads a frame of at most `most` bytes, and returns its content.
 fn frame(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<Vec<u8>> {
     let mut head = [0; FRAME_HEAD];
     from.read_exact(&mut head)?;
@@ -83,7 +84,7 @@ fn frame(from: &mut (impl Read + ?Sized), most: u32) -> io::Result<Vec<u8>> {
     if len > most {
         return Err(bad("not a frame of fullpipe's protocol"));
     }
-    // Memory is taken as it comes: a length alone costs nothing.
+    // Memory grows with the received bytes, so a false length alone costs nothing.
     let mut content = Vec::new();
     from.take(u64::from(len)).read_to_end(&mut content)?;
     if content.len() != len as usize {
@@ -100,10 +101,10 @@ fn parse<T: for<'de> Deserialize<'de>>(content: &[u8]) -> io::Result<T> {
     if rest.is_empty() { Ok(value) } else { Err(bad("a frame with something behind it")) }
 }
 
-/// Reads a frame, and keeps nothing of it.
+/// Reads a frame and discards it.
 ///
 /// # Errors
-/// The connection's; `InvalidData` when what came is no frame.
+/// Those of the connection; `InvalidData` if the received bytes are not a frame.
 pub(crate) fn skip(from: &mut (impl Read + ?Sized)) -> io::Result<()> {
     let mut head = [0; FRAME_HEAD];
     from.read_exact(&mut head)?;

@@ -1,14 +1,14 @@
-//! The greeting: the first message of both ends, and what precedes it on the wire.
+//! The greeting, which is the first message of both ends, and the bytes that precede it on the wire.
 
 use serde::{Deserialize, Serialize};
 
-/// First word of a conversation.
+/// Bytes by which an end recognises the greeting.
 pub const MAGIC: [u8; 8] = *b"fullpipe";
 
-/// Version of this protocol; both ends must speak the same.
+/// Version of the protocol. Both ends must have the same version.
 pub const PROTOCOL: u32 = 13;
 
-/// Who speaks.
+/// The greeting of one end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`MAGIC`].
@@ -17,28 +17,28 @@ pub struct Hello {
     pub protocol: u32,
     /// Version of fullpipe.
     pub program: String,
-    /// What this end's kernel lets its sockets do.
+    /// Limits of this end's kernel for its sockets.
     pub limits: Limits,
 }
 
-/// What a kernel lets this user's sockets do.
+/// Limits of a kernel for this user's sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Limits {
-    /// Congestion controls that can be set.
+    /// Congestion controls that the user may set.
     pub ccs: Vec<String>,
-    /// Largest send buffer that a socket may ask for, bytes.
+    /// Maximum send buffer that a socket may set, in bytes.
     pub send: u64,
-    /// Largest receive buffer likewise.
+    /// Maximum receive buffer that a socket may set, in bytes.
     pub receive: u64,
-    /// Where the kernel's own tuning of send buffers stops, bytes.
+    /// Maximum send buffer of the kernel's autotuning, in bytes.
     pub tuned_send: u64,
-    /// Of receive buffers.
+    /// Maximum receive buffer of the kernel's autotuning, in bytes.
     pub tuned_receive: u64,
 }
 
-/// What a far end that ssh has started says before its first frame: whatever a login script has printed
-/// comes before it.
+/// Bytes that a far end started by ssh sends before its first frame. The client ignores everything before them, such as
+/// the output of a login script.
 pub const READY: &[u8] = b"\0fullpipe far end\0";
 
-/// First byte of a connection to a standing server that is not encrypted: neither TLS's nor a measurement's.
+/// First byte of an unencrypted connection to a server. Neither TLS nor a measurement begins with it.
 pub const PLAIN: u8 = b'T';

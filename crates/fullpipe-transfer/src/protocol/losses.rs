@@ -2,37 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What went out over some time, all streams together.
+/// The segments and bytes sent over some time, all streams together.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sent {
-    /// Segments with payload (`tcpi_data_segs_out`), those that were sent again included.
+    /// Segments with payload (`tcpi_data_segs_out`), including retransmissions.
     pub segments: u64,
-    /// Of these, those that were sent again (`tcpi_total_retrans`).
+    /// Retransmitted segments (`tcpi_total_retrans`).
     pub again: u64,
-    /// Of those, the ones that had not been lost (`tcpi_dsack_dups`).
+    /// Segments retransmitted although they had not been lost (`tcpi_dsack_dups`).
     pub needless: u64,
-    /// Payload that has been acknowledged, bytes.
+    /// Acknowledged payload, in bytes.
     pub bytes: u64,
-    /// How long that took, nanoseconds.
+    /// Duration of the time that this covers, in nanoseconds.
     pub ns: u64,
-    /// For so long streams waited for the receiver's window or for room in their buffer, nanoseconds, summed.
+    /// Time for which streams waited for the receiver's window or for space in their send buffer, in nanoseconds, summed
+    /// over the streams.
     pub window_ns: u64,
 }
 
 impl Sent {
-    /// Segments that were lost.
+    /// Number of lost segments.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.again.saturating_sub(self.needless)
     }
 
-    /// Share of the segments that was lost.
+    /// Lost segments as a fraction of all segments.
     #[must_use]
     pub fn loss(&self) -> f64 {
         (self.lost() as f64 / self.segments.max(1) as f64).min(1.0)
     }
 
-    /// Rate of the payload, bit/s.
+    /// Rate of acknowledged payload, in bit/s.
     #[must_use]
     pub fn bps(&self) -> f64 {
         self.bytes as f64 * 8e9 / self.ns.max(1) as f64
@@ -50,22 +51,23 @@ impl Sent {
     }
 }
 
-/// Of a whole transfer.
+/// The losses and queues of a whole transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Losses {
-    /// All of it.
+    /// Everything sent.
     pub all: Sent,
-    /// Its second half, in time: what slow start overshot is not the path's.
+    /// Everything sent in the second half of the time. It excludes the losses that slow start causes.
     pub later: Sent,
-    /// Streams.
+    /// Number of streams.
     pub streams: u16,
-    /// Instants of the second half at which the following was looked for.
+    /// Number of instants in the second half at which the following values were sampled.
     pub looks: u16,
-    /// Longest time that packets waited in queues, nanoseconds: `tcpi_rtt` beyond `tcpi_min_rtt`, median of the streams.
+    /// Longest queueing delay, in nanoseconds: the maximum over time of `tcpi_rtt` less `tcpi_min_rtt`, median of the
+    /// streams.
     pub queue_ns: u64,
-    /// Part of the streams that had more to send than TCP let go (`tcpi_notsent_bytes`), mean.
+    /// Mean fraction of the streams that had unsent data which TCP held back (`tcpi_notsent_bytes`).
     pub held: f64,
-    /// Variance of the losses between two instants, over their mean: 1 where each segment is lost by itself, more where
+    /// Variance of the losses between two instants divided by their mean: 1 if segments are lost independently, more if
     /// queues overflow.
     pub bursts: f64,
 }

@@ -1,4 +1,4 @@
-//! What the two ends say to each other on the control connection.
+//! The messages that the two ends exchange on the control connection.
 
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
@@ -11,22 +11,22 @@ use crate::protocol::name::Name;
 use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::protocol::skipped::Skipped;
 
-/// How a file was read.
+/// How the sender's reading of a file ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reading {
-    /// All of it, and it is what it was when it was found.
+    /// The whole file was read, and it has not changed since the walk found it.
     Whole,
-    /// Not all of it. It has not changed: what has come need not be sent again.
+    /// Part of the file could not be read. The file has not changed, so the received part need not be sent again.
     Partly {
-        /// Bytes of its blocks, holes included, that are on the streams, whether they could be read or not.
+        /// Bytes of the file's blocks on the streams, including holes and blocks that could not be read.
         sent: u64,
     },
-    /// It is another by now, or gone: what has come of it is of no use.
+    /// The file was changed or removed meanwhile, so the received part is useless.
     Changed,
 }
 
 impl Reading {
-    /// Whether nothing more is to come, of what is worth anything.
+    /// Whether nothing useful of the file is on the streams, because nothing of it was sent or it has changed.
     pub fn is_all(self) -> bool {
         matches!(self, Reading::Partly { sent: 0 } | Reading::Changed)
     }
@@ -35,313 +35,314 @@ impl Reading {
 /// One message on the control connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// Both ends, first.
+    /// The first message of both ends.
     Hello(Hello),
-    /// Client: what it wants.
+    /// Client: the transfer that it asks for.
     Setup(Box<Setup>),
-    /// Far end: no, and why.
+    /// Far end: refuses the transfer.
     Refused {
-        /// For a person.
+        /// The reason, for a person to read.
         why: String,
-        /// Whether it may go better later.
+        /// Whether a later attempt may succeed.
         again: bool,
-        /// [`fullpipe_path::ExitClass`]: the same mistake is the same code, whichever end finds it.
+        /// The exit code of the error's class ([`fullpipe_path::ExitClass`]), so that an error has the same code whichever
+        /// end finds it.
         class: u8,
     },
-    /// Either end: are you there?
+    /// Either end: asks for a [`Message::Pong`].
     Ping {
-        /// Comes back.
+        /// The number that the answer repeats.
         n: u64,
     },
-    /// The answer.
+    /// Answers a [`Message::Ping`].
     Pong {
-        /// From the question.
+        /// The number of the ping.
         n: u64,
     },
-    /// Client: how to send, now that the round-trip time is known.
+    /// Client: how to send, decided once the round-trip time is known.
     Connect(Box<Connect>),
-    /// Far end: connect the streams here. It answers [`Setup::probably`], and a [`Connect`] that is another.
+    /// Far end: where to connect the streams. It answers [`Setup::probably`], and a [`Connect`] that differs from it.
     Ready {
         /// TCP port.
         port: u16,
-        /// To be shown on each.
+        /// The session's token, which each stream must show.
         token: [u8; 32],
-        /// Certificate of the streams (DER), if they are encrypted.
+        /// The streams' certificate (DER), empty if they are not encrypted.
         certificate: Vec<u8>,
-        /// If the far end receives.
+        /// The receiver's terms, if the far end receives.
         terms: Option<Terms>,
         /// UDP port for probes, 0 if there is none.
         udp: u16,
     },
-    /// Sender: these are next.
+    /// Sender: offers the files that are next.
     Offer(Vec<FileItem>),
-    /// Receiver: of these, in the order of the offer, this is wanted.
+    /// Receiver: which parts of the offered files to send, in the order of the offer.
     Want(Vec<Want>),
     /// Sender: a folder.
     Folder {
-        /// Below the root.
+        /// The folder's name below the root.
         name: Name,
-        /// To be set when all is in it.
+        /// The metadata to set once the folder's content is complete.
         meta: Meta,
     },
     /// Sender: a symbolic link.
     Link {
-        /// Below the root.
+        /// The link's name below the root.
         name: Name,
-        /// What it contains.
+        /// The path that the link points at.
         target: Vec<u8>,
-        /// Owner and times.
+        /// The link's owner and times.
         meta: Meta,
     },
-    /// Sender: all of a file has been sent, or never will be.
+    /// Sender: it sends nothing more of a file.
     FileEnd {
         /// Its number.
         id: u64,
-        /// How that went.
+        /// How reading the file ended.
         reading: Reading,
     },
-    /// Receiver: a file of blocks has taken its name, or was given up.
+    /// Receiver: a large file has its final name, or was given up.
     FileDone {
         /// Its number.
         id: u64,
     },
-    /// Receiver: a file cannot be written, and no more of it need be sent.
+    /// Receiver: a file cannot be written, so the sender need not send the rest.
     Unwanted {
         /// Its number.
         id: u64,
     },
-    /// Receiver: so much has been written.
+    /// Receiver: its progress.
     Progress {
-        /// Bytes, holes and what was there included.
+        /// Bytes written, including holes and bytes that were already there.
         bytes: u64,
-        /// Files under their names.
+        /// Number of files with their final names.
         files: u64,
-        /// Bytes of content that have come over the streams.
+        /// Bytes of content received over the streams.
         come: u64,
-        /// Of these, those of blocks that are not whole yet.
+        /// Part of `come` that belongs to incomplete blocks, in bytes.
         partial: u64,
-        /// Grows with whatever else gets on: checking what was there, giving folders their times.
+        /// A counter that grows with other work, such as checking existing files and setting folders' times.
         moved: u64,
-        /// Where the time went so far.
+        /// The time spent so far, by kind of work.
         times: Times,
     },
-    /// Sender: so much there is, as far as it has looked.
+    /// Sender: the totals of its walk so far.
     Totals {
-        /// Bytes.
+        /// Total size of the files, in bytes.
         bytes: u64,
-        /// Files.
+        /// Number of files.
         files: u64,
-        /// It has looked everywhere.
+        /// Whether the walk is complete.
         all: bool,
     },
-    /// Sender: nothing more comes; what it could not read.
+    /// Sender: it has sent everything. Contains the entries that it could not read.
     AllSent(Skipped),
-    /// Receiver: all has its name; what it could not write. The last word.
+    /// Receiver: all files have their final names. This is the last message of a successful transfer.
     AllDone(Summary),
-    /// An end's view, for the record.
+    /// Either end: its report for the transfer's record.
     Report {
-        /// [`fullpipe_net::wire::Report`] as JSON; in the first of several, where there is one.
+        /// The report ([`fullpipe_net::wire::Report`]) as JSON. Only the first of several messages has it; it is empty if
+        /// there is no report.
         end: String,
         /// Packed samples of TCP_INFO.
         samples: Vec<u8>,
-        /// The sender's last word.
+        /// Whether this is the last report message.
         last: bool,
     },
-    /// Either end: it is over, and why.
+    /// Either end: the transfer failed.
     Failed {
-        /// For a person.
+        /// The reason, for a person to read.
         why: String,
-        /// Whether it may go better the next time.
+        /// Whether another attempt may succeed.
         again: bool,
-        /// As in [`Message::Refused`].
+        /// The exit code of the error's class, as in [`Message::Refused`].
         class: u8,
     },
-    /// Client that only looks: how much is there to be sent? Totals come each second, and with the last of them
-    /// what cannot be read.
+    /// Client: asks how much there is to send. The far end answers with totals once a second, and at the end with the
+    /// entries that it cannot read.
     Count,
-    /// Receiver: send no faster than this, bit/s of payload, all streams together.
+    /// Receiver: the maximum sending rate of all streams together.
     Pace {
-        /// None: as fast as it likes.
+        /// The rate in bit/s of payload. `None` means no limit.
         bps: Option<u64>,
     },
-    /// Receiver: slow start is to begin once more, in all streams.
+    /// Receiver: asks the sender to restart slow start in all streams.
     SlowStart,
-    /// Sender: what its streams say, where no probe asks for it.
+    /// Sender: statistics of its streams, sent if there are no UDP probes to carry them.
     SenderStats(SenderStats),
-    /// Receiver: what its controller has decided.
+    /// Receiver: an event of its controller, for the record.
     Sized(SizingEvent),
-    /// Sender: what the network has lost. Before its last word.
+    /// Sender: the losses of the network, sent before its last message.
     Losses(Losses),
-    /// Client, behind its greeting: the secret of a standing server; empty over ssh, which has let it in already.
+    /// Client, after its greeting: the secret of its token. Empty over ssh, which has already authenticated the client.
     Secret(Vec<u8>),
 }
 
-/// What a client wants.
+/// A client's request for a transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Which way.
+    /// The direction, and the files.
     pub task: Task,
-    /// How files are treated.
+    /// The options for files.
     pub options: Options,
-    /// How it will be sent, unless the far end's kernel does not allow it: then its streams can be let in a
-    /// round trip earlier.
+    /// How the client expects to send. If the far end's kernel allows it, the far end can accept streams one round trip
+    /// earlier.
     pub probably: Option<Connect>,
 }
 
-/// Which way, and what.
+/// The direction of a transfer, and its files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Task {
-    /// The client sends.
+    /// The client sends to this target.
     Push(Target),
-    /// The far end sends these.
+    /// The far end sends these sources.
     Pull(Sources),
-    /// Nothing: the client only wants to know how it would go, and with [`Message::Count`] how much these are.
+    /// Nothing is copied. The client measures the path, and with [`Message::Count`] asks for the sources' total size.
     Look(Sources),
 }
 
-/// What is copied.
+/// The sources of a transfer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
-    /// As typed.
+    /// The sources' paths as the user typed them.
     pub paths: Vec<Vec<u8>>,
-    /// What is left out: patterns as [`crate::source::exclude`] reads them.
+    /// Patterns of excluded entries ([`crate::source::exclude`]).
     pub exclude: Vec<String>,
-    /// Names may be patterns, as [`crate::source::glob`] reads them.
+    /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
 }
 
-/// Where files go.
+/// The destination of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// As typed.
+    /// The path as the user typed it.
     pub path: Vec<u8>,
-    /// Whether it can only be a folder: it ends with a slash, or several things go there.
+    /// Whether the destination must be a folder, because its path ends with a slash or there are several sources.
     pub folder: bool,
-    /// The content of a folder goes there, not the folder itself.
+    /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
-    /// Names a transfer, the same each time that the command is repeated.
+    /// Identifies the transfer. It is equal each time that the same command runs.
     pub transfer: u64,
-    /// Names the process that repeats it after a lost connection.
+    /// Identifies the client's process, which may repeat the transfer after a lost connection.
     pub process: u64,
 }
 
-/// Where the time of an end's streams went, nanoseconds summed over them.
+/// Time that one end's streams spent by kind of work, in nanoseconds, summed over the streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Times {
-    /// Reading or writing files.
+    /// Time for reading or writing files, in nanoseconds.
     pub disk: u64,
-    /// Hashing.
+    /// Time for hashing, in nanoseconds.
     pub hash: u64,
-    /// In the network's calls: waiting, copying, encrypting.
+    /// Time in network calls (waiting, copying and encrypting), in nanoseconds.
     pub net: u64,
 }
 
-/// How files are treated.
+/// The options of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
-    /// Folders too.
+    /// Copy folders.
     pub recursive: bool,
-    /// Follow symbolic links below the sources too.
+    /// Follow symbolic links below the sources.
     pub dereference: bool,
-    /// To disk before a file takes its name.
+    /// Write each file to disk (`fsync(2)`) before it gets its final name.
     pub fsync: bool,
-    /// Set the setuid, setgid and sticky bits of the sources too.
+    /// Copy the setuid, setgid and sticky bits of the sources.
     pub special: bool,
-    /// Read each file back from storage once it has its name, and compare it with what the sender read.
+    /// Read each finished file back from storage and compare it with the data that the sender read.
     pub verify: bool,
-    /// Extended attributes too.
+    /// Copy extended attributes.
     pub xattrs: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
     pub direct: Direct,
-    /// Largest block, bytes.
+    /// Maximum size of a block, in bytes.
     pub block: u32,
-    /// Leave alone what is there with the same size and time, and what is newer there.
+    /// Skip a file if the destination has it with the same size and mtime, or with a newer mtime.
     pub update: bool,
-    /// Between samples of TCP_INFO, nanoseconds; 0 for none.
+    /// Interval between samples of TCP_INFO, in nanoseconds; 0 for no samples.
     pub sample_ns: u64,
-    /// With nothing moving for so long the transfer has failed.
+    /// Time without progress after which the transfer fails, in nanoseconds.
     pub stall_ns: u64,
-    /// Window and pacing are set while it runs, by this law.
+    /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
     pub sobas: Option<SizingMode>,
 }
 
 /// When to bypass the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direct {
-    /// Large files on file systems on disks.
+    /// For large files on disks.
     Auto,
-    /// Wherever it can be.
+    /// For all files whose file system supports it.
     On,
     /// Never.
     Off,
 }
 
-/// How to send.
+/// How the sender sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Connect {
-    /// Congestion control, streams, buffer, pacing.
+    /// Congestion control, number of streams, buffers and pacing.
     pub transport: Transport,
-    /// Round-trip time as the client saw it, nanoseconds.
+    /// Round-trip time that the client measured, in nanoseconds.
     pub rtt_ns: u64,
-    /// If the client receives.
+    /// The receiver's terms, if the client receives.
     pub terms: Option<Terms>,
-    /// The port that the client would like the streams to go to, so that it need not wait to be told; zero
-    /// for any.
+    /// The far end's port to which the client would like to connect the streams without waiting for an answer; 0 for any.
     pub port: u16,
 }
 
-/// What a receiving end asks of the sending one.
+/// The terms that the receiving end sets for the sending end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// An earlier attempt has left something: files must be offered before they are sent.
+    /// Whether the sender must offer files before it sends them, because an earlier attempt left data.
     pub offer: bool,
-    /// Key of the digests ([`Key::block`]), which lasts as long as the journal.
+    /// Key of the digests ([`Key::block`]). It is valid as long as the journal.
     pub key: Key,
-    /// Key of the tags of this attempt's chunks ([`Tagger`](crate::protocol::digest::Tagger)).
+    /// Key of the tags of chunks, valid for this attempt ([`Tagger`](crate::protocol::digest::Tagger)).
     pub tags: Key,
 }
 
-/// What of an offered file is to be sent.
+/// The parts of an offered file that the receiver wants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Want {
-    /// All.
+    /// The whole file.
     All,
-    /// Nothing: it is there.
+    /// Nothing, because the receiver has the file.
     Nothing,
-    /// All but these.
+    /// The whole file except these extents.
     But(Vec<Extent>),
 }
 
-/// How it went at the receiver.
+/// The result of a transfer at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Files under their names.
+    /// Number of files with their final names.
     pub files: u64,
-    /// Of these, those that were there already.
+    /// Number of these files that were already there.
     pub present: u64,
-    /// Bytes of content that came over the network.
+    /// Bytes of content received over the network.
     pub bytes: u64,
-    /// What could not be written.
+    /// The entries that could not be written.
     pub skipped: Skipped,
-    /// Copies of other commands into the same folder that were begun, and neither ended nor go on now.
+    /// Number of unfinished copies by other commands into the same folder that are not running now.
     pub unfinished: u64,
-    /// Files under the transfer's own names that are not the receiving user's, and why they did not count.
+    /// Files with the transfer's own names that the receiver did not trust, and why.
     pub distrusted: Vec<String>,
-    /// What was read back from storage, where that was asked for.
+    /// The files that were read back from storage, if the client asked for that.
     pub verified: Verified,
 }
 
-/// Files that were read back from storage and are what the sender read.
+/// Files that were read back from storage and match the data that the sender read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verified {
-    /// How many.
+    /// Number of files.
     pub files: u64,
-    /// Their bytes.
+    /// Total size of the files, in bytes.
     pub bytes: u64,
-    /// Time in which files were being read back, nanoseconds.
+    /// Time during which files were read back, in nanoseconds.
     pub busy_ns: u64,
-    /// Of it, the time after all else was done: how much longer the transfer took, nanoseconds.
+    /// Part of that time after all other work was done, which prolonged the transfer, in nanoseconds.
     pub after_ns: u64,
 }

@@ -1,8 +1,9 @@
-//! What of a tree is left out, by patterns.
+//! Excludes files and folders of a source by patterns.
 //!
-//! A pattern without a slash is for the last part of a name, wherever it is (`*.tmp`); one with a slash is for all of the
-//! name below the source (`raw/**`, `*/scratch`); the source's own name may stand before it (`top/raw`). `*` and `?` match
-//! no slash, `**` does, `[a-z]` and `{a,b}` are alternatives. With a folder goes all that is in it.
+//! A pattern without a slash matches the last component of a name, at any depth (`*.tmp`). A pattern with a slash matches
+//! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). `*` and
+//! `?` do not match a slash; `**` does. `[a-z]` and `{a,b}` are alternatives. Excluding a folder excludes all of its
+//! content.
 
 use std::path::Path;
 
@@ -11,36 +12,38 @@ use globset::{GlobMatcher, GlobSet, GlobSetBuilder};
 use crate::error::TransferError;
 use crate::source::glob;
 
-/// Most bytes of all patterns: they may come from the network.
-const MOST: usize = 16 << 10;
+/// Maximum total length of all patterns, in bytes. The limit is needed because patterns may come from the network.
+const MAX_PATTERN_BYTES: usize = 16 << 10;
 
-/// Patterns, ready to be used.
+/// Compiled exclude patterns.
 #[derive(Debug, Default)]
 pub struct Exclude {
+    /// Patterns for the last component of a name.
     names: GlobSet,
+    /// Patterns for the whole name below the source.
     paths: GlobSet,
-    /// Names of sources, and what of them is left out.
+    /// Patterns that begin with a source's name: that name, and the pattern for names below the source.
     of: Vec<(String, GlobMatcher)>,
 }
 
 impl Exclude {
-    /// Reads patterns, of 16 KiB together at most.
+    /// Compiles patterns. Their total length may be at most 16 KiB.
     ///
     /// # Errors
-    /// One of them is no pattern, or they are too long.
+    /// A pattern is invalid, or the patterns are too long.
     pub fn new(patterns: &[String]) -> Result<Exclude, TransferError> {
         let (mut names, mut paths, mut of) = (GlobSetBuilder::new(), GlobSetBuilder::new(), Vec::new());
         let wrong = |pattern: &str, why: &dyn std::fmt::Display| {
             TransferError::Usage(format!("--exclude '{}': {why}", crate::protocol::name::printable(pattern.as_bytes())))
         };
-        if patterns.iter().map(|pattern| pattern.len() + 1).sum::<usize>() > MOST {
-            return Err(TransferError::Usage(format!("--exclude: give at most {MOST} bytes of patterns")));
+        if patterns.iter().map(|pattern| pattern.len() + 1).sum::<usize>() > MAX_PATTERN_BYTES {
+            return Err(TransferError::Usage(format!("--exclude: give at most {MAX_PATTERN_BYTES} bytes of patterns")));
         }
         for pattern in patterns {
             if pattern.is_empty() {
-                return Err(wrong(pattern, &"an empty pattern is no name's"));
+                return Err(wrong(pattern, &"the pattern is empty; remove it"));
             }
-            // A slash at the end says that it is a folder, one at the start that it is right below the source.
+            // A trailing slash marks a folder. A leading slash means directly below the source.
             let whole = pattern.trim_end_matches('/');
             let whole = whole.strip_prefix("./").unwrap_or(whole);
             let glob = glob::glob(whole.strip_prefix('/').unwrap_or(whole)).map_err(|why| wrong(pattern, &why))?;
@@ -61,13 +64,14 @@ impl Exclude {
         Ok(Exclude { names: build(names)?, paths: build(paths)?, of })
     }
 
-    /// Whether a source that is called so is left out.
+    /// Whether a source with this name is excluded.
     #[must_use]
     pub fn leaves_out_source(&self, name: &Path) -> bool {
         !self.names.is_empty() && self.names.is_match(name)
     }
 
-    /// Whether what has this name below its source is left out; `top` is the source's own name, if it has one there.
+    /// Whether the entry `below` a source is excluded. `top` is the source's own name, if the source keeps its name at the
+    /// destination.
     #[must_use]
     pub fn leaves_out(&self, below: &Path, top: Option<&Path>) -> bool {
         let last = || below.file_name().is_some_and(|name| self.names.is_match(name));
@@ -104,7 +108,7 @@ mod tests {
                 assert!(!exclude.leaves_out(Path::new(name), None), "{pattern}: {name}");
             }
         }
-        // As others do, with the name of the source before it.
+        // As in rsync, the source's name may precede the pattern.
         let exclude = Exclude::new(&["./top/raw".to_owned()]).unwrap();
         assert!(exclude.leaves_out(Path::new("raw"), Some(Path::new("top"))));
         assert!(!exclude.leaves_out(Path::new("raw"), Some(Path::new("other"))));
@@ -120,10 +124,10 @@ mod tests {
         }
         assert!(!Exclude::default().leaves_out(Path::new("a"), None));
         let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
-        for bad in ["", "[", "{a", &deep, &"x".repeat(MOST)] {
+        for bad in ["", "[", "{a", &deep, &"x".repeat(MAX_PATTERN_BYTES)] {
             assert!(Exclude::new(&[bad.to_owned()]).is_err(), "{bad}");
         }
-        assert!(Exclude::new(&vec!["a".to_owned(); MOST]).is_err());
+        assert!(Exclude::new(&vec!["a".to_owned(); MAX_PATTERN_BYTES]).is_err());
         let most = vec!["?".repeat(1000) + ".x"; 16];
         assert!(Exclude::new(&most).unwrap().leaves_out(Path::new(&("y".repeat(1000) + ".x")), None));
     }

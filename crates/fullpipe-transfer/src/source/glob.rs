@@ -1,6 +1,7 @@
-//! Names of sources as patterns. A shell expands them where it runs; of what is at the far end it knows nothing.
+//! Expands patterns in the names of sources. The local shell cannot expand patterns for the far end, because it does not
+//! know the files there.
 //!
-//! `*` and `?` match no slash and no dot at a name's beginning, `[a-z]` and `{a,b}` are alternatives (glob(7)).
+//! `*` and `?` match neither a slash nor a leading dot. `[a-z]` and `{a,b}` are alternatives (`glob(7)`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,17 +17,17 @@ use crate::fs::root::Root;
 use crate::protocol::name::{is_scratch, printable};
 use crate::protocol::skipped::SkippedEntry;
 
-/// Most braces of a pattern, which may come from the network: each goes deeper into a recursion.
+/// Maximum number of opening braces in a pattern. Each may deepen a recursion, and patterns may come from the network.
 const DEEPEST: usize = 8;
-/// Most bytes of one.
+/// Maximum length of a pattern, in bytes.
 const LONGEST: usize = 16 << 10;
-/// Most names that those of a transfer stand for: all are held in memory.
+/// Maximum number of names that a transfer's patterns may expand to. All of them are held in memory.
 pub(crate) const MOST_NAMES: usize = 1 << 16;
 
-/// A pattern, read; `*` and `?` match no slash, `**` does.
+/// Compiles a pattern. `*` and `?` do not match a slash; `**` does.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the pattern is invalid.
 pub(crate) fn glob(pattern: &str) -> Result<Glob, String> {
     if pattern.len() > LONGEST {
         return Err(format!("give at most {LONGEST} bytes"));
@@ -37,13 +38,13 @@ pub(crate) fn glob(pattern: &str) -> Result<Glob, String> {
     GlobBuilder::new(pattern).literal_separator(true).build().map_err(|e| e.kind().to_string())
 }
 
-/// Whether a name may be one; what is not in UTF-8 is a name.
+/// Whether a name may be a pattern. A name that is not valid UTF-8 is never a pattern.
 #[must_use]
 pub fn is_one(name: &[u8]) -> bool {
     name.iter().any(|b| b"*?[{".contains(b)) && std::str::from_utf8(name).is_ok()
 }
 
-/// A name without slashes, or a pattern for such.
+/// One component of a source's name: a literal name, or a pattern that matches names without slashes.
 #[derive(Debug)]
 pub(crate) struct Part {
     name: Vec<u8>,
@@ -51,29 +52,29 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// This name and no other.
+    /// Makes a component that matches only this name.
     pub(crate) fn exactly(name: &[u8]) -> Part {
         Part { name: name.to_vec(), pattern: None }
     }
 
-    /// This name, and what it matches as a pattern.
+    /// Makes a component that matches this name literally and, if it is a pattern, the names that the pattern matches.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the pattern is invalid.
     pub(crate) fn new(name: &[u8]) -> Result<Part, String> {
         let text = std::str::from_utf8(name).ok().filter(|_| is_one(name));
         let pattern = text.map(glob).transpose()?.map(|glob| glob.compile_matcher());
         Ok(Part { name: name.to_vec(), pattern })
     }
 
-    /// Whether something is called so.
+    /// Whether the component matches a name.
     pub(crate) fn is_match(&self, name: &[u8]) -> bool {
         let hidden = name.starts_with(b".") && !self.name.starts_with(b".");
         let matched = |pattern: &GlobMatcher| !hidden && pattern.is_match(Path::new(OsStr::from_bytes(name)));
         name == self.name || self.pattern.as_ref().is_some_and(matched)
     }
 
-    /// What in a folder is called so, in order.
+    /// Returns the names in a folder that the component matches, sorted.
     fn names_in(&self, folder: &Root) -> std::io::Result<Vec<Vec<u8>>> {
         if self.pattern.is_none() {
             return at::look(folder, at::part(&self.name)).map(|_| vec![self.name.clone()]);
@@ -92,18 +93,18 @@ impl Part {
     }
 }
 
-/// What a pattern stands for, in order, `most` names at most, and what could not be looked at; folders are opened by
-/// `open`.
+/// Expands a pattern to the sorted names that it matches, at most `most`, followed by the folders that could not be read.
+/// It opens folders with `open`.
 ///
 /// # Errors
-/// It is no pattern, stands for nothing, or for more.
+/// The pattern is invalid, matches nothing, or matches more than `most` names.
 pub(crate) fn expand(
     pattern: &[u8],
     most: usize,
     open: &dyn Fn(&[u8]) -> std::io::Result<Root>,
 ) -> Result<Vec<Result<Vec<u8>, SkippedEntry>>, TransferError> {
     let wrong = |why: &str| TransferError::Usage(format!("{}: {why}", printable(pattern)));
-    // What is before the first that matches is a folder's name, with its slash.
+    // The components before the first pattern are a folder's literal name, including the trailing slash.
     let parts = pattern.split_inclusive(|b| *b == b'/');
     let fixed = parts.take_while(|part| !is_one(part)).map(<[u8]>::len).sum();
     let (mut found, mut unreadable) = (vec![pattern[..fixed].to_vec()], Vec::new());
@@ -115,11 +116,11 @@ pub(crate) fn expand(
         let mut next = Vec::new();
         for folder in found {
             match open(&folder).and_then(|root| part.names_in(&root)) {
-                // With a slash behind it, it stands for folders.
+                // A pattern with a trailing slash matches folders only.
                 Ok(names) => next.extend(
                     names.iter().map(|name| whole(&folder, name)).filter(|path| slash.is_empty() || open(path).is_ok()),
                 ),
-                // What is no folder has nothing that matches, nor has a link that leads nowhere or out.
+                // Nothing matches below a non-folder, a dangling link, or a link that leads out of the root.
                 Err(e)
                     if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
                 Err(e) => unreadable.push(SkippedEntry::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
@@ -136,7 +137,7 @@ pub(crate) fn expand(
     if found.is_empty() {
         return Err(wrong("nothing there is called so"));
     }
-    // A name that was found is not the home directory.
+    // The prefix `./` keeps a matched name that begins with `~` from meaning the home directory.
     let plain = |path: Vec<u8>| if fixed == 0 && path.starts_with(b"~") { [b"./", &path[..]].concat() } else { path };
     Ok(found.into_iter().map(plain).map(Ok).chain(unreadable.into_iter().map(Err)).collect())
 }

@@ -1,7 +1,8 @@
-//! Source trees, and which of two sources counts where both bring the same name: the first of them.
+//! Source trees, and the rule for names that several sources share: the entry of the first source is sent.
 //!
-//! Small files travel in no order, so it must be known before either is sent. The file system knows: who walks a later
-//! source looks whether an earlier one has the same name. That takes no memory, however much there is.
+//! Small files arrive in any order, so the sender must apply the rule before it sends either entry. The walk of a later
+//! source looks up each name in the earlier sources' file systems. So the rule needs no memory, however large the trees
+//! are.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -20,26 +21,26 @@ use crate::protocol::name::Name;
 use crate::protocol::skipped::SkippedEntry;
 use crate::source::exclude::Exclude;
 
-/// Most sources of which only the content is sent: each thing is looked for in all of those before its own.
-const MOST: usize = 256;
+/// Maximum number of sources of which only the content is sent. Each entry is looked up in all earlier ones.
+const MAX_CONTENT_SOURCES: usize = 256;
 
-/// What becomes of something that a source has.
+/// The decision on an entry of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No source before has the name, or both are folders, whose content is merged.
+    /// Send the entry. No earlier source has the name, or both entries are folders, whose contents are merged.
     Send,
-    /// One before has something else of this name.
+    /// Skip the entry. An earlier source has a different entry with this name.
     Shadowed,
-    /// One before has the very same.
+    /// Skip the entry silently. An earlier source has the same file or folder under this name.
     SameFile,
 }
 
-/// All sources, by what they bring to the destination itself.
+/// All sources of a transfer, grouped by whether they keep their names at the destination.
 #[derive(Default)]
 pub(crate) struct OverlappingSources {
-    /// Those of which only the content is sent.
+    /// Sources of which only the content is sent.
     contents: Vec<OverlappingSource>,
-    /// Those that keep their name.
+    /// Sources that keep their names at the destination, by name.
     tops: HashMap<Vec<u8>, OverlappingSource>,
 }
 
@@ -52,17 +53,17 @@ struct OverlappingSource {
 }
 
 impl OverlappingSources {
-    /// Tells each place of the others, if two can bring the same name.
+    /// Gives each source tree a reference to all others, if two of them can have entries with the same name.
     ///
     /// # Errors
-    /// There are too many of those.
+    /// There are too many sources of which only the content is sent.
     pub(crate) fn introduce(places: &mut [SourceTree]) -> Result<(), TransferError> {
         let contents = places.iter().filter(|place| place.top.is_none()).count();
         if places.len() < 2 || contents == 0 {
             return Ok(());
         }
-        if contents > MOST {
-            let words = format!("give at most {MOST} sources of which only the content is copied");
+        if contents > MAX_CONTENT_SOURCES {
+            let words = format!("give at most {MAX_CONTENT_SOURCES} sources of which only the content is copied");
             return Err(TransferError::Usage(words));
         }
         let mut all = OverlappingSources::default();
@@ -87,7 +88,7 @@ impl OverlappingSources {
         Ok(())
     }
 
-    /// What becomes of something that the source of this number has, beside those before it.
+    /// Decides on the entry `name` of source number `number`, by what the earlier sources have.
     pub(crate) fn judge(&self, number: usize, name: &Name, entry: &FileStat, dereference: bool) -> Verdict {
         let bytes = name.bytes();
         let (first, rest) = match bytes.iter().position(|b| *b == b'/') {
@@ -103,7 +104,7 @@ impl OverlappingSources {
             source.brings(below, dereference)
         });
         match found.next() {
-            // It is the first that has the name whose thing is sent.
+            // No earlier source has the name, so this source's entry is sent.
             None => Verdict::Send,
             Some(earlier) if kind(&earlier) == SFlag::S_IFDIR && kind(entry) == SFlag::S_IFDIR => Verdict::Send,
             Some(earlier) if (earlier.st_dev, earlier.st_ino) == (entry.st_dev, entry.st_ino) => Verdict::SameFile,
@@ -115,7 +116,7 @@ impl OverlappingSources {
 impl OverlappingSource {
     fn brings(&self, below: &Path, dereference: bool) -> Option<FileStat> {
         let found = self.look(below, dereference).ok()?;
-        // Nothing else is sent.
+        // Only folders, regular files and links are sent.
         let sent = matches!(kind(&found), SFlag::S_IFDIR | SFlag::S_IFREG | SFlag::S_IFLNK);
         (sent && !self.excluded(below)).then_some(found)
     }
@@ -123,7 +124,7 @@ impl OverlappingSource {
     fn look(&self, below: &Path, dereference: bool) -> io::Result<FileStat> {
         let whole = below.as_os_str().is_empty();
         let fd = if whole {
-            // What a person names is followed.
+            // A link that the user names as a source is followed.
             self.root.open_at(&self.path, OFlag::O_PATH, 0)?
         } else if dereference {
             self.root.open_at(&self.path.join(below), OFlag::O_PATH, 0)?
@@ -151,41 +152,41 @@ fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
-/// A place to send from.
+/// A file or folder to send, with all of its content.
 pub struct SourceTree {
-    /// Where its files are found.
+    /// The open folder from which the source's files are opened.
     pub root: Arc<Root>,
-    /// Below the root.
+    /// The source's path below `root`.
     pub path: PathBuf,
-    /// Its name at the other end; none where only its content is sent.
+    /// The source's name at the destination. `None` if only its content is sent.
     pub top: Option<Name>,
-    /// What of it is left out.
+    /// The patterns of excluded entries.
     pub exclude: Arc<Exclude>,
-    /// Not a place, but what kept a pattern from finding more.
+    /// If set, this is not a source but the error that kept a pattern from finding more.
     pub error: Option<SkippedEntry>,
-    /// Its number among all, where others may bring the same names.
+    /// The source's number among all sources, and these, if sources may share names.
     pub(crate) overlaps: Option<(usize, Arc<OverlappingSources>)>,
 }
 
 impl SourceTree {
-    /// What becomes of something here, beside the places before this one.
+    /// Decides on the entry `name` of this source, by what the earlier sources have.
     pub(crate) fn judge(&self, name: &Name, stat: &FileStat, sight: WalkOptions) -> Verdict {
         match &self.overlaps {
-            // Without it no content is sent.
+            // Without `recursive`, the content of folders is not sent.
             Some((number, all)) if sight.recursive => all.judge(*number, name, stat, sight.dereference),
             _ => Verdict::Send,
         }
     }
 }
 
-/// What the walk sees.
+/// The options of a walk.
 #[derive(Debug, Clone, Copy)]
 pub struct WalkOptions {
-    /// Folders too.
+    /// Walk into folders.
     pub recursive: bool,
-    /// What symbolic links point at, not the links.
+    /// Follow symbolic links instead of reporting them.
     pub dereference: bool,
-    /// Extended attributes of folders and large files too; those of small ones are read with them.
+    /// Read the extended attributes of folders and large files. Those of small files are read with their content.
     pub xattrs: bool,
 }
 

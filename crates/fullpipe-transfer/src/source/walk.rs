@@ -1,4 +1,4 @@
-//! Finds what there is to send, in bounded memory: the open folders from the top to here, and no more.
+//! Walks source trees and reports each entry to send, in bounded memory: it holds only the folders on the current path.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -22,19 +22,19 @@ use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
-/// Between words about how far a count is.
-const TICK: Duration = Duration::from_secs(1);
+/// Interval between progress reports of a count.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where something was found, and is opened again: below a folder that is held open.
+/// The location of a file: an open folder, and a path below it through which the file is opened again.
 ///
-/// Whoever owns a source may exchange any folder in it for a symbolic link while it is copied. So what lies below a source
-/// is reached from that source's own descriptor, through folders alone ([`Within::BeneathWithoutLinks`]), unless its user
-/// asked for links to be followed.
+/// A source's owner can replace any folder in it with a symbolic link during the copy. So files below a source are opened
+/// from the source's own descriptor, through folders only ([`Within::BeneathWithoutLinks`]), unless the user asked to
+/// follow links.
 #[derive(Debug, Clone)]
 pub struct FileLocation {
-    /// The folder.
+    /// The open folder.
     pub root: Arc<Root>,
-    /// Below it.
+    /// The path below `root`.
     pub path: PathBuf,
 }
 
@@ -43,10 +43,10 @@ impl FileLocation {
         self.root.open_at(&self.path, how, 0)
     }
 
-    /// Opens a file to read ([`Root::read`]).
+    /// Opens the file for reading ([`Root::read`]).
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     pub fn read(&self) -> std::io::Result<File> {
         self.root.read(&self.path)
     }
@@ -56,53 +56,53 @@ impl FileLocation {
     }
 }
 
-/// What was found.
+/// One entry that a walk found.
 #[derive(Debug)]
 pub enum Found {
     /// A regular file.
     File {
-        /// As the other end knows it.
+        /// The file's name and metadata, as sent to the other end.
         item: FileItem,
-        /// Where it is opened.
+        /// The location from which the file is opened.
         at: FileLocation,
     },
-    /// A folder; what is in it follows.
+    /// A folder. The walk reports its content afterwards.
     Folder {
-        /// Its name.
+        /// The folder's name.
         name: Name,
-        /// What to set when all is in it.
+        /// The metadata that the receiver sets once the folder's content is complete.
         meta: Meta,
     },
     /// A symbolic link.
     Link {
-        /// Its name.
+        /// The link's name.
         name: Name,
-        /// What it contains.
+        /// The path that the link points at.
         target: Vec<u8>,
-        /// Owner and times.
+        /// The link's owner and times.
         meta: Meta,
     },
-    /// Something that cannot be sent.
+    /// An entry that cannot be sent.
     Skipped(SkippedEntry),
 }
 
-/// An open folder on the way.
+/// An open folder on the walk's current path.
 struct Level {
     entries: OwningIter,
-    /// The same folder, to look at what is in it.
+    /// A second descriptor of the folder, through which its entries are examined and opened.
     folder: OwnedFd,
     name: Option<Name>,
-    /// Below the source: for patterns, and for messages about what has no name at the other end.
+    /// The folder's path below the source. Exclude patterns match it, and messages show it for names that cannot be sent.
     below: PathBuf,
     at: FileLocation,
-    /// Device and inode, which tell a loop.
+    /// Device and inode, by which the walk detects a loop of symbolic links.
     id: (u64, u64),
 }
 
-/// Tells `each` of everything at a place, top first.
+/// Walks a source tree from the top and calls `each` with every entry.
 ///
 /// # Errors
-/// Those of `each`. What cannot be read is told to it as [`Found::Skipped`].
+/// Those of `each`. Entries that cannot be read are no error; `each` gets them as [`Found::Skipped`].
 pub fn walk(
     place: &SourceTree,
     sight: WalkOptions,
@@ -119,7 +119,7 @@ pub fn walk(
         path => path.to_vec(),
     };
     let path = if place.path.as_os_str().is_empty() { Path::new(".") } else { &place.path };
-    // What a person names is followed, as scp does.
+    // A link that the user names as a source is followed, as in scp.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
         Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e.into())))),
@@ -127,7 +127,10 @@ pub fn walk(
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
     let beaten = |name: &Name| {
-        Found::Skipped(SkippedEntry::for_good(name.bytes(), "an earlier source brings something of this name"))
+        Found::Skipped(SkippedEntry::for_good(
+            name.bytes(),
+            "an earlier source has an entry with the same name; only that one is copied",
+        ))
     };
     if let Some(name) = &place.top {
         match place.judge(name, &stat, sight) {
@@ -150,7 +153,7 @@ pub fn walk(
     match top.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY).and_then(|fd| Ok((fd.try_clone()?, fd))) {
         Ok((own, folder)) => {
             let root = Root::from_fd(own, Within::BeneathWithoutLinks);
-            // Links that are followed lead anywhere that the place's root allows.
+            // With `dereference`, links may lead anywhere that the source's root allows.
             let at = if sight.dereference { top } else { FileLocation { root: Arc::new(root), path: PathBuf::new() } };
             enter(sight, place.top.clone(), PathBuf::new(), at, folder, &mut levels, each)?;
         }
@@ -227,27 +230,27 @@ pub fn walk(
     Ok(())
 }
 
-/// Why what should be followed cannot be.
+/// Explains why a path that may end in a symbolic link cannot be opened.
 fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
     let is_link = || root.open_at(path, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0).is_ok();
     if error.kind() == std::io::ErrorKind::NotFound && is_link() {
-        return "what this symbolic link points at is not there".to_owned();
+        return "this symbolic link points at a file that does not exist".to_owned();
     }
     why(error)
 }
 
-/// What a walk has counted.
+/// The totals of a walk.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// The sum of their sizes.
+    /// Total size of the regular files, in bytes.
     pub bytes: u64,
-    /// What cannot be sent.
+    /// The entries that cannot be sent.
     pub skipped: Skipped,
 }
 
-/// Counts what is at some places; tells `tick` now and then how far it is.
+/// Counts the files in source trees. It calls `tick` with the totals so far about once a second.
 ///
 /// # Errors
 /// Those of `tick`.
@@ -268,7 +271,7 @@ pub fn count(
                 Found::Skipped(entry) => count.skipped.add(entry),
                 Found::Folder { .. } | Found::Link { .. } => {}
             }
-            if told.elapsed() >= TICK {
+            if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();
                 tick(&count)?;
             }
@@ -278,7 +281,7 @@ pub fn count(
     Ok(count)
 }
 
-/// Goes into an open folder.
+/// Enters an open folder: reports it to `each` and adds it to `levels`.
 fn enter(
     sight: WalkOptions,
     name: Option<Name>,
@@ -290,7 +293,7 @@ fn enter(
 ) -> Result<(), TransferError> {
     let shown = name.as_ref().map_or_else(|| at.path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
     let opened = || -> std::io::Result<_> {
-        // Of the folder itself, not of its name, which may lead elsewhere by now.
+        // Examines the open folder, not its name, which another process may have replaced.
         let stat = nix::sys::stat::fstat(&folder)?;
         Ok((stat, Dir::from_fd(folder.try_clone()?)?))
     };
@@ -321,7 +324,7 @@ fn enter(
     Ok(())
 }
 
-/// What is no folder.
+/// Makes the report for an entry that is not a folder.
 fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Found {
     let skipped = |why: &str| Found::Skipped(SkippedEntry::new(name.bytes(), why));
     let special = |why: &str| Found::Skipped(SkippedEntry::for_good(name.bytes(), why));
@@ -335,9 +338,9 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
                 read && file.metadata().is_ok_and(|now| now.len() == 0)
             };
             if size == 0 && at.read().is_ok_and(full) {
-                return special("it has content, but says that it has 0 bytes, as files of the kernel do");
+                return special("it has content but reports a size of 0 bytes, as files in /proc do");
             }
-            // One that cannot be opened is told of when it is its turn.
+            // A file that cannot be opened is reported later, when it is to be sent.
             if sight.xattrs
                 && size > SMALL
                 && let Ok(file) = at.read()
@@ -358,7 +361,7 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
                 Err(e) => skipped(&why(&e)),
             }
         }
-        SFlag::S_IFIFO => special("it is a FIFO, whose content is no file's"),
+        SFlag::S_IFIFO => special("it is a FIFO; only files, folders and symbolic links are copied"),
         SFlag::S_IFSOCK => special("it is a socket"),
         _ => special("it is a device"),
     }
@@ -414,7 +417,7 @@ mod tests {
                 "$'top/sub/b\\n' 0",
                 "top/",
                 "top/a 3",
-                "top/fifo: it is a FIFO, whose content is no file's",
+                "top/fifo: it is a FIFO; only files, folders and symbolic links are copied",
                 "top/sub/",
                 "top/sub/empty/",
                 "top/sub/link -> ../a",

@@ -66,7 +66,7 @@ fn sources_that_are_not_there() {
 #[test]
 fn a_file_that_says_it_is_empty_and_is_not() {
     let host = Host::start();
-    host.cp().arg("/proc/self/status").arg(host.far("status")).fails(1, "says that it has 0 bytes");
+    host.cp().arg("/proc/self/status").arg(host.far("status")).fails(1, "reports a size of 0 bytes");
     write(host.file("empty"), "");
     host.cp().arg(host.file("empty")).arg(host.far("there")).ok();
     only(&host.file(""), &["empty", "there"]);

@@ -187,7 +187,7 @@ fn two_that_only_their_content_tells_apart_are_not_mixed() {
     let running = again(SLOW).start();
     some_blocks(&host.file("to"));
     running.kill();
-    again("").fails(1, "not copied: same: an earlier source brings something of this name");
+    again("").fails(1, "not copied: same: an earlier source has an entry with the same name");
     same(&host.file("one/same"), &host.file("to/same"));
     only(&host.file("to"), &["same"]);
 }

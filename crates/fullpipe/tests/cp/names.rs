@@ -125,7 +125,7 @@ fn patterns_are_expanded_at_the_far_end() {
     get("r/*.nc", "none/").fails(2, "nothing there is called so");
     get("r/?.h5", "name").fails(2, "patterns are expanded at the far end only, and where DST is a folder");
     // One of many that cannot be read does not keep the others.
-    get("r/*.h5", "most/").fails(1, "broken.h5: what this symbolic link points at is not there");
+    get("r/*.h5", "most/").fails(1, "broken.h5: this symbolic link points at a file that does not exist");
     write(host.file("r/nowhere"), "mended");
     get("r/*.h5", "most/").ok();
     only(&host.file("most"), &["1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5"]);
@@ -149,7 +149,7 @@ fn what_two_sources_bring_the_first_does() {
             cp.words("-r --exclude=not -n 1").arg(name(sources[0])).arg(name(sources[1])).arg(&into);
             cp
         };
-        let left = "an earlier source brings something of this name";
+        let left = "an earlier source has an entry with the same name";
         let told = cp(["1/.", "2/."]).fails(1, left);
         for name in ["sub/f", "x", "z", "large"] {
             assert!(told.err.contains(&format!("not copied: {name}: {left}")), "{}", told.err);
@@ -161,10 +161,10 @@ fn what_two_sources_bring_the_first_does() {
         }
         // The other way about, and where one of them keeps its name.
         fs::remove_dir_all(host.file(&to)).unwrap();
-        cp(["2/sub", "1/."]).fails(1, "not copied: sub/f: an earlier source brings");
+        cp(["2/sub", "1/."]).fails(1, "not copied: sub/f: an earlier source has an entry");
         same(&host.file("2/sub/f"), &host.file(&format!("{to}/sub/f")));
         fs::remove_dir_all(host.file(&to)).unwrap();
-        cp(["1/.", "2/sub"]).fails(1, "not copied: sub/f: an earlier source brings");
+        cp(["1/.", "2/sub"]).fails(1, "not copied: sub/f: an earlier source has an entry");
         same(&host.file("1/sub/f"), &host.file(&format!("{to}/sub/f")));
         // What is no source's is none's.
         cp(["1/sub", "2/top"]).ok();
