@@ -255,6 +255,11 @@ impl Journal {
         let mut resume = ResumeState::default();
         file.seek(SeekFrom::Start(0))?;
         let mut good = replay(&mut io::BufReader::new(&mut file), |record| resume.take(record))?;
+        let mut of = [0; 8];
+        if good != 0 && (file.read_exact_at(&mut of, TRANSFER).is_err() || u64::from_le_bytes(of) != transfer) {
+            // The journal of another transfer, which somebody has renamed: its records say nothing about this one.
+            (good, resume) = (0, ResumeState::default());
+        }
         if good == 0 {
             file.set_len(0)?;
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -455,6 +460,16 @@ mod tests {
         assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
         assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
+    }
+
+    #[test]
+    fn the_journal_of_another_transfer_says_nothing() {
+        let (file, _) = written(&[block(1, 0), done(2)]);
+        let other = || File::options().read(true).write(true).open(file.path()).unwrap();
+        let (_, resume) = Journal::open(other(), 4, 7).unwrap();
+        assert!(resume.is_empty());
+        // It has become the journal of this transfer.
+        assert!(reopen(&file).1.is_empty());
     }
 
     #[test]

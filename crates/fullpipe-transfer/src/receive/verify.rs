@@ -96,7 +96,8 @@ impl Receiver {
     }
 
     /// Takes the name from a file that is not what was sent. A large one becomes a partial file again, so that the next
-    /// attempt can use its good blocks.
+    /// attempt can use its good blocks; but one that is not this user's alone is removed. Root may have given it away, or
+    /// another user may have put it there: whoever has it open for writing could change it after the next check.
     fn withdraw(&self, check: &Check) -> io::Result<()> {
         let folder = self.parent(&check.name)?;
         let name = at::part(check.name.last());
@@ -105,9 +106,11 @@ impl Receiver {
             Expected::Blocks(_) => {
                 let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
                 let file = self.root.open_at(check.name.path(), how, 0)?;
-                // A damaged file must not run with another user's rights, nor be read as if it were whole. The next attempt
-                // continues only a file of this user, and root may have given this one away.
-                let _ = nix::unistd::fchown(&file, Some(nix::unistd::geteuid()), None);
+                let stat = nix::sys::stat::fstat(&file)?;
+                if stat.st_uid != nix::unistd::geteuid().as_raw() || stat.st_nlink != 1 {
+                    return publish::remove(&folder, name);
+                }
+                // A damaged file must not be read as if it were whole.
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
                 publish::rename(&folder, name, &self.partial(&check.name))
             }
