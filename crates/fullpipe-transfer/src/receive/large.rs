@@ -302,7 +302,7 @@ impl LargeFiles {
     }
 }
 
-/// What the sender's last word on a file met.
+/// What [`LargeFiles::end`] found the file to be.
 pub(super) enum Ended {
     /// The file is being written; it may be complete now.
     Open(Arc<LargeFile>),
