@@ -311,6 +311,32 @@ fn a_folder_that_is_exchanged_meanwhile_keeps_its_owner() {
     untouched(&proj.join("data/open"));
 }
 
+/// A file that the source's owner put at the destination, with content of its own but the size and time of the source,
+/// gets no right from `--update --preserve` that its owner could not give it.
+#[test]
+fn update_gives_another_users_file_no_group_and_no_special_bits() {
+    if !is_root() {
+        return;
+    }
+    const GROUP: u32 = 54321;
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o1777);
+    fs::create_dir(host.file("data")).unwrap();
+    fs::write(host.file("data/program"), "true").unwrap();
+    chown(host.file("data/program"), Some(OTHER), Some(GROUP)).unwrap();
+    mode(&host.file("data/program"), 0o6755);
+    let source = fs::metadata(host.file("data/program")).unwrap();
+    fs::create_dir(proj.join("data")).unwrap();
+    let planted = proj.join("data/program");
+    fs::write(&planted, "evil").unwrap();
+    File::options().write(true).open(&planted).unwrap().set_modified(source.modified().unwrap()).unwrap();
+    chown(&planted, Some(OTHER), Some(OTHER)).unwrap();
+    mode(&planted, 0o700);
+    host.cp().words("-r --update --preserve").arg(host.file("data")).arg(host.far("proj/")).ok();
+    let now = fs::metadata(&planted).unwrap();
+    assert_eq!((now.uid(), now.gid(), now.mode() & 0o7777), (OTHER, OTHER, 0o755));
+}
+
 /// The proof of the issue itself, with the format that journals had then: it is no journal any more, whoever owns it.
 #[test]
 fn a_journal_of_an_older_format_is_not_read() {
