@@ -286,6 +286,36 @@ fn links_of_others_at_the_destination_are_not_followed() {
     assert!(proj.join("real/file").exists());
 }
 
+/// Nor does a link of another user's in that user's own folder, unless it leads to what is that user's.
+#[test]
+fn links_of_others_in_their_own_folder_lead_only_to_what_is_theirs() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o755);
+    for folder in ["data/x", "data/y"] {
+        fs::create_dir_all(host.file(folder)).unwrap();
+        fs::write(host.file(folder).join("file"), "x").unwrap();
+        mode(&host.file(folder), 0o777);
+        chown(host.file(folder), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    chown(host.file("data"), Some(OTHER), Some(OTHER)).unwrap();
+    for folder in ["data", "data/own"] {
+        fs::create_dir(proj.join(folder)).unwrap();
+        chown(proj.join(folder), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    for (target, link) in [("../private", "data/x"), ("own", "data/y")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    let done = host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).run();
+    assert_eq!(done.code(), 1, "{}", done.err);
+    assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+    untouched(&proj.join("private"));
+    assert_eq!(fs::read(proj.join("data/own/file")).unwrap(), b"x");
+}
+
 /// A folder that takes another's name while a copy runs does not get the permissions that were meant for the other.
 #[test]
 fn a_folder_that_is_exchanged_meanwhile_keeps_its_owner() {
