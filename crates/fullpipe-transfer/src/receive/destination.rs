@@ -226,7 +226,8 @@ impl Destination {
     /// Whether an earlier attempt of a transfer wrote to this folder and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
-            Ok(Trust::Trusted(_)) => true,
+            // In a folder that others may write to, another user may have renamed any file of this user.
+            Ok(Trust::Trusted(file)) => Journal::transfer(&file) == Some(transfer),
             Ok(Trust::Missing) | Err(_) => false,
             Ok(Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
         }
@@ -285,6 +286,18 @@ mod tests {
     use super::*;
     use crate::fs::ownership::tests::PROBES;
     use crate::fs::root::Within;
+
+    #[test]
+    fn only_its_own_journal_says_that_a_transfer_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), Within::Beneath).unwrap();
+        drop(Journal::open(ownership::create(&root, &journal(3)).unwrap(), 3, 1).unwrap());
+        assert!(Destination::begun(&root, 3));
+        std::fs::rename(dir.path().join(journal(3)), dir.path().join(journal(4))).unwrap();
+        assert!(!Destination::begun(&root, 4));
+        std::fs::write(dir.path().join(journal(4)), "not a journal").unwrap();
+        assert!(!Destination::begun(&root, 4));
+    }
 
     #[test]
     fn planted_journals_cost_one_file_together() {
