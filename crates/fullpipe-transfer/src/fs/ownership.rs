@@ -5,6 +5,7 @@
 //! user may write to it. All of this is checked on the open descriptor, so nobody can replace the file between the check
 //! and the use.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,23 +32,43 @@ pub(crate) enum Trust {
     Distrusted(String),
 }
 
+/// The owner (uid) of new files in one folder, or the error code of the attempt to find out, once it is known. Whoever opens
+/// many files of a folder keeps one, because finding out creates a file, and other users may have put many files there.
+#[derive(Default)]
+pub(crate) struct NewFileOwner(OnceCell<Result<u32, i32>>);
+
+impl NewFileOwner {
+    fn get(&self, folder: impl AsFd) -> io::Result<u32> {
+        let find = || owner_of_new(folder).map_err(|e| e.raw_os_error().unwrap_or(libc::EIO));
+        (*self.0.get_or_init(find)).map_err(io::Error::from_raw_os_error)
+    }
+}
+
 /// Opens the file that an earlier attempt left under this name, if it can be trusted.
 ///
 /// # Errors
 /// The file system fails. Errors that another user can cause with the file are no error here but a distrusted file.
 pub(crate) fn open(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<Trust> {
+    open_one_of_many(folder, name, how, &NewFileOwner::default())
+}
+
+/// Opens one of many files of a folder as [`open`] does. `owner` is the same for all of them.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn open_one_of_many(folder: impl AsFd, name: &Path, how: OFlag, owner: &NewFileOwner) -> io::Result<Trust> {
     // O_NONBLOCK, because opening a FIFO would otherwise block.
     match at::open_part(&folder, name, how | OFlag::O_NONBLOCK) {
         Ok(fd) => {
             let file = File::from(fd);
-            Ok(match distrust(&folder, &fstat(&file)?)? {
+            Ok(match distrust(&folder, &fstat(&file)?, owner)? {
                 None => Trust::Trusted(file),
                 Some(why) => Trust::Distrusted(why),
             })
         }
         Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Trust::Missing),
         Err(e) => match at::look(&folder, name) {
-            Ok(stat) => match distrust(&folder, &stat)? {
+            Ok(stat) => match distrust(&folder, &stat, owner)? {
                 None => Err(e),
                 Some(why) => Ok(Trust::Distrusted(why)),
             },
@@ -113,7 +134,7 @@ pub(crate) fn create(folder: impl AsFd, name: &Path) -> io::Result<File> {
 }
 
 /// Returns why a file cannot be trusted, or `None` if it can.
-fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
+fn distrust(folder: impl AsFd, stat: &FileStat, owner: &NewFileOwner) -> io::Result<Option<String>> {
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
         return Ok(Some("it is not a regular file".to_owned()));
     }
@@ -123,7 +144,7 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
     if stat.st_mode & 0o022 != 0 {
         return Ok(Some(format!("other users may write to it (mode {:04o})", stat.st_mode & 0o7777)));
     }
-    if stat.st_uid != nix::unistd::geteuid().as_raw() && stat.st_uid != owner_of_new(folder)? {
+    if stat.st_uid != nix::unistd::geteuid().as_raw() && stat.st_uid != owner.get(folder)? {
         return Ok(Some(format!("it belongs to another user (uid {})", stat.st_uid)));
     }
     Ok(None)
@@ -132,6 +153,8 @@ fn distrust(folder: impl AsFd, stat: &FileStat) -> io::Result<Option<String>> {
 /// Returns the owner (uid) of new files that this user creates in a folder. It is another user if an NFS server maps root
 /// to nobody (`exports(5)`, root_squash), or if a mount option sets the owner (`mount.cifs(8)`, uid=).
 fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
+    #[cfg(test)]
+    tests::PROBES.set(tests::PROBES.get() + 1);
     let fd: OwnedFd = match publish::nameless(&folder, 0o600) {
         Some(file) => file.into(),
         None => {
@@ -144,10 +167,16 @@ fn owner_of_new(folder: impl AsFd) -> io::Result<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::cell::Cell;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
+
+    thread_local! {
+        /// Number of files that this thread created to find out the owner of new files.
+        pub(crate) static PROBES: Cell<u32> = const { Cell::new(0) };
+    }
 
     fn why(folder: &File, name: &str) -> Option<String> {
         match open(folder, Path::new(name), OFlag::O_RDWR).unwrap() {

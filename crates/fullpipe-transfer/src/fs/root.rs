@@ -31,8 +31,8 @@ pub enum Within {
     Anywhere,
     /// Names may lead through symbolic links, but not out of the folder.
     Beneath,
-    /// Names may lead through symbolic links of this user, of root, and of the owner of the folder that contains the link,
-    /// but not out of the folder. The kernel's `fs.protected_symlinks` applies the same rule in sticky folders only.
+    /// Names may lead through symbolic links of this user and of root, and through a link of another user to what belongs to
+    /// that user, but not out of the folder.
     BeneathOwnLinks,
     /// Names may lead through folders only, not through symbolic links, and not out of the folder. If a tree's owner
     /// replaces a folder with a symbolic link, opening a name through it fails with `ELOOP`.

@@ -12,7 +12,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use rand::RngExt;
 
 use crate::error::{TransferError, local};
-use crate::fs::ownership::{self, Trust};
+use crate::fs::ownership::{self, NewFileOwner, Trust};
 use crate::fs::root::Root;
 use crate::fs::{at, publish};
 use crate::protocol::digest::Key;
@@ -89,11 +89,13 @@ impl Survey {
         let Ok(entries) = root.open_at(Path::new("."), how, 0).and_then(|fd| Ok(Dir::from_fd(fd)?)) else {
             return survey;
         };
+        let owner = NewFileOwner::default();
         for entry in entries.into_iter().take(MAX_SURVEYED_NAMES).map_while(Result::ok) {
             let name = entry.file_name().to_bytes();
             let Some(number) = journal_number(name) else { continue };
             // Another user's journal is that user's business.
-            let Ok(Trust::Trusted(file)) = ownership::open(root, at::part(name), OFlag::O_RDONLY) else { continue };
+            let opened = ownership::open_one_of_many(root, at::part(name), OFlag::O_RDONLY, &owner);
+            let Ok(Trust::Trusted(file)) = opened else { continue };
             // If there are two, the one under the transfer's own number counts; an earlier version of fullpipe may have
             // written the other.
             if number == transfer || Journal::transfer(&file) == Some(transfer) {
@@ -224,7 +226,8 @@ impl Destination {
     /// Whether an earlier attempt of a transfer wrote to this folder and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
-            Ok(Trust::Trusted(_)) => true,
+            // In a folder that others may write to, another user may have renamed any file of this user.
+            Ok(Trust::Trusted(file)) => Journal::transfer(&file) == Some(transfer),
             Ok(Trust::Missing) | Err(_) => false,
             Ok(Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
         }
@@ -276,4 +279,42 @@ impl Drop for Destination {
 pub(super) fn renamed_folder(root: &Root, rename: Option<&[u8]>) -> bool {
     let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
     rename.is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fs::ownership::tests::PROBES;
+    use crate::fs::root::Within;
+
+    #[test]
+    fn only_its_own_journal_says_that_a_transfer_has_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), Within::Beneath).unwrap();
+        drop(Journal::open(ownership::create(&root, &journal(3)).unwrap(), 3, 1).unwrap());
+        assert!(Destination::begun(&root, 3));
+        std::fs::rename(dir.path().join(journal(3)), dir.path().join(journal(4))).unwrap();
+        assert!(!Destination::begun(&root, 4));
+        std::fs::write(dir.path().join(journal(4)), "not a journal").unwrap();
+        assert!(!Destination::begun(&root, 4));
+    }
+
+    #[test]
+    fn planted_journals_cost_one_file_together() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: only root can give files to other users");
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            let path = dir.path().join(journal(number));
+            std::fs::write(&path, "x").unwrap();
+            std::os::unix::fs::chown(path, Some(12_345), None).unwrap();
+        }
+        let root = Root::open(dir.path(), Within::Beneath).unwrap();
+        let before = PROBES.get();
+        let survey = Survey::of(&root, 7);
+        assert_eq!((survey.ours, survey.unfinished), (None, 0));
+        assert_eq!(PROBES.get() - before, 1);
+    }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
 
 use super::receiver::{PIECE, Receiver};
 use crate::error::TransferError;
@@ -51,13 +52,21 @@ impl Receiver {
             }
             let same = metadata::unchanged(&file, item.size, item.meta.mtime)?;
             let sure = done || since.is_none_or(|(since, _)| changed_before(now.ctime(), since));
-            // A file with several names may be another file of this user that somebody else linked here.
-            let is_its_own = now.nlink() == 1 && [nix::unistd::geteuid().as_raw(), item.meta.uid].contains(&now.uid());
             let special = Special::of_file(self.options.special);
             let mode = special.mode(&item.meta, now.mode());
-            if same && sure && update && is_its_own && now.mode() & 0o7777 != mode {
+            // A file with several names may be another file of this user that somebody else linked here.
+            if same && sure && update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
                 // If this user may not set them, they stay as they are.
-                let _ = metadata::dress(&file, &item.meta, special, false, None);
+                let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
+                    metadata::dress(&file, &item.meta, special, false, None)
+                } else if now.uid() == item.meta.uid {
+                    // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
+                    // setgid bit that it does not have.
+                    let mode = Mode::from_bits_truncate(mode & (0o777 | now.mode()));
+                    nix::sys::stat::fchmod(&file, mode).map_err(io::Error::from)
+                } else {
+                    Ok(())
+                };
             }
             // Nobody knows whether a file that --update found here is on disk.
             if same && sure && self.options.fsync && !synced {

@@ -286,6 +286,36 @@ fn links_of_others_at_the_destination_are_not_followed() {
     assert!(proj.join("real/file").exists());
 }
 
+/// Nor does a link of another user's in that user's own folder, unless it leads to what is that user's.
+#[test]
+fn links_of_others_in_their_own_folder_lead_only_to_what_is_theirs() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o755);
+    for folder in ["data/x", "data/y"] {
+        fs::create_dir_all(host.file(folder)).unwrap();
+        fs::write(host.file(folder).join("file"), "x").unwrap();
+        mode(&host.file(folder), 0o777);
+        chown(host.file(folder), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    chown(host.file("data"), Some(OTHER), Some(OTHER)).unwrap();
+    for folder in ["data", "data/own"] {
+        fs::create_dir(proj.join(folder)).unwrap();
+        chown(proj.join(folder), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    for (target, link) in [("../private", "data/x"), ("own", "data/y")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    let done = host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).run();
+    assert_eq!(done.code(), 1, "{}", done.err);
+    assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+    untouched(&proj.join("private"));
+    assert_eq!(fs::read(proj.join("data/own/file")).unwrap(), b"x");
+}
+
 /// A folder that takes another's name while a copy runs does not get the permissions that were meant for the other.
 #[test]
 fn a_folder_that_is_exchanged_meanwhile_keeps_its_owner() {
@@ -309,6 +339,32 @@ fn a_folder_that_is_exchanged_meanwhile_keeps_its_owner() {
     assert_eq!(done.code(), 1, "{}", done.err);
     assert!(done.err.contains("another folder took its place"), "{}", done.err);
     untouched(&proj.join("data/open"));
+}
+
+/// A file that the source's owner put at the destination, with content of its own but the size and time of the source,
+/// gets no right from `--update --preserve` that its owner could not give it.
+#[test]
+fn update_gives_another_users_file_no_group_and_no_special_bits() {
+    if !is_root() {
+        return;
+    }
+    const GROUP: u32 = 54321;
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o1777);
+    fs::create_dir(host.file("data")).unwrap();
+    fs::write(host.file("data/program"), "true").unwrap();
+    chown(host.file("data/program"), Some(OTHER), Some(GROUP)).unwrap();
+    mode(&host.file("data/program"), 0o6755);
+    let source = fs::metadata(host.file("data/program")).unwrap();
+    fs::create_dir(proj.join("data")).unwrap();
+    let planted = proj.join("data/program");
+    fs::write(&planted, "evil").unwrap();
+    File::options().write(true).open(&planted).unwrap().set_modified(source.modified().unwrap()).unwrap();
+    chown(&planted, Some(OTHER), Some(OTHER)).unwrap();
+    mode(&planted, 0o700);
+    host.cp().words("-r --update --preserve").arg(host.file("data")).arg(host.far("proj/")).ok();
+    let now = fs::metadata(&planted).unwrap();
+    assert_eq!((now.uid(), now.gid(), now.mode() & 0o7777), (OTHER, OTHER, 0o755));
 }
 
 /// The proof of the issue itself, with the format that journals had then: it is no journal any more, whoever owns it.

@@ -77,6 +77,32 @@ fn a_file_that_storage_damages_loses_its_name_and_is_mended() {
     });
 }
 
+/// A damaged file that root gave to its owner is removed: the owner may have it open, and write to it at any time.
+#[test]
+fn a_damaged_file_of_another_user_is_not_continued() {
+    let host = Host::start();
+    let (at, image) = (host.file("to"), host.file("image"));
+    let Some(_disk) = Small::disk(at.clone(), &image, 64 * MIB) else { return };
+    let mut content = bytes(24 * MIB, 7);
+    content[512 * 100..][..MARK.len()].copy_from_slice(MARK);
+    write(host.file("large"), &content);
+    std::os::unix::fs::chown(host.file("large"), Some(12345), Some(12345)).unwrap();
+    let how = "--pacing 150mbit --block 1MiB --direct on --verify";
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| damage(&image, &stop));
+        let failed = repeat(&host, true, how).run();
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(failed.code(), 1, "{}", failed.err);
+        assert!(failed.err.contains("read back from storage, it is not what was sent"), "{}", failed.err);
+    });
+    assert!(!at.join("large").exists());
+    assert!(leftovers(&at).iter().all(|path| path.extension().is_none_or(|e| e != "partial")));
+    let done = repeat(&host, true, how).ok();
+    assert_eq!(done.number("spared_bytes"), 0, "{}", done.out);
+    same(&host.file("large"), &at.join("large"));
+}
+
 /// Many files of any size, holes too, with all that changes how they are written; and how long it took is said.
 #[test]
 fn what_is_well_is_verified_and_told() {
