@@ -2,8 +2,8 @@
 
 An analysis has the best transport at each RTT and its certainty, the RTT where each profile turns, the length
 of ramp-up, the form that fits, and the dynamics. Where the runs do not suffice, it has `cannot_say` with the
-reason instead of a number. docs/explanation/analysis.md describes its content; :mod:`fullpipe.analysis.words` puts it
-into sentences.
+reason instead of a number. docs/explanation/analysis.md describes its content;
+:mod:`fullpipe.analysis.words` puts it into sentences.
 
 >>> from fullpipe import analysis, read_runs
 >>> found = analysis.analyze(read_runs("demo/runs"), parts=["decision", "transition"])  # doctest: +SKIP

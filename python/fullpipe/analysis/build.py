@@ -188,8 +188,8 @@ def analyze(
         quick: Whether to leave out Lyapunov exponents, which need resampling and most of the time.
 
     Returns:
-        The content of `analysis.json`, as docs/reference/analysis.md describes it, without `records`. Rates in bit/s,
-        times in s, RTTs in ms.
+        The content of `analysis.json`, as docs/reference/analysis.md describes it, without `records`. Rates
+        in bit/s, times in s, RTTs in ms.
 
     Raises:
         UsageError: A part is unknown.
