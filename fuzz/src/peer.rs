@@ -6,13 +6,13 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::FileItem;
 use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
-use fullpipe_transfer::protocol::preamble;
-use fullpipe_transfer::protocol::chunk::{Chunk, Trailer};
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
 use fullpipe_transfer::protocol::message::{Message, Terms};
+use fullpipe_transfer::protocol::preamble;
 
 use crate::steps::{Script, Step};
 

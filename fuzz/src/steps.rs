@@ -2,10 +2,10 @@
 //! changed both as bytes and as steps, since few bytes that are drawn are a right message, and fewer a right sequence.
 
 use fullpipe_transfer::Skipped;
-use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
-use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::chunk::Chunk;
+use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
 use fullpipe_transfer::protocol::message::{Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SenderStats;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::server::{self, ServerOptions};
-use fullpipe_transfer::resolve::{Base, Realm};
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Target, Task};
 use fullpipe_transfer::protocol::sizing::SizingMode;
+use fullpipe_transfer::resolve::{Base, Realm};
+use fullpipe_transfer::server::{self, ServerOptions};
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -67,7 +67,8 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served = std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served =
+        std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {

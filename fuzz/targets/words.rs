@@ -6,11 +6,11 @@ use std::io::{Seek, SeekFrom, Write};
 use fullpipe_fuzz::{mutant_of_bytes, replay};
 use fullpipe_net::sample::Sample;
 use fullpipe_net::wire;
+use fullpipe_transfer::protocol::chunk::Chunk;
+use fullpipe_transfer::protocol::frame;
+use fullpipe_transfer::protocol::message::Message;
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::receive::journal::{Journal, Record};
-use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::chunk::Chunk;
-use fullpipe_transfer::protocol::message::Message;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| replay(data, mutant_of_bytes, run));
