@@ -75,7 +75,7 @@ impl Window {
         self.lost
     }
 
-    /// Makes one huge page of a file's [`HUGE_PAGE`] bytes at `offset`, a multiple of it, for all of them to be written. What
+    /// Makes one huge page of a file's `HUGE_PAGE` bytes at `offset`, a multiple of it, for all of them to be written. What
     /// they were may be lost.
     ///
     /// # Errors
