@@ -16,14 +16,14 @@ pub(crate) const OWN_FOLDER: &str = "/.fullpipe";
 pub(crate) const OUT_FOLDER: &str = "/.fullpipe/out";
 /// Where the guest sees this host's `/`, if a copy reads or writes there. Other folders are where they are on the host.
 pub const TOP: &str = "/.fullpipe/top";
-/// Where a copy in the guest writes its record: [`file::RECORD`] in [`OUT_FOLDER`].
+/// Where a copy in the guest writes its record: [`file::RECORD`] in `OUT_FOLDER`.
 pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
 
 /// Address of end a.
 pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 /// Address of end b.
 pub(crate) const ADDRESS_B: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 1);
-/// [`ADDRESS_B`] as text: the server of a measurement or a copy runs there.
+/// `ADDRESS_B` as text: the server of a measurement or a copy runs there.
 pub const SERVER_ADDRESS: &str = "10.0.2.1";
 
 /// One of the two ends of a path.

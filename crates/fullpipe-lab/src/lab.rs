@@ -150,7 +150,7 @@ pub struct LabCopied {
     pub code: i32,
     /// What the guest reports of the path and the programs.
     pub report: crate::job::Report,
-    /// The record, if the copy was to write one to [`RECORD`].
+    /// The record, if the copy was to write one to [`crate::job::RECORD`].
     pub record: Option<String>,
 }
 

@@ -220,7 +220,7 @@ pub struct TcpConnector<'a> {
 }
 
 impl<'a> TcpConnector<'a> {
-    /// Connects to `to` with the transport's settings; see [`super::connector`].
+    /// Connects to `to` with the transport's settings; see [`super::open::connector`].
     pub fn new(to: SocketAddr, transport: &'a Transport, sends: bool) -> TcpConnector<'a> {
         TcpConnector { to, transport, sends }
     }
@@ -247,7 +247,7 @@ pub struct TcpAcceptor<const N: usize> {
 }
 
 impl<const N: usize> TcpAcceptor<N> {
-    /// Listens on the first free port; see [`super::acceptor`].
+    /// Listens on the first free port; see [`super::open::acceptor`].
     ///
     /// # Errors
     /// No port is free, or this host refuses a setting.
