@@ -82,7 +82,7 @@ def test_the_best_of_a_tiny_campaign(tmp_path: Path, command: Command, binary: s
 def test_what_cannot_be_asked_for(tmp_path: Path, command: Command) -> None:
     (tmp_path / "tiny.toml").write_text(CAMPAIGN)
     for arguments, words in (
-        (["--budget", "9"], "--budget goes with --find-best"),
+        (["--budget", "9"], "--budget needs --find-best"),
         (["--find-best", "--budget", "1"], "a budget of 1 of 32 runs is less than one for each of 2"),
         (["--find-best", "--budget", "much"], "'much' is not a budget"),
     ):

@@ -18,7 +18,7 @@ fn wrong_words_name_the_thing() {
         ("measure lab:rtt=45.6,rate=10gbit".into(), 2, "unit is missing; use one of ns, us, ms"),
         ("measure rtt=45.6ms,rate=10gbit".into(), 2, "did you mean lab:rtt=45.6ms,rate=10gbit?"),
         (format!("measure {SCENARIO}"), 2, "is a scenario, not a path"),
-        ("measure lab:rtt=1ms,rate=1gbit,kernel=5.15".into(), 2, "give 6.1 or later"),
+        ("measure lab:rtt=1ms,rate=1gbit,kernel=5.15".into(), 2, "use 6.1 or later"),
         ("select".into(), 2, "give its RTT as --rtt 91.6ms"),
         ("select --rtt 1ms --certain 0.3".into(), 2, "above 0.5 and below 1"),
         (format!("measure {lab} --size 1MB --out {SCENARIO}"), 5, "is a file, not a folder"),
