@@ -14,7 +14,8 @@ pub(crate) mod setup;
 pub(crate) mod udp;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+use fullpipe_net::stream::StreamHandle;
 
 use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
@@ -30,29 +31,35 @@ const MAX_BURST_BYTES: usize = fullpipe_sobas::MAX_BURST_BYTES as usize;
 /// Starts the controller or the responder in a thread of its own, which ends with the session.
 ///
 /// # Errors
-/// The thread cannot be started, or a descriptor not duplicated.
+/// The thread cannot be started.
 pub(crate) fn start(
     session: &Arc<Session>,
     setup: Option<SizingSetup>,
-    streams: &mut [Stream],
+    streams: &[Stream],
     sends: bool,
     counters: &Arc<Counters>,
 ) -> Result<(), TransferError> {
     let Some(setup) = setup else { return Ok(()) };
-    let sockets = Arc::new(stream::sockets(streams)?);
+    let streams = stream::handles(streams);
     let session = session.clone();
     if sends {
-        let parts = Arc::new(AtomicBool::new(true));
-        if setup.law.paces() {
-            for stream in streams {
-                let (segment, _) = segment(stream.socket());
-                stream.in_parts(MAX_BURST_BYTES, segment, parts.clone());
-            }
-        }
-        let responder = responder::Responder::new(&session, setup, sockets, parts, counters.clone());
+        let bursts = if setup.law.paces() { limit_bursts(&streams) } else { Vec::new() };
+        let responder = responder::Responder::new(&session, setup, streams.into(), bursts, counters.clone());
         thread("sobas", move || responder.run())
     } else {
-        let controller = controller::Controller::new(&session, setup, sockets, counters.clone());
+        let controller = controller::Controller::new(&session, setup, streams.into(), counters.clone());
         thread("sobas", move || controller.run())
     }
+}
+
+/// Limits what each stream hands to the line at once: [`MAX_BURST_BYTES`], rounded down to whole segments but at least one.
+/// Returns the limits, bytes.
+fn limit_bursts(streams: &actuators::Streams) -> Vec<usize> {
+    let limit = |stream: &Arc<dyn StreamHandle>| {
+        let segment = (segment(&**stream).0 as usize).max(1);
+        let bytes = (MAX_BURST_BYTES / segment).max(1) * segment;
+        let _ = stream.set_max_burst(Some(bytes));
+        bytes
+    };
+    streams.iter().map(limit).collect()
 }

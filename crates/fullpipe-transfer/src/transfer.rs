@@ -84,23 +84,23 @@ pub(crate) fn run(
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let all = || {
-        let Negotiated { role, options, terms, mut streams, sizing } = met;
+        let Negotiated { role, options, terms, streams, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
-        sobas::start(session, sizing, &mut streams, sends, &counters)?;
+        sobas::start(session, sizing, &streams, sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses) = match role {
             Role::Send(places) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
-                let sockets = stream::sockets(&streams)?;
-                let infos = || -> Vec<_> { sockets.iter().map(stream::tcp_info).collect() };
-                let (mut ahead, mut watch) = (NotsentLimit::new(&sockets), losses::LossWatch::new());
+                let handles = stream::handles(&streams);
+                let infos = || -> Vec<_> { handles.iter().map(|stream| stream::tcp_info(&**stream)).collect() };
+                let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
                     let infos = infos();
-                    ahead.adjust(&sockets, &infos, sender.rest());
+                    ahead.adjust(&handles, &infos, sender.rest());
                     watch.sample(&infos);
                     tick();
                 })?;

@@ -46,6 +46,11 @@ impl TcpDataStream {
         TcpDataStream(Arc::new(TcpHandle { socket, burst_bytes: AtomicUsize::new(NEVER_LIMITED) }))
     }
 
+    /// The connection, for what only TCP has: a handshake, or options that are set before data moves.
+    pub fn socket(&self) -> &TcpStream {
+        &self.0.socket
+    }
+
     /// Makes a boxed stream of a connection.
     pub fn boxed(socket: TcpStream) -> Box<dyn DataStream> {
         Box::new(TcpDataStream::new(socket))

@@ -1,19 +1,18 @@
 //! A connection as a stream of bytes, plain or encrypted.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
+use fullpipe_net::stream::tcp::TcpDataStream;
+use fullpipe_net::stream::{DataStream, StreamHandle};
 use fullpipe_net::tcp_info::TcpInfo;
-use nix::sys::socket::{MsgFlags, recv, sendmsg};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use super::records::{self, Handshake, Opener, Sealer};
-use crate::error::{TransferError, system};
 
 /// The protection of a stream: none, or TLS with this end's role and configuration.
 #[derive(Clone)]
@@ -33,7 +32,7 @@ impl Protection {
     /// Those of the connection; `InvalidData` if the other end cannot prove its identity.
     pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
         let mut connection: Connection = match self {
-            Protection::None => return Ok(Stream::Plain(Socket::new(socket))),
+            Protection::None => return Ok(Stream::Plain(TcpDataStream::new(socket))),
             Protection::Client(config) => {
                 let name = ServerName::try_from("fullpipe").map_err(io::Error::other)?;
                 ClientConnection::new(config.clone(), name).map_err(io::Error::other)?.into()
@@ -48,7 +47,7 @@ impl Protection {
             connection.write_tls(&mut handshake)?;
         }
         let records = records::begin(&connection).map_err(io::Error::other)?;
-        let socket = Socket::new(socket);
+        let socket = TcpDataStream::new(socket);
         if let Some((sealer, opener)) = records {
             return Ok(Stream::Records(Box::new(Records { sealer, opener, socket })));
         }
@@ -59,7 +58,7 @@ impl Protection {
 /// A connection, plain or encrypted.
 pub enum Stream {
     /// Plain.
-    Plain(Socket),
+    Plain(TcpDataStream),
     /// Encrypted by TLS.
     Tls(Box<Tls>),
     /// Encrypted in fullpipe's own records after a TLS handshake.
@@ -70,12 +69,12 @@ pub enum Stream {
 pub struct Records {
     sealer: Sealer,
     opener: Opener,
-    socket: Socket,
+    socket: TcpDataStream,
 }
 
 impl Read for Records {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.opener.read(&self.socket.tcp, to)
+        self.opener.read(self.socket.socket(), to)
     }
 }
 
@@ -89,70 +88,13 @@ impl Write for Records {
     }
 }
 
-/// A socket that may send in small parts.
-///
-/// TCP hands up to 64 KB at once to the line (`tcp_tso_autosize`), paced or not: more than a shallow queue holds.
-/// Data that ends a record (`MSG_EOR`) is never joined to what follows it (`tcp_skb_can_collapse_to`), so each part
-/// goes by itself, and waits for its own pacing.
-pub struct Socket {
-    tcp: TcpStream,
-    part: Option<Part>,
-}
-
-/// A part's size, bytes.
-struct Part {
-    most: usize,
-    /// While this is so.
-    on: Arc<AtomicBool>,
-}
-
-impl Socket {
-    fn new(tcp: TcpStream) -> Socket {
-        Socket { tcp, part: None }
-    }
-
-    /// The whole of it, where it may send as it likes.
-    pub fn whole(&self) -> Option<&TcpStream> {
-        self.part.is_none().then_some(&self.tcp)
-    }
-}
-
-impl Read for Socket {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.tcp.read(to)
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.write_vectored(&[IoSlice::new(from)])
-    }
-
-    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        let part = self.part.as_ref().filter(|part| part.on.load(Ordering::Relaxed));
-        let Some(mut room) = part.map(|part| part.most) else { return self.tcp.write_vectored(from) };
-        let mut parts = Vec::with_capacity(from.len());
-        for slice in from {
-            let part = &slice[..slice.len().min(room)];
-            room -= part.len();
-            parts.push(IoSlice::new(part));
-        }
-        let flags = MsgFlags::MSG_EOR | MsgFlags::MSG_NOSIGNAL;
-        Ok(sendmsg::<()>(self.tcp.as_raw_fd(), &parts, &[], flags, None)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.tcp.flush()
-    }
-}
-
 /// Size of the buffer that receives encrypted data from a socket, in bytes.
 const RAW: usize = 128 << 10;
 
 /// A connection that TLS encrypts.
 pub struct Tls {
     connection: Connection,
-    socket: Socket,
+    socket: TcpDataStream,
     raw: Vec<u8>,
     /// Of `raw`, what rustls has not taken yet.
     unread: Range<usize>,
@@ -195,74 +137,28 @@ impl Write for Tls {
     }
 }
 
-/// Duplicates the sockets of streams, for code that only examines them or sets their options.
-///
-/// # Errors
-/// A descriptor cannot be duplicated.
-pub(crate) fn sockets(streams: &[Stream]) -> Result<Vec<TcpStream>, TransferError> {
-    let all: io::Result<_> = streams.iter().map(|stream| stream.socket().try_clone()).collect();
-    all.map_err(system("doubling a descriptor"))
+/// The streams as other threads see them, to observe them and to set their options.
+pub(crate) fn handles(streams: &[Stream]) -> Vec<Arc<dyn StreamHandle>> {
+    streams.iter().map(Stream::handle).collect()
 }
 
-/// Reads TCP_INFO of a stream's socket. Returns `None` if the kernel refuses.
-pub(crate) fn tcp_info(socket: &TcpStream) -> Option<TcpInfo> {
-    TcpInfo::read(socket.as_fd()).ok()
+/// Reads a stream's TCP_INFO. Returns `None` if the stream is not TCP, or the kernel refuses.
+pub(crate) fn tcp_info(stream: &dyn StreamHandle) -> Option<TcpInfo> {
+    stream.observe().ok()?.tcp_info
 }
 
 impl Stream {
-    /// The socket.
-    pub fn socket(&self) -> &TcpStream {
+    fn inner(&self) -> &TcpDataStream {
         match self {
-            Stream::Plain(socket) => &socket.tcp,
-            Stream::Tls(stream) => &stream.socket.tcp,
-            Stream::Records(stream) => &stream.socket.tcp,
+            Stream::Plain(stream) => stream,
+            Stream::Tls(stream) => &stream.socket,
+            Stream::Records(stream) => &stream.socket,
         }
     }
 
-    /// Limits what TCP sends at once to `most` bytes, rounded down to whole segments but at least one. The limit applies
-    /// while `on` is true.
-    pub fn in_parts(&mut self, most: usize, segment: u32, on: Arc<AtomicBool>) {
-        let socket = match self {
-            Stream::Plain(socket) => socket,
-            Stream::Tls(stream) => &mut stream.socket,
-            Stream::Records(stream) => &mut stream.socket,
-        };
-        let segment = (segment as usize).max(1);
-        socket.part = Some(Part { most: (most / segment).max(1) * segment, on });
-    }
-
-    /// Reads as [`Read`] does, but waits for all of `to`, where the protection lets it.
-    ///
-    /// # Errors
-    /// The connection's.
-    pub fn read_all(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Plain(socket) => Ok(recv(socket.tcp.as_raw_fd(), to, MsgFlags::MSG_WAITALL)?),
-            // What has come is decrypted first.
-            Stream::Tls(stream) => stream.read(to),
-            Stream::Records(stream) => stream.read(to),
-        }
-    }
-
-    /// Ends the sending direction, with the end mark of the stream's encryption if there is one.
-    ///
-    /// # Errors
-    /// Those of the connection.
-    pub fn finish(&mut self) -> io::Result<()> {
-        match self {
-            Stream::Plain(_) => {}
-            Stream::Tls(stream) => {
-                stream.connection.send_close_notify();
-                stream.flush()?;
-            }
-            Stream::Records(stream) => stream.sealer.end(&mut stream.socket)?,
-        }
-        self.socket().shutdown(Shutdown::Write)
-    }
-
-    /// Whether the stream is unencrypted.
-    pub fn is_plain(&self) -> bool {
-        matches!(self, Stream::Plain(_))
+    /// The socket, for what is set before data moves.
+    pub(crate) fn socket(&self) -> &TcpStream {
+        self.inner().socket()
     }
 
     /// Splits the stream into a half that reads and a half that writes, for two threads.
@@ -271,17 +167,17 @@ impl Stream {
     /// The descriptor cannot be duplicated.
     pub fn split(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
         match self {
-            Stream::Plain(socket) => Ok((Box::new(socket.tcp.try_clone()?), Box::new(socket))),
+            Stream::Plain(socket) => Ok((Box::new(socket.socket().try_clone()?), Box::new(socket))),
             Stream::Tls(stream) => {
-                let Tls { connection, socket: Socket { tcp: sock, .. }, raw, unread } = *stream;
+                let Tls { connection, socket, raw, unread } = *stream;
                 let conn = Arc::new(Mutex::new(connection));
-                let reader = TlsReader { conn: conn.clone(), sock: sock.try_clone()?, raw, unread };
-                Ok((Box::new(reader), Box::new(TlsWriter { conn, sock })))
+                let reader = TlsReader { conn: conn.clone(), sock: socket.socket().try_clone()?, raw, unread };
+                Ok((Box::new(reader), Box::new(TlsWriter { conn, socket })))
             }
             Stream::Records(stream) => {
                 let Records { sealer, opener, socket } = *stream;
                 Ok((
-                    Box::new(RecordsReader { opener, tcp: socket.tcp.try_clone()? }),
+                    Box::new(RecordsReader { opener, tcp: socket.socket().try_clone()? }),
                     Box::new(RecordsWriter { sealer, socket }),
                 ))
             }
@@ -313,6 +209,52 @@ impl Write for Stream {
             Stream::Plain(socket) => socket.flush(),
             Stream::Tls(stream) => stream.flush(),
             Stream::Records(stream) => stream.flush(),
+        }
+    }
+}
+
+impl DataStream for Stream {
+    fn handle(&self) -> Arc<dyn StreamHandle> {
+        self.inner().handle()
+    }
+
+    fn read_full(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read_full(to),
+            // What has come is decrypted first.
+            Stream::Tls(stream) => stream.read(to),
+            Stream::Records(stream) => stream.read(to),
+        }
+    }
+
+    fn reads_records(&self) -> bool {
+        !matches!(self, Stream::Plain(_))
+    }
+
+    fn sends_files(&self) -> bool {
+        matches!(self, Stream::Plain(stream) if stream.sends_files())
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, most: usize) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.send_file(file, offset, most),
+            Stream::Tls(_) | Stream::Records(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Ends the sending direction, with the end mark of the stream's encryption if there is one.
+    fn finish(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.finish(),
+            Stream::Tls(stream) => {
+                stream.connection.send_close_notify();
+                stream.flush()?;
+                stream.socket.finish()
+            }
+            Stream::Records(stream) => {
+                stream.sealer.end(&mut stream.socket)?;
+                stream.socket.finish()
+            }
         }
     }
 }
@@ -358,7 +300,7 @@ impl Read for TlsReader {
 struct TlsWriter {
     /// Guards the TLS state that both halves share ([`TlsReader`]).
     conn: Arc<Mutex<Connection>>,
-    sock: TcpStream,
+    socket: TcpDataStream,
 }
 
 impl Write for TlsWriter {
@@ -372,7 +314,7 @@ impl Write for TlsWriter {
             }
             n
         };
-        self.sock.write_all(&wire)?;
+        self.socket.write_all(&wire)?;
         Ok(n)
     }
 
@@ -396,7 +338,7 @@ impl Read for RecordsReader {
 /// The half of [`Records`] that writes.
 struct RecordsWriter {
     sealer: Sealer,
-    socket: Socket,
+    socket: TcpDataStream,
 }
 
 impl Write for RecordsWriter {
@@ -434,7 +376,7 @@ mod tests {
         });
         for (ours, theirs) in &ends {
             assert_eq!(matches!(ours, Stream::Records(_)), matches!(theirs, Stream::Records(_)));
-            assert!(!ours.is_plain());
+            assert!(ours.reads_records());
         }
         assert!(matches!(ends[0].0, Stream::Tls(_)));
         assert_eq!(matches!(ends[1].0, Stream::Records(_)), !records::protocols().is_empty());

@@ -8,6 +8,8 @@ use std::sync::{Arc, mpsc};
 use super::large::LargeFile;
 use super::receiver::{PIECE, Receiver};
 use super::small::Folder;
+use fullpipe_net::stream::DataStream;
+
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{self, Aligned, Pipe};
@@ -190,7 +192,7 @@ impl Receiver {
             let rest = &mut piece[at..];
             let asked = rest.len();
             let read = timed(&self.counters.net_ns, || {
-                if waits { stream.read_all(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
+                if waits { stream.read_full(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
             });
             let n = match read {
                 Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -200,7 +202,7 @@ impl Receiver {
             };
             let n = n.map_err(|e| self.session.lost("receiving", e))?;
             // An encrypted stream waits for whole records by itself.
-            waits |= n < asked && stream.is_plain();
+            waits |= n < asked && !stream.reads_records();
             self.session.moved(n as u64);
             self.counters.came(n as u64);
             at += n;

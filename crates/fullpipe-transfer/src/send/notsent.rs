@@ -1,9 +1,10 @@
 //! Limits how much unsent data waits in each stream's socket (TCP_NOTSENT_LOWAT): enough to keep TCP busy while the
 //! stream's thread does something else, and no more. Data that wait in a socket cannot move to a faster stream.
 
-use std::net::TcpStream;
+use std::sync::Arc;
 
-use fullpipe_net::socket::{self, UNSENT};
+use fullpipe_net::socket::UNSENT;
+use fullpipe_net::stream::StreamHandle;
 use fullpipe_net::tcp_info::TcpInfo;
 
 /// Least limit, bytes.
@@ -23,28 +24,28 @@ pub(crate) struct NotsentLimit {
 
 impl NotsentLimit {
     /// Sets the first limit on new streams.
-    pub fn new(sockets: &[TcpStream]) -> NotsentLimit {
-        NotsentLimit { set: sockets.iter().map(|socket| set(socket, FIRST_LIMIT_BYTES)).collect() }
+    pub fn new(streams: &[Arc<dyn StreamHandle>]) -> NotsentLimit {
+        NotsentLimit { set: streams.iter().map(|stream| set(&**stream, FIRST_LIMIT_BYTES)).collect() }
     }
 
     /// Adjusts the limits; call it several times a second. `infos` is each stream's TCP_INFO, and `rest` the bytes that no
     /// stream has taken, if nothing else will be added.
-    pub fn adjust(&mut self, sockets: &[TcpStream], infos: &[Option<TcpInfo>], rest: Option<u64>) {
+    pub fn adjust(&mut self, streams: &[Arc<dyn StreamHandle>], infos: &[Option<TcpInfo>], rest: Option<u64>) {
         let rate = |info: &Option<TcpInfo>| info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0);
         // Less than a second of data is left: each stream now has its last data in its socket.
         let near_end =
-            sockets.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
-        for ((socket, info), now) in sockets.iter().zip(infos).zip(&mut self.set) {
+            streams.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
+        for ((stream, info), now) in streams.iter().zip(infos).zip(&mut self.set) {
             let wanted = wanted(rate(info), near_end);
             if now.is_some_and(|now| now != wanted) {
-                *now = set(socket, wanted);
+                *now = set(&**stream, wanted);
             }
         }
     }
 }
 
-fn set(socket: &TcpStream, bytes: u32) -> Option<u32> {
-    socket::set_unsent(socket, bytes).ok().map(|()| bytes)
+fn set(stream: &dyn StreamHandle, bytes: u32) -> Option<u32> {
+    stream.set_max_unsent(bytes).ok().map(|()| bytes)
 }
 
 /// The limit for a rate in bytes per second; zero means that the rate is not known.

@@ -2,13 +2,15 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
+use fullpipe_net::stream::DataStream;
+
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, system, why};
 use crate::fs::direct_io::{self, Aligned, Pipe};
@@ -298,12 +300,11 @@ impl Sender {
                     timed(&self.counters.hash_ns, || mac.update(piece));
                 }
                 let len = piece.len();
-                let whole = if let Stream::Plain(socket) = &line.stream { socket.whole() } else { None };
-                match (whole, file) {
+                match file {
                     // Sends the pages of the page cache without a copy. If they change between the read above and
                     // this call, the digest does not match and the receiver notices.
-                    (Some(socket), Some(file)) if good => {
-                        let sent = timed(&self.counters.net_ns, || send_range(socket, file, at, len));
+                    Some(file) if good && line.stream.sends_files() => {
+                        let sent = timed(&self.counters.net_ns, || send_range(&mut line.stream, file, at, len));
                         let sent = sent.map_err(|e| self.session.lost("sending", e))?;
                         self.session.moved(sent as u64);
                         if sent < len {
@@ -400,16 +401,15 @@ impl Sender {
     }
 }
 
-/// Sends bytes of a file by reference (`sendfile(2)`). Returns how many the file had.
-fn send_range(socket: &TcpStream, file: &File, at: u64, len: usize) -> std::io::Result<usize> {
-    let mut offset = at as i64;
+/// Sends bytes of a file by reference. Returns how many the file had.
+fn send_range(stream: &mut Stream, file: &File, at: u64, len: usize) -> std::io::Result<usize> {
     let mut sent = 0;
     while sent < len {
-        match nix::sys::sendfile::sendfile64(socket, file, Some(&mut offset), len - sent) {
+        match stream.send_file(file.as_fd(), at + sent as u64, len - sent) {
             Ok(0) => break,
             Ok(n) => sent += n,
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
         }
     }
     Ok(sent)

@@ -1,14 +1,13 @@
 //! Sets what the controller decides: the receiver's window, the sender's pacing rate, and a new slow start.
 
-use std::net::TcpStream;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fullpipe_net::sys;
+use fullpipe_net::stream::StreamHandle;
 
-use crate::protocol::sizing::BBR;
 use crate::threads::lock;
+
+/// The streams that are actuated.
+pub(super) type Streams = [Arc<dyn StreamHandle>];
 
 /// A limit of all streams together, shared among the streams that have something to move. Near the end of a transfer some
 /// streams are idle, and an equal share for them would be lost.
@@ -36,114 +35,104 @@ pub(super) struct Windows {
 
 impl Windows {
     /// Limits all windows together to `total` bytes; with `None` only the buffers limit them.
-    pub fn set(&mut self, sockets: &[TcpStream], total: Option<u64>) {
+    pub fn set(&mut self, streams: &Streams, total: Option<u64>) {
         self.shared.limit = total;
-        self.apply(sockets);
+        self.apply(streams);
     }
 
     /// Shares the limit among this number of busy streams.
-    pub fn busy(&mut self, sockets: &[TcpStream], busy: usize) {
-        let before = self.shared.each(sockets.len());
+    pub fn busy(&mut self, streams: &Streams, busy: usize) {
+        let before = self.shared.each(streams.len());
         self.shared.busy = busy;
-        if self.shared.each(sockets.len()) != before {
-            self.apply(sockets);
+        if self.shared.each(streams.len()) != before {
+            self.apply(streams);
         }
     }
 
-    fn each(&self, sockets: &[TcpStream]) -> Option<i32> {
-        self.shared.each(sockets.len()).map(|each| i32::try_from(each).unwrap_or(i32::MAX))
+    fn each(&self, streams: &Streams) -> Option<u32> {
+        self.shared.each(streams.len()).map(|each| u32::try_from(each).unwrap_or(u32::MAX))
     }
 
-    fn apply(&self, sockets: &[TcpStream]) {
-        for socket in sockets {
-            clamp(socket, self.each(sockets).unwrap_or(i32::MAX));
+    fn apply(&self, streams: &Streams) {
+        for stream in streams {
+            // This fails only for a connection that is over.
+            let _ = stream.set_receive_window(self.each(streams));
         }
     }
 
     /// Sets the clamps again that the kernel has moved.
-    pub fn keep(&self, sockets: &[TcpStream]) {
-        let Some(each) = self.each(sockets) else { return };
-        for socket in sockets {
-            let now = sys::int_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP);
-            if now.is_ok_and(|now| now > each) {
-                clamp(socket, each);
+    pub fn keep(&self, streams: &Streams) {
+        let Some(each) = self.each(streams) else { return };
+        for stream in streams {
+            if stream.receive_window().is_some_and(|now| now > each) {
+                let _ = stream.set_receive_window(Some(each));
             }
         }
     }
-}
-
-fn clamp(socket: &TcpStream, bytes: i32) {
-    // This fails only for a connection that is over.
-    let _ = sys::set_int_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, bytes.max(1));
 }
 
 /// The sender's pacing rate in bits of payload per second, for all streams together. TCP's own pacing and, since Linux
 /// 4.20, the fq qdisc space segments by their payload (`tcp_update_skb_after_send`).
 #[derive(Default)]
 pub(super) struct Pacing {
-    /// Guards the rate and how it is shared. It is held while the rates are set on the sockets, so that two threads do not
+    /// Guards the rate and how it is shared. It is held while the rates are set on the streams, so that two threads do not
     /// set different ones.
     shared: Mutex<Shared>,
-    /// Tells the streams to send in small parts while there is a rate; `None` if they always do.
-    parts: Option<Arc<AtomicBool>>,
+    /// Most bytes that each stream hands to the line at once while there is a rate; `None` if the rate does not change
+    /// that.
+    bursts: Option<Vec<usize>>,
 }
 
 impl Pacing {
-    pub fn new(parts: Option<Arc<AtomicBool>>) -> Pacing {
-        Pacing { parts, ..Pacing::default() }
+    pub fn new(bursts: Option<Vec<usize>>) -> Pacing {
+        Pacing { bursts, ..Pacing::default() }
     }
 
     /// Sets the rate of all streams together; with `None` they are not paced.
-    pub fn set(&self, sockets: &[TcpStream], bps: Option<u64>) {
+    pub fn set(&self, streams: &Streams, bps: Option<u64>) {
         let mut shared = lock(&self.shared);
         shared.limit = bps;
-        if let Some(parts) = &self.parts {
-            parts.store(bps.is_some(), Ordering::Relaxed);
+        for (stream, burst) in streams.iter().zip(self.bursts.iter().flatten()) {
+            let _ = stream.set_max_burst(bps.map(|_| *burst));
         }
-        pace(sockets, shared.each(sockets.len()));
+        pace(streams, shared.each(streams.len()));
     }
 
     /// Shares the rate among this number of busy streams.
-    pub fn busy(&self, sockets: &[TcpStream], busy: usize) {
+    pub fn busy(&self, streams: &Streams, busy: usize) {
         let mut shared = lock(&self.shared);
-        let before = shared.each(sockets.len());
+        let before = shared.each(streams.len());
         shared.busy = busy;
-        if shared.each(sockets.len()) != before {
-            pace(sockets, shared.each(sockets.len()));
+        if shared.each(streams.len()) != before {
+            pace(streams, shared.each(streams.len()));
         }
     }
 }
 
-fn pace(sockets: &[TcpStream], each_bps: Option<u64>) {
-    // All ones means to the kernel that there is no limit.
-    let each = each_bps.map_or(u64::MAX, |bps| (bps / 8).max(1));
-    for socket in sockets {
-        let _ = sys::set_max_pacing_rate(socket.as_fd(), each);
-    }
-}
-
-/// Restarts a stream's slow start from its current window. Linux has no call for that. But when BBR takes over a connection,
-/// it resets the threshold at which slow start ends (`bbr_init` in `tcp_bbr.c`), and the congestion control that gets the
-/// connection back keeps that. If BBR is not available, or the stream uses it already, nothing changes.
-pub(super) fn slow_start(socket: &TcpStream) {
-    let socket = socket2::SockRef::from(socket);
-    let Ok(name) = socket.tcp_congestion() else { return };
-    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    if name != BBR.as_bytes() && socket.set_tcp_congestion(BBR.as_bytes()).is_ok() {
-        // This cannot fail for want of the module: it was in use just now.
-        let _ = socket.set_tcp_congestion(name);
+fn pace(streams: &Streams, each_bps: Option<u64>) {
+    for stream in streams {
+        let _ = stream.set_pacing(each_bps.map(|bps| bps / 8));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+    use std::os::fd::AsFd;
+
+    use fullpipe_net::stream::DataStream;
+    use fullpipe_net::stream::tcp::TcpDataStream;
+    use fullpipe_net::sys;
+
     use super::*;
 
     #[test]
     fn what_is_set_is_read() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let all = [TcpStream::connect(listener.local_addr().unwrap()).unwrap()];
-        let read = || sys::int_option(all[0].as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let fd = socket.try_clone().unwrap();
+        let all = [TcpDataStream::new(socket).handle()];
+        let read = || sys::int_option(fd.as_fd(), libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP).unwrap();
         let mut windows = Windows::default();
         windows.set(&all, Some(20_000));
         assert_eq!(read(), 20_000);
@@ -151,9 +140,9 @@ mod tests {
         assert_eq!(read(), i32::MAX);
         let pacing = Pacing::default();
         pacing.set(&all, Some(8_000_000));
-        assert_eq!(sys::max_pacing_rate(all[0].as_fd()).unwrap(), 1_000_000);
+        assert_eq!(sys::max_pacing_rate(fd.as_fd()).unwrap(), 1_000_000);
         pacing.set(&all, None);
-        assert_eq!(sys::max_pacing_rate(all[0].as_fd()).unwrap(), u64::MAX);
+        assert_eq!(sys::max_pacing_rate(fd.as_fd()).unwrap(), u64::MAX);
     }
 
     #[test]

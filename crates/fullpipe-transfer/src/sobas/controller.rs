@@ -1,14 +1,13 @@
 //! The receiving end's part of SOBAS: passes what it observes to the controller, and applies what the controller decides.
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fullpipe_net::sys;
 use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
 
-use super::actuators;
+use super::actuators::{self, Streams};
 use super::datagram::Datagram;
 use super::setup::{self, GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
 use super::udp::{ReceivedDatagram, Udp};
@@ -65,7 +64,7 @@ struct ExpectedTrain {
 pub(super) struct Controller {
     session: Arc<Session>,
     setup: SizingSetup,
-    sockets: Arc<Vec<TcpStream>>,
+    streams: Arc<Streams>,
     counters: Arc<Counters>,
     /// The sender's statistics that arrive over the control connection.
     sender_stats: mpsc::Receiver<SenderStats>,
@@ -107,12 +106,12 @@ impl Arrived {
     }
 
     /// Reads the counters of all streams at an instant. Returns the payload that has arrived, bytes.
-    fn read(&mut self, sockets: &[TcpStream], at: u64) -> u64 {
-        self.segments.resize(sockets.len(), (0, 0));
-        self.when.resize(sockets.len(), 0);
+    fn read(&mut self, streams: &Streams, at: u64) -> u64 {
+        self.segments.resize(streams.len(), (0, 0));
+        self.when.resize(streams.len(), 0);
         let (mut bytes, mut all) = (0, 0);
-        for ((socket, (last, total)), when) in sockets.iter().zip(&mut self.segments).zip(&mut self.when) {
-            let Some(info) = tcp_info(socket) else { continue };
+        for ((stream, (last, total)), when) in streams.iter().zip(&mut self.segments).zip(&mut self.when) {
+            let Some(info) = tcp_info(&**stream) else { continue };
             let now = info.get("data_segs_in").unwrap_or(0) as u32;
             if now != *last {
                 *when = at;
@@ -134,7 +133,7 @@ impl Controller {
     pub fn new(
         session: &Arc<Session>,
         setup: SizingSetup,
-        sockets: Arc<Vec<TcpStream>>,
+        streams: Arc<Streams>,
         counters: Arc<Counters>,
     ) -> Controller {
         let (tell, sender_stats) = mpsc::channel();
@@ -144,14 +143,14 @@ impl Controller {
                 let _ = tell.send(seen);
             }
         });
-        let max_window = setup::max_window(setup.buffer).saturating_mul(sockets.len() as u64);
+        let max_window = setup::max_window(setup.buffer).saturating_mul(streams.len() as u64);
         Controller {
             session: session.clone(),
             max_window,
             arrived: Arrived::default(),
             setup,
             windows: actuators::Windows::default(),
-            sockets,
+            streams,
             counters,
             sender_stats,
             outstanding_probes: BTreeMap::new(),
@@ -204,7 +203,8 @@ impl Controller {
     /// Runs until the session is over.
     pub fn run(mut self) {
         let met = self.greet();
-        let (mss, packet) = met.or_else(|| self.sockets.first().map(segment)).unwrap_or((1448, 1500));
+        let (mss, packet) =
+            met.or_else(|| self.streams.first().map(|stream| segment(&**stream))).unwrap_or((1448, 1500));
         if met.is_none() {
             self.setup.udp = None;
         }
@@ -212,7 +212,7 @@ impl Controller {
         let config = Config {
             mss,
             packet,
-            streams: u16::try_from(self.sockets.len()).unwrap_or(u16::MAX),
+            streams: u16::try_from(self.streams.len()).unwrap_or(u16::MAX),
             largest: self.max_window,
             window: law != SizingMode::Pacing,
             pacing: law.paces(),
@@ -235,7 +235,7 @@ impl Controller {
             }
             if now >= kept + LIMITS.clamp_check_ns {
                 kept = now;
-                self.windows.keep(&self.sockets);
+                self.windows.keep(&self.streams);
             }
         }
     }
@@ -314,7 +314,7 @@ impl Controller {
         let over = now.saturating_sub(since);
         if over >= LIMITS.window_limited_over_ns.max(self.setup.rtt_ns) {
             let limited = stats.window_limited_us.saturating_sub(before) as f64 * 1000.0;
-            let limited = limited > LIMITS.window_limited_fraction * over as f64 * self.sockets.len() as f64;
+            let limited = limited > LIMITS.window_limited_fraction * over as f64 * self.streams.len() as f64;
             sobas.observe(now, Observation::BufferLimited(limited));
             self.limited = Some((now, stats.window_limited_us));
         }
@@ -322,8 +322,8 @@ impl Controller {
 
     /// Takes in what this end sees of its streams, and decides which probes and trains are lost or complete.
     fn observe(&mut self, sobas: &mut Sobas, now: u64) {
-        let bytes = self.arrived.read(&self.sockets, now);
-        self.windows.busy(&self.sockets, self.arrived.busy(now.saturating_sub(LIMITS.idle_ns + self.setup.rtt_ns)));
+        let bytes = self.arrived.read(&self.streams, now);
+        self.windows.busy(&self.streams, self.arrived.busy(now.saturating_sub(LIMITS.idle_ns + self.setup.rtt_ns)));
         sobas.observe(now, Observation::Bytes(bytes));
         let late = LIMITS.probe_lost_ns + 2 * self.setup.rtt_ns;
         while let Some((&first, &sent)) = self.outstanding_probes.first_key_value()
@@ -351,7 +351,7 @@ impl Controller {
         match action {
             Action::Window(bytes) => {
                 let limit = (bytes < self.max_window).then_some(bytes);
-                self.windows.set(&self.sockets, limit);
+                self.windows.set(&self.streams, limit);
             }
             Action::Pacing(bps) => {
                 // If the connection has ended, another thread reports that.

@@ -1,13 +1,12 @@
 //! The sending end's part of SOBAS: echoes probes, sends packet trains, reports its streams' statistics, and paces them.
 
-use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_net::sys;
 use fullpipe_sobas::{MAX_TRAIN_PACKETS, PROBE_BYTES, PROBE_INTERVAL_NS, SMOOTH_PACING_BPS};
 
-use super::actuators::{self, Pacing};
+use super::actuators::{Pacing, Streams};
 use super::datagram::Datagram;
 use super::setup::{GREET_EVERY_NS, PATIENCE, SESSION_CHECK_NS, SizingSetup, keep_event, segment};
 use super::udp::{ReceivedDatagram, Udp};
@@ -50,7 +49,7 @@ const LIMITS: Limits = Limits {
 pub(super) struct Responder {
     session: Arc<Session>,
     setup: SizingSetup,
-    sockets: Arc<Vec<TcpStream>>,
+    streams: Arc<Streams>,
     /// When the statistics were last read, nanoseconds, and what they were.
     stats: (u64, SenderStats),
     /// Whether a datagram of the other end has arrived.
@@ -66,21 +65,21 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Makes a responder. `parts` says whether the streams send in small parts, which this end changes with the pacing.
+    /// Makes a responder. `bursts` is what each stream may hand to the line at once, bytes, while it is paced.
     pub fn new(
         session: &Arc<Session>,
         setup: SizingSetup,
-        sockets: Arc<Vec<TcpStream>>,
-        parts: Arc<AtomicBool>,
+        streams: Arc<Streams>,
+        bursts: Vec<usize>,
         counters: Arc<Counters>,
     ) -> Responder {
         let (paced, restarts) = (setup.law.paces(), setup.law == SizingMode::All);
-        let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(parts)));
+        let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(bursts)));
         if paced {
             // From the first byte on.
-            pacing.set(&sockets, Some(SMOOTH_PACING_BPS));
+            pacing.set(&streams, Some(SMOOTH_PACING_BPS));
         }
-        let (all, of_all) = (sockets.clone(), pacing.clone());
+        let (all, of_all) = (streams.clone(), pacing.clone());
         let restarted = AtomicU64::new(0);
         let apart = LIMITS.slow_start_ns + LIMITS.slow_start_rtts * setup.rtt_ns;
         session.on_sizing(move |message| match message {
@@ -90,7 +89,10 @@ impl Responder {
                 let (now, last) = (sys::now_ns(), restarted.load(Ordering::Relaxed));
                 if now.saturating_sub(last) >= apart {
                     restarted.store(now, Ordering::Relaxed);
-                    all.iter().for_each(actuators::slow_start);
+                    for stream in all.iter() {
+                        // Where the transport cannot do that, nothing changes.
+                        let _ = stream.restart_slow_start();
+                    }
                 }
             }
             Message::Sized(note) => keep_event(&counters, note),
@@ -101,7 +103,7 @@ impl Responder {
         Responder {
             session: session.clone(),
             setup,
-            sockets,
+            streams,
             stats,
             met: false,
             probed: began,
@@ -116,7 +118,7 @@ impl Responder {
         if self.stats.0 == 0 || now.saturating_sub(self.stats.0) >= LIMITS.stats_ns {
             let mut seen = SenderStats { rtt_us: u32::MAX, ..SenderStats::default() };
             let mut busy = 0;
-            for info in self.sockets.iter().filter_map(tcp_info) {
+            for info in self.streams.iter().filter_map(|stream| tcp_info(&**stream)) {
                 seen.retransmits += info.get("total_retrans").unwrap_or(0);
                 seen.window_limited_us += info.get("rwnd_limited").unwrap_or(0);
                 let rtt = info.get("rtt").and_then(|us| u32::try_from(us).ok()).filter(|us| *us > 0);
@@ -125,7 +127,7 @@ impl Responder {
                 busy += usize::from(has("unacked") || has("notsent_bytes"));
             }
             if let Some(pacing) = &self.pacing {
-                pacing.busy(&self.sockets, busy);
+                pacing.busy(&self.streams, busy);
             }
             self.stats = (now, seen);
         }
@@ -134,7 +136,7 @@ impl Responder {
 
     /// Runs until the session is over.
     pub fn run(mut self) {
-        let (mss, packet) = self.sockets.first().map_or((0, 0), segment);
+        let (mss, packet) = self.streams.first().map_or((0, 0), |stream| segment(&**stream));
         let hello = Datagram::Hello { mss, packet };
         let patience = sys::now_ns() + PATIENCE.as_nanos() as u64 + 2 * self.setup.rtt_ns;
         let (mut greeted, mut told) = (0, self.probed);
@@ -180,7 +182,7 @@ impl Responder {
                 let now = sys::now_ns();
                 self.probed = now;
                 let seen = self.stats(now);
-                // Reading the statistics waits for the sockets' locks in the kernel.
+                // Reading the statistics waits for the streams' locks in the kernel.
                 let held_ns = came.waited_ns.saturating_add(sys::now_ns().saturating_sub(now));
                 self.send(&Datagram::Echo { n, sent_ns, held_ns, seen });
             }
@@ -214,8 +216,10 @@ impl Responder {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, TcpListener};
+    use std::net::{IpAddr, TcpListener, TcpStream};
 
+    use fullpipe_net::stream::DataStream;
+    use fullpipe_net::stream::tcp::TcpDataStream;
     use proptest::prelude::*;
 
     use super::super::datagram::Keys;
@@ -227,13 +231,13 @@ mod tests {
         fn anything_may_be_asked(kind in 0..6u8, mut bytes in any::<[u8; 80]>()) {
             let here = IpAddr::from([127, 0, 0, 1]);
             let listener = TcpListener::bind((here, 0)).unwrap();
-            let sockets = Arc::new(vec![TcpStream::connect(listener.local_addr().unwrap()).unwrap()]);
+            let streams = Arc::new([TcpDataStream::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).handle()]);
             let far = Udp::bind(here, 0).unwrap();
             let socket = Udp::bind(here, 0).unwrap();
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
             let setup = SizingSetup { law: SizingMode::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut responder = Responder::new(&session, setup, sockets, Arc::default(), Arc::default());
+            let mut responder = Responder::new(&session, setup, streams, vec![1448], Arc::default());
             bytes[0] = kind;
             // Most byte strings parse, and their numbers are of all magnitudes.
             if let Ok(datagram) = postcard::from_bytes(&bytes) {

@@ -1,8 +1,9 @@
 //! What an end needs to size its sockets, made when the two ends connect.
 
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use fullpipe_net::stream::StreamHandle;
 use fullpipe_path::{Buffer, Size, Transport};
 
 use super::datagram::Keys;
@@ -85,9 +86,9 @@ pub(crate) fn call(token: &[u8; 32], to: SocketAddr) -> Option<Udp> {
 }
 
 /// Bytes of payload in a full segment, and of the IP packet that carries it.
-pub(super) fn segment(socket: &TcpStream) -> (u32, u32) {
+pub(super) fn segment(stream: &dyn StreamHandle) -> (u32, u32) {
     const ETHERNET: u32 = 1500;
-    let info = tcp_info(socket);
+    let info = tcp_info(stream);
     let get = |name| info.as_ref().and_then(|i| i.get(name)).and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0);
     let packet = get("pmtu").unwrap_or(ETHERNET);
     // Without IPv4 and TCP headers with timestamps, which take 52 bytes.

@@ -1,16 +1,12 @@
 //! Samples TCP_INFO of all streams over time, for the record. These are the samples that `measure` takes.
 
-use std::net::TcpStream;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fullpipe_net::sample::Sample;
 use fullpipe_net::side::Side;
-use fullpipe_net::stream::DataStream;
-use fullpipe_net::stream::tcp::TcpDataStream;
-use fullpipe_net::tcp_info::TcpInfo;
+use fullpipe_net::stream::StreamHandle;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Observed, host_info, sys};
 
@@ -31,7 +27,7 @@ pub struct Trace {
     end: Side,
     zero_ns: u64,
     cpu_s: f64,
-    sockets: Vec<TcpStream>,
+    streams: Vec<Arc<dyn StreamHandle>>,
     kept: Mutex<Kept>,
     arrivals: Vec<Arrival>,
 }
@@ -64,7 +60,7 @@ impl Trace {
             zero_ns: sys::now_ns(),
             cpu_s: sys::cpu_seconds(),
             arrivals: streams.iter().map(|_| Arrival::default()).collect(),
-            sockets: stream::sockets(streams)?,
+            streams: stream::handles(streams),
             kept: Mutex::new(Kept { samples: Vec::new(), interval_ns: interval_ns.max(10_000_000) }),
         });
         let (sampling, session) = (trace.clone(), session.clone());
@@ -83,21 +79,19 @@ impl Trace {
     fn tick(&self) {
         let t_ns = sys::now_ns().saturating_sub(self.zero_ns);
         let mut kept = lock(&self.kept);
-        for (i, socket) in self.sockets.iter().enumerate() {
-            let fd = socket.as_fd();
-            // A stream that was reset has no TCP_INFO any more.
-            let Ok(info) = TcpInfo::read(fd) else { continue };
+        for (i, stream) in self.streams.iter().enumerate() {
+            // A stream that was reset cannot be observed any more; a sample is TCP's.
+            let Ok(seen) = stream.observe() else { continue };
+            let Some(info) = seen.tcp_info else { continue };
             let bytes = match self.end {
-                Side::Sender => info.get("bytes_acked"),
-                Side::Receiver => {
-                    info.get("bytes_received").map(|all| all.saturating_sub(sys::unread(fd).unwrap_or(0)))
-                }
+                Side::Sender => seen.acked_bytes,
+                Side::Receiver => seen.received_bytes.map(|all| all.saturating_sub(stream.unread_bytes().unwrap_or(0))),
             };
             let bytes = bytes.unwrap_or(0);
             kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
         }
         if kept.samples.len() > MAX_SAMPLES {
-            let (n, mut i) = (self.sockets.len().max(1), 0);
+            let (n, mut i) = (self.streams.len().max(1), 0);
             kept.samples.retain(|_| {
                 i += 1;
                 ((i - 1) / n) % 2 == 0
@@ -131,8 +125,7 @@ impl Trace {
             last_ns: read(&a.last_ns),
         });
         let received = if self.end == Side::Receiver { received.collect() } else { Vec::new() };
-        let first = self.sockets.first().and_then(|socket| socket.try_clone().ok()).map(TcpDataStream::new);
-        let end = first.map(|stream| host_info::describe(&*stream.handle())).unwrap_or_default();
+        let end = self.streams.first().map(|stream| host_info::describe(&**stream)).unwrap_or_default();
         let report = Report {
             end,
             received,
