@@ -61,14 +61,6 @@ pub fn apply_to_accepted(stream: &TcpStream, transport: &Transport, sends: bool)
     apply(&SockRef::from(stream), transport, sends)
 }
 
-/// Limits how many bytes may wait in a connection's buffer to be sent (`TCP_NOTSENT_LOWAT`).
-///
-/// # Errors
-/// The kernel refuses the setting.
-pub fn set_unsent(stream: &TcpStream, bytes: u32) -> io::Result<()> {
-    SockRef::from(stream).set_tcp_notsent_lowat(bytes)
-}
-
 /// Returns the largest packet on the route to a host, bytes, if this kernel knows it (`IP_MTU`, ip(7)). It sends nothing.
 pub fn path_mtu(to: SocketAddr) -> Option<u32> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
