@@ -143,7 +143,7 @@ impl Admission {
         if !room.watched {
             // The thread ends when no connection is pending.
             let all = self.all.clone();
-            let watch = std::thread::Builder::new().name("lobby".into()).stack_size(64 << 10);
+            let watch = std::thread::Builder::new().name("admission".into()).stack_size(64 << 10);
             watch.spawn(move || watch_over(&all)).map_err(|e| format!("starting a thread: {e}"))?;
             room.watched = true;
         }
@@ -296,14 +296,14 @@ mod tests {
 
     #[test]
     fn few_from_one_network_and_places_of_their_own() {
-        let (socket, lobby, places) = (socket(), Admission::default(), Places::new(2));
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
         let from = |n: u16| IpAddr::from([0x2001, 0xdb8, 0, n >> 8, 0, 0, 0, n & 255]);
         let mut guests: Vec<PendingClient> =
-            (0..MAX_PENDING_PER_NETWORK as u16).map(|n| lobby.enter(from(n), &socket, &places).unwrap()).collect();
+            (0..MAX_PENDING_PER_NETWORK as u16).map(|n| admission.enter(from(n), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
-        guests.push(lobby.enter(from(99), &socket, &places).unwrap());
+        guests.push(admission.enter(from(99), &socket, &places).unwrap());
         assert!(is_ended(&guests[0]) && !guests[1..].iter().any(is_ended), "the oldest of the /64 has gone");
-        guests.push(lobby.enter(from(256), &socket, &places).unwrap());
+        guests.push(admission.enter(from(256), &socket, &places).unwrap());
         assert!(!guests[1..].iter().any(is_ended), "another /64");
         assert_eq!(guests[1].let_in(Purpose::Other), Ok(()));
         assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
@@ -312,32 +312,32 @@ mod tests {
         drop(guests.remove(1));
         assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
         guests.clear();
-        let room = lock(&lobby.all);
+        let room = lock(&admission.all);
         assert!(room.waiting.is_empty() && room.crowd.is_empty() && room.proven == 0);
     }
 
     /// From many networks, each with few connections.
     #[test]
-    fn a_full_lobby_takes_newcomers_and_keeps_the_proven() {
-        let (socket, lobby, places) = (socket(), Admission::default(), Places::new(2));
+    fn full_admission_takes_newcomers_and_keeps_the_proven() {
+        let (socket, admission, places) = (socket(), Admission::default(), Places::new(2));
         let from = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        let proven = lobby.enter(from(0), &socket, &places).unwrap();
+        let proven = admission.enter(from(0), &socket, &places).unwrap();
         proven.prove();
         proven.prove();
         let mut guests: Vec<PendingClient> =
-            (1..=MAX_PENDING).map(|n| lobby.enter(from(n / 2), &socket, &places).unwrap()).collect();
+            (1..=MAX_PENDING).map(|n| admission.enter(from(n / 2), &socket, &places).unwrap()).collect();
         assert!(!guests.iter().any(is_ended));
         for n in 0..1000 {
-            let guest = lobby.enter(from(1000 + n), &socket, &places).unwrap();
+            let guest = admission.enter(from(1000 + n), &socket, &places).unwrap();
             assert!(!is_ended(&guest), "the newcomer stays");
             guests.push(guest);
         }
         assert!(!is_ended(&proven));
         let ended = guests.iter().filter(|guest| is_ended(guest)).count();
         assert_eq!(ended, 1000);
-        assert!(guests[0].let_in(Purpose::Other).is_ok() && lobby.make_room() && !is_ended(&proven));
+        assert!(guests[0].let_in(Purpose::Other).is_ok() && admission.make_room() && !is_ended(&proven));
         assert_eq!(proven.let_in(Purpose::Other), Ok(()));
-        assert_eq!(lock(&lobby.all).proven, 0);
+        assert_eq!(lock(&admission.all).proven, 0);
     }
 
     #[test]

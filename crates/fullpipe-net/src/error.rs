@@ -227,9 +227,6 @@ impl NetError {
             NetError::TooLong { seconds } => {
                 format!("cut off after {seconds:.0} s, the limit for a run (--max-duration)")
             }
-            NetError::Memory { buffer, memory } => {
-                format!("refused: a buffer of {buffer} is larger than this machine's memory ({memory})")
-            }
             other => other.to_string(),
         }
     }

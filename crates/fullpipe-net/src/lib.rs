@@ -1,10 +1,7 @@
-//! The measurement engine: memory to memory over n TCP streams, the same on a real host and in the
-//! testbed.
+//! The measurement engine: moves data from memory to memory over n streams, on real hosts and in the testbed alike.
 //!
-//! One thread per stream, in one long blocking call: the sender hands the kernel pages of a memory
-//! file by reference (`sendfile`), the receiver drops what comes without copying it (`MSG_TRUNC`
-//! with `MSG_WAITALL`). So the engine costs few system calls and no copies, never spins, and the
-//! kernel wakes it exactly when there is something to do. One more thread samples TCP_INFO.
+//! [`stream`] is the seam between the engine and the transport. `traffic.rs` moves the data, with one thread for each
+//! stream; one more thread samples the streams (TCP_INFO). [`serve`] and [`measure`](mod@measure) are the two ends.
 
 mod admission;
 mod bottleneck;

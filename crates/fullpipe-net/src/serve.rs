@@ -104,7 +104,7 @@ pub struct Server {
     listener: TcpListener,
     options: ServeOptions,
     places: Places,
-    lobby: Admission,
+    admission: Admission,
     check: Option<preface::Check>,
 }
 
@@ -126,8 +126,8 @@ impl Server {
             Ok(socket.into())
         };
         let listener = listen().map_err(|source| NetError::Listen { address: options.bind.to_string(), source })?;
-        let (places, lobby) = (Places::new(options.max_clients), Admission::default());
-        Ok(Server { listener, options, places, lobby, check: None })
+        let (places, admission) = (Places::new(options.max_clients), Admission::default());
+        Ok(Server { listener, options, places, admission, check: None })
     }
 
     /// Sets the check of prefaces. Strangers cannot crowd out a client whose preface passes it.
@@ -147,7 +147,7 @@ impl Server {
 
     /// Serves until the process is killed. With [`ServeOptions::once`], it returns after the first client that was admitted.
     /// Nothing that a client does can end it earlier. `log` is called for every connection that ends, whether or not the end
-    /// is to be logged.
+    /// is to be logged, except that of the client of `once`, and of a connection for which no thread could be started.
     ///
     /// # Errors
     /// With `once`, serving that client failed.
@@ -166,7 +166,7 @@ impl Server {
                     // A client that is gone already harms nobody. Where descriptors are lacking, a stranger gives its own
                     // back, in a thread that has to get there first.
                     if error.kind() != io::ErrorKind::ConnectionAborted {
-                        self.lobby.make_room();
+                        self.admission.make_room();
                         std::thread::sleep(Duration::from_millis(10));
                     }
                     continue;
@@ -174,7 +174,7 @@ impl Server {
             };
             // A socket for both families shows an IPv4 client with an IPv4-mapped IPv6 address.
             let peer = SocketAddr::new(address.ip().to_canonical(), address.port()).to_string();
-            let guest = match self.lobby.enter(address.ip().to_canonical(), &stream, &self.places) {
+            let guest = match self.admission.enter(address.ip().to_canonical(), &stream, &self.places) {
                 Ok(guest) => guest,
                 Err(why) => {
                     end(&log, None, &peer, false, Err(NetError::Other(why)));
@@ -366,6 +366,21 @@ fn limit_ns(most: Duration, request: &Request) -> u64 {
     u64::try_from(most.saturating_add(more).as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Turns a setting that this host does not have into a refusal: the client asked for it, so this host is not at fault.
+fn deny_setting(error: NetError) -> NetError {
+    NetError::Denied(match error {
+        NetError::NoSuchCc { name, available } => Denial::new(
+            format!("its kernel has no congestion control '{name}', only: {available}"),
+            "choose one of these, or ask its operator to load it",
+        ),
+        NetError::Memory { buffer, memory } => Denial::new(
+            format!("a buffer of {buffer} is larger than its memory ({memory})"),
+            "ask for a smaller --buffer",
+        ),
+        other => return other,
+    })
+}
+
 fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetError> {
     let transport = &request.transport;
     let denied = |why: String| NetError::Denied(why.into());
@@ -374,7 +389,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
-    socket::check_known(&transport.cc)?;
+    socket::check_known(&transport.cc).map_err(deny_setting)?;
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
         && time.duration() > most
     {
@@ -385,7 +400,7 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
         )));
     }
     if options.check_memory {
-        socket::check_memory(transport)?;
+        socket::check_memory(transport).map_err(deny_setting)?;
     }
     Ok(())
 }
@@ -435,18 +450,18 @@ mod tests {
     #[test]
     fn a_connection_that_the_server_has_ended_is_not_served() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (lobby, places) = (Admission::default(), Places::new(1));
+        let (admission, places) = (Admission::default(), Places::new(1));
         let call = || {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             io::Write::write_all(&mut client, b"x").unwrap();
             let (stream, from) = listener.accept().unwrap();
-            let guest = lobby.enter(from.ip(), &stream, &places).unwrap();
+            let guest = admission.enter(from.ip(), &stream, &places).unwrap();
             stream.peek(&mut [0]).unwrap();
             (client, stream, guest)
         };
         let serve: Serve = Arc::new(|_, _: &str, _: &PendingClient, _| Err(NetError::Other("served".to_owned())));
         let [ended, waits] = [call(), call()];
-        assert!(lobby.make_room());
+        assert!(admission.make_room());
         let served = |(_client, stream, guest): (TcpStream, TcpStream, PendingClient)| {
             hand_over(stream, "peer", None, &guest, &serve).1
         };

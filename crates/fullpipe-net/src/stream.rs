@@ -1,12 +1,13 @@
 //! The seam between a run or a transfer and the transport that carries its bytes.
 //!
-//! `measure` and `cp` see a stream only through this module, whether it is TCP, TLS over TCP, or a transport that comes
-//! later. A stream has two faces:
+//! `measure` and `cp` move data and observe streams only through this module, whether a stream is TCP, TLS over TCP, or a
+//! transport that comes later. A stream has two faces:
 //!
 //! - [`DataStream`] belongs to the one thread that moves the stream's data. It sends, receives and ends.
 //! - [`StreamHandle`] is shared. Other threads observe the stream through it, change its settings and close it.
 //!
-//! [`Connector`] and [`Acceptor`] open streams on the two hosts. A layer that changes the bytes on their way, such as
+//! [`Connector`] and [`Acceptor`] open the streams of `measure` on the two hosts; `cp` still opens TCP itself, since a
+//! caller of its data ports waits behind a TLS handshake. A layer that changes the bytes on their way, such as
 //! TLS, owns an inner [`DataStream`], is one itself, and passes on the inner stream's handle.
 //!
 //! All calls take whole buffers, 16 KB and more, so a call through a trait object costs nothing that can be measured.
@@ -67,21 +68,14 @@ pub trait DataStream: io::Read + io::Write + Send {
         false
     }
 
-    /// Receives up to `most` bytes and drops them. With `full`, it waits until `most` bytes have come or the stream ends.
+    /// Receives up to `most` bytes and drops them. With `full`, it waits until `most` bytes have come or the stream ends,
+    /// where the transport can drop bytes without copying them; else it returns after one read.
     ///
     /// # Errors
     /// The transport's.
     fn discard(&mut self, most: usize, full: bool) -> io::Result<usize> {
-        let mut scratch = vec![0; most.min(DISCARD_BYTES)];
-        let mut done = self.read(&mut scratch)?;
-        while full && done < most {
-            let rest = (most - done).min(scratch.len());
-            match self.read(&mut scratch[..rest])? {
-                0 => break,
-                n => done += n,
-            }
-        }
-        Ok(done)
+        let _ = full;
+        self.read(&mut vec![0; most.min(DISCARD_BYTES)])
     }
 
     /// Whether [`DataStream::send_file`] works for this stream now.
@@ -137,20 +131,6 @@ pub trait StreamHandle: Send + Sync {
     /// The other host's address of the connection.
     fn peer_address(&self) -> Option<SocketAddr> {
         None
-    }
-
-    /// A descriptor that is readable when the stream is, for `poll(2)`. A transport in user space may have none.
-    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    /// Changes the congestion control of the connection.
-    ///
-    /// # Errors
-    /// The transport has no such setting, or refuses the name.
-    fn set_congestion_control(&self, name: &str) -> io::Result<()> {
-        let _ = name;
-        unsupported()
     }
 
     /// Limits the rate at which the transport sends, bytes of payload per second; `None` lifts the limit.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fullpipe_net::Denial;
+use fullpipe_net::stream::DataStream;
 use fullpipe_path::Classified;
 use rand::RngExt;
 
@@ -258,7 +259,7 @@ fn prepare(
     for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
-    let client = streams.first().and_then(|stream| stream.socket().peer_addr().ok());
+    let client = streams.first().and_then(|stream| stream.handle().peer_address());
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
     }

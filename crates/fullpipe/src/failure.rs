@@ -1,4 +1,4 @@
-//! How a verb fails: one line on standard error, and an exit code.
+//! How a verb fails: with a text on standard error, mostly one line, and an exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ pub type Result<T = (), E = Failure> = std::result::Result<T, E>;
 pub struct Failure {
     /// Kind of failure, which gives the exit code.
     class: ExitClass,
-    /// What failed, on what, why, and what to do, in one line.
+    /// What failed, on what, why, and what to do. It has one line, unless the answer to a question is a list.
     text: String,
     /// Whether the output for programs (`--json`) has told of it.
     said: bool,

@@ -1,4 +1,4 @@
-//! Opens streams: the one place that chooses what carries them.
+//! Opens streams. Only this file chooses the transport that carries them.
 
 use std::net::SocketAddr;
 
@@ -8,14 +8,13 @@ use super::tcp::{TcpAcceptor, TcpConnector};
 use super::{Acceptor, Connector, Expected};
 use crate::error::NetError;
 
-/// The connector of a transport: the one place where the calling host chooses what carries its streams. `sends` tells
-/// whether this host will send data, so that its congestion control matters.
-pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + Send + 'a> {
+/// Returns the connector of a transport, for the host that calls. `sends` tells whether this host will send data, so that
+/// its congestion control matters.
+pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + 'a> {
     Box::new(TcpConnector::new(to, transport, sends))
 }
 
-/// The acceptor of a transport: the one place where the called host chooses what carries its streams. It listens on
-/// `local`'s address. The transport's settings are in force from the handshake on.
+/// Returns the acceptor of a transport, for the host that is called. It listens on `local`'s address. The transport's settings are in force from the handshake on.
 ///
 /// # Errors
 /// No port is free, or this host refuses a setting.

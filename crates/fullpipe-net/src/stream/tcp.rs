@@ -157,14 +157,6 @@ impl StreamHandle for TcpHandle {
         self.socket.peer_addr().ok()
     }
 
-    fn poll_fd(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.socket.as_fd())
-    }
-
-    fn set_congestion_control(&self, name: &str) -> io::Result<()> {
-        SockRef::from(&self.socket).set_tcp_congestion(name.as_bytes())
-    }
-
     fn set_pacing(&self, bytes_per_s: Option<u64>) -> io::Result<()> {
         // All ones lifts the limit (net/core/sock.c). A rate of zero would stop the stream.
         sys::set_max_pacing_rate(self.socket.as_fd(), bytes_per_s.map_or(u64::MAX, |rate| rate.max(1)))

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fullpipe_net::preamble_listener::PreambleListener;
+use fullpipe_net::stream::DataStream;
 use fullpipe_net::{NetError, sys};
 use fullpipe_path::{Transport, text};
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -169,7 +170,7 @@ fn join_as(mut socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) 
         stream.write_all(&proof)?;
         stream.flush()?;
     }
-    stream.socket().set_read_timeout(None)?;
+    stream.handle().set_read_timeout(None)?;
     Ok(stream)
 }
 
@@ -296,7 +297,7 @@ fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> i
             return Err(io::ErrorKind::PermissionDenied.into());
         }
     }
-    stream.socket().set_read_timeout(None)?;
+    stream.handle().set_read_timeout(None)?;
     Ok(stream)
 }
 

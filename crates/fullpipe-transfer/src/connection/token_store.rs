@@ -215,12 +215,13 @@ pub struct Tokens {
     read: RwLock<Snapshot>,
 }
 
-/// The tokens of the last successful read, and the file versions of the last attempt.
+/// The tokens of the last successful read, and the file versions of the last attempt that the system did not fail.
 struct Snapshot {
     entries: Vec<Entry>,
     exposed: Vec<Exposed>,
-    /// Versions of the token file and of the store, taken before the last attempt to read them.
-    stamps: [Stamp; 2],
+    /// Versions of the token file, the store and the key file, taken before the last attempt to read them that the system
+    /// did not fail.
+    stamps: [Stamp; 3],
     /// Whether the system failed to read the files at the last try: the next caller tries again.
     unread: bool,
 }
@@ -357,8 +358,8 @@ impl Tokens {
     }
 }
 
-fn stamps(file: &Path) -> [Stamp; 2] {
-    [stamp(file), stamp(&token::store_file(file))]
+fn stamps(file: &Path) -> [Stamp; 3] {
+    [stamp(file), stamp(&token::store_file(file)), stamp(&token::key_file(file))]
 }
 
 /// Compares two values in constant time, with blake3's comparison of hashes.
@@ -569,6 +570,23 @@ mod tests {
         assert_eq!(tokens.refresh().unwrap().unwrap(), 1);
         assert_eq!(tokens.check(&one.secret, at(0)), Err(Refusal::Unknown));
         assert!(tokens.refresh().is_none());
+    }
+
+    #[test]
+    fn a_revocation_counts_once_the_key_is_in_order_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let (tokens, ..) = Tokens::load_or_make(&file).unwrap();
+        let one = add(&file, Some("one"), grant(Rights::ReadWrite, None), |_, _| Ok(())).unwrap().0;
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 2);
+        assert!(revoke(&file, "one").unwrap());
+        let chmod = |mode| fs::set_permissions(token::key_file(&file), fs::Permissions::from_mode(mode)).unwrap();
+        chmod(0o660);
+        assert!(matches!(tokens.refresh(), Some(Err(TransferError::Usage(_)))));
+        assert!(tokens.refresh().is_none(), "it is reported once");
+        chmod(0o600);
+        assert_eq!(tokens.refresh().unwrap().unwrap(), 1);
+        assert_eq!(tokens.check(&one.secret, at(0)), Err(Refusal::Unknown));
     }
 
     #[test]

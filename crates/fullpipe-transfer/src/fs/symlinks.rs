@@ -19,10 +19,14 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 /// Maximum number of links followed on one path, as in the kernel (`path_resolution(7)`).
 const MAX_LINKS: u32 = 40;
 
+/// Most folders that are open at the same time while a path is followed: each takes a descriptor. The longest path that the
+/// kernel takes has half as many components (`PATH_MAX`); links in it may add more.
+const MAX_OPEN_FOLDERS: usize = 4096;
+
 /// Opens a path below a folder, as `openat(2)` with the flags `how` and the mode `mode`.
 ///
 /// # Errors
-/// Those of the file system; `EXDEV` if the path leads out of the folder; `PermissionDenied` if a link on the path belongs
+/// Those of the file system; `ENAMETOOLONG` if the path and its links have more than 4,096 folders; `EXDEV` if the path leads out of the folder; `PermissionDenied` if a link on the path belongs
 /// to a user who is not trusted.
 pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let mut folders = vec![folder.as_fd().try_clone_to_owned()?];
@@ -65,6 +69,9 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
         }
         let (Some(found), Some(stat)) = (found, stat) else { return Err(Errno::ENOENT.into()) };
         if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
+            if folders.len() >= MAX_OPEN_FOLDERS {
+                return Err(Errno::ENAMETOOLONG.into());
+            }
             folders.push(nix::fcntl::openat(&found, ".", seen(OFlag::O_DIRECTORY), Mode::empty())?);
             continue;
         }

@@ -27,7 +27,7 @@ pub enum Reading {
 
 impl Reading {
     /// Whether nothing useful of the file is on the streams, because nothing of it was sent or it has changed.
-    pub fn is_all(self) -> bool {
+    pub fn is_useless(self) -> bool {
         matches!(self, Reading::Partly { sent: 0 } | Reading::Changed)
     }
 }

@@ -209,7 +209,7 @@ impl Receiver {
                 self.session.send(&Message::FileDone { id })?;
                 self.part_over(false)
             }
-            Ended::Early if reading.is_all() => self.session.send(&Message::FileDone { id }),
+            Ended::Early if reading.is_useless() => self.session.send(&Message::FileDone { id }),
             Ended::Early => Ok(()),
         }
     }

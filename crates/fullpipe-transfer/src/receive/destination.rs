@@ -98,9 +98,9 @@ impl Survey {
             let Ok(Trust::Trusted(file)) = opened else { continue };
             // If there are two, the one under the transfer's own number counts; an earlier version of fullpipe may have
             // written the other.
-            if number == transfer || Journal::transfer(&file) == Some(transfer) {
+            if Journal::transfer(&file) == Some(transfer) {
                 survey.ours = if survey.ours == Some(transfer) { survey.ours } else { Some(number) };
-            } else if Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
+            } else if number != transfer && Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
                 survey.unfinished += 1;
             }
         }
@@ -226,10 +226,10 @@ impl Destination {
     /// Whether an earlier attempt of a transfer wrote to this folder and did not finish.
     pub(crate) fn begun(folder: &Root, transfer: u64) -> bool {
         match ownership::open(folder, &journal(transfer), OFlag::O_RDONLY) {
-            // In a folder that others may write to, another user may have renamed any file of this user.
-            Ok(Trust::Trusted(file)) => Journal::transfer(&file) == Some(transfer),
             Ok(Trust::Missing) | Err(_) => false,
-            Ok(Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
+            // In a folder that others may write to, another user may have renamed any file of this user.
+            Ok(Trust::Trusted(file)) if Journal::transfer(&file) == Some(transfer) => true,
+            Ok(Trust::Trusted(_) | Trust::Distrusted(_)) => Survey::of(folder, transfer).ours.is_some(),
         }
     }
 
@@ -295,6 +295,12 @@ mod tests {
         assert!(Destination::begun(&root, 3));
         std::fs::rename(dir.path().join(journal(3)), dir.path().join(journal(4))).unwrap();
         assert!(!Destination::begun(&root, 4));
+        // Under another number, the journal of transfer 3 is still its own; under the number of 4 it says nothing of 4.
+        assert_eq!((Survey::of(&root, 3).ours, Survey::of(&root, 4).ours), (Some(4), None));
+        drop(Journal::open(ownership::create(&root, &journal(5)).unwrap(), 4, 1).unwrap());
+        assert_eq!(Survey::of(&root, 4).ours, Some(5));
+        assert!(Destination::begun(&root, 4));
+        std::fs::remove_file(dir.path().join(journal(5))).unwrap();
         std::fs::write(dir.path().join(journal(4)), "not a journal").unwrap();
         assert!(!Destination::begun(&root, 4));
     }

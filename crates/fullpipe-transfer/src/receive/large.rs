@@ -222,7 +222,7 @@ impl LargeFiles {
             return Err(TooMany);
         }
         // Blocks of a file that the sender has given up already are dropped; the sender knows.
-        if table.early.get(&id).copied().is_some_and(Reading::is_all) {
+        if table.early.get(&id).copied().is_some_and(Reading::is_useless) {
             table.early.remove(&id);
             table.slots.insert(id, Slot::GivenUp);
             return Ok(Lookup::Found(None));

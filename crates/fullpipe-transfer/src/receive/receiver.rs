@@ -4,8 +4,9 @@
 //!
 //! Every lock guards one thing, which its field names. At most one of them is held at a time, for a few statements, with
 //! two exceptions. [`LargeFiles`] takes the lock of its table first and then the state of one file. The journal's lock
-//! covers the write of a record, because records must not mix. No other lock is held across a system call, and none
-//! while a file is opened or a message sent.
+//! covers the write of a record, because records must not mix, and the duplication of the journal's descriptor for
+//! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
+//! opened or a message sent.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -253,7 +254,9 @@ impl Receiver {
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
             let _ = publish::remove(&self.root, &self.journal_name);
         }
-        lock(&self.lock).take();
+        // The file is unlocked and closed after the mutex.
+        let held = lock(&self.lock).take();
+        drop(held);
     }
 
     /// Ends this attempt if its own client has connected again and asks for the destination. This end may not notice for

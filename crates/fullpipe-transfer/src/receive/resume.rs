@@ -92,7 +92,7 @@ impl Receiver {
         let have = self.intact(item, blocks, *room).unwrap_or_default();
         *room -= have.len();
         let total: u64 = have.iter().map(|extent| extent.len).sum();
-        if total == 0 || total > item.size {
+        if total == 0 {
             return Ok(Want::All);
         }
         self.large.keep(key, have.clone());

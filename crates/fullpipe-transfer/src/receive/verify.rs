@@ -18,6 +18,14 @@ use crate::protocol::skipped::SkippedEntry;
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
+/// What became of a file that differs from what was sent.
+enum Withdrawn {
+    /// It is a partial file again, whose good blocks the next attempt uses.
+    Kept,
+    /// It was removed.
+    Removed,
+}
+
 impl Receiver {
     /// Called when a small file has its name: it is done, or has to be verified first.
     pub(super) fn small_named(&self, item: &FileItem, content: &[u8]) -> Result<(), TransferError> {
@@ -84,7 +92,10 @@ impl Receiver {
                     None => "read back from storage, it is not what was sent".to_owned(),
                 };
                 let lost = match self.withdraw(check) {
-                    Ok(()) => "it has lost its name, and the same command sends again what differs".to_owned(),
+                    Ok(Withdrawn::Kept) => {
+                        "it has lost its name, and the same command sends again what differs".to_owned()
+                    }
+                    Ok(Withdrawn::Removed) => "it was removed, and the same command sends it again".to_owned(),
                     Err(e) => format!("it is WRONG under its name, which cannot be taken away ({})", why(&e)),
                 };
                 format!("{what}: {blocks} of {of} blocks differ, the first at byte {first}; {lost}")
@@ -98,21 +109,23 @@ impl Receiver {
     /// Takes the name from a file that is not what was sent. A large one becomes a partial file again, so that the next
     /// attempt can use its good blocks; but one that is not this user's alone is removed. Root may have given it away, or
     /// another user may have put it there: whoever has it open for writing could change it after the next check.
-    fn withdraw(&self, check: &Check) -> io::Result<()> {
+    fn withdraw(&self, check: &Check) -> io::Result<Withdrawn> {
         let folder = self.parent(&check.name)?;
         let name = at::part(check.name.last());
         match check.expected {
-            Expected::Whole(_) => publish::remove(&folder, name),
+            Expected::Whole(_) => publish::remove(&folder, name).map(|()| Withdrawn::Removed),
             Expected::Blocks(_) => {
                 let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
                 let file = self.root.open_at(check.name.path(), how, 0)?;
                 let stat = nix::sys::stat::fstat(&file)?;
                 if stat.st_uid != nix::unistd::geteuid().as_raw() || stat.st_nlink != 1 {
-                    return publish::remove(&folder, name);
+                    publish::remove(&folder, name)?;
+                    lock(&self.journal).forget(check.item.key());
+                    return Ok(Withdrawn::Removed);
                 }
                 // A damaged file must not be read as if it were whole.
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
-                publish::rename(&folder, name, &self.partial(&check.name))
+                publish::rename(&folder, name, &self.partial(&check.name)).map(|()| Withdrawn::Kept)
             }
         }
     }

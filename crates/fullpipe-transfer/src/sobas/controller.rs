@@ -250,7 +250,7 @@ impl Controller {
                 self.received(sobas, came);
             }
             while let Ok(seen) = self.sender_stats.try_recv() {
-                self.sender_stats(sobas, sys::now_ns(), seen);
+                self.take_stats(sobas, sys::now_ns(), seen);
             }
             return;
         }
@@ -260,7 +260,7 @@ impl Controller {
                 if seen.rtt_us > 0 && seen.rtt_us < u32::MAX {
                     sobas.observe(now, Observation::Probe { rtt_ns: u64::from(seen.rtt_us) * 1000 });
                 }
-                self.sender_stats(sobas, now, seen);
+                self.take_stats(sobas, now, seen);
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             // The session is ending, and this thread with it.
@@ -285,7 +285,7 @@ impl Controller {
                     sobas.observe(now, Observation::ProbeLost);
                 }
                 sobas.observe(now, Observation::Probe { rtt_ns });
-                self.sender_stats(sobas, now, seen);
+                self.take_stats(sobas, now, seen);
             }
             Datagram::Packet { id } => {
                 if let Some(train) = self.trains.get_mut(&id)
@@ -305,7 +305,7 @@ impl Controller {
     }
 
     /// Takes in the sender's statistics of its streams.
-    fn sender_stats(&mut self, sobas: &mut Sobas, now: u64, stats: SenderStats) {
+    fn take_stats(&mut self, sobas: &mut Sobas, now: u64, stats: SenderStats) {
         sobas.observe(now, Observation::Retransmits(stats.retransmits));
         let Some((since, before)) = self.limited else {
             self.limited = Some((now, stats.window_limited_us));

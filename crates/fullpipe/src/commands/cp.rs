@@ -74,8 +74,11 @@ fn copy(args: Args) -> Result {
     let began = Instant::now();
     let copy = Copy { args: &args, endpoint: &endpoint, way: &way, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, matches!(way, Way::Push(..)));
-    let finished = copy.attempts(&watch, &interrupted())?;
+    let finished = copy.attempts(&watch, &interrupted());
     let took = began.elapsed();
+    // Waits until the names of -v have been read, which is no part of the copy.
+    watch.finish();
+    let finished = finished?;
     if let Some(((chosen, between), losses)) = copy.chosen.take().zip(finished.losses)
         && let Some(advice) = loss_advice::advice(&args.how, &chosen, &between, &losses)
     {
@@ -137,11 +140,11 @@ impl Copy<'_> {
     fn attempts(&self, watch: &Watch, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
-        let result = loop {
+        loop {
             watch.connecting();
             let before = watch.moved();
             let error = match self.attempt(watch, interrupted) {
-                Ok(finished) => break Ok(finished),
+                Ok(finished) => return Ok(finished),
                 Err(error) => error,
             };
             idle = if watch.moved() > before { 0 } else { idle + 1 };
@@ -149,7 +152,7 @@ impl Copy<'_> {
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
             if !is_interrupted() && (!error.again() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                break Err(error.into());
+                return Err(error.into());
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -161,11 +164,9 @@ impl Copy<'_> {
                 }
             }
             if is_interrupted() {
-                break Err(TransferError::Interrupted.into());
+                return Err(TransferError::Interrupted.into());
             }
-        };
-        watch.finish();
-        result
+        }
     }
 
     /// Connects once and copies what is missing.

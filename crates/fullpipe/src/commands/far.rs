@@ -15,7 +15,7 @@ use crate::rlimit;
 /// The arguments of `fullpipe far`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Receive data streams on these ports, such as 7413-7476 [default: any free port]
+    /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
 }

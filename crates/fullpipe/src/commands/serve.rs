@@ -68,7 +68,7 @@ pub struct Args {
     /// Listen on this port for control connections
     #[arg(long, default_value_t = path::DEFAULT_PORT)]
     port: u16,
-    /// Receive data streams on these ports, such as 7413-7476 [default: any free port]
+    /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
     /// Serve this many clients at once, and refuse more
@@ -78,7 +78,7 @@ pub struct Args {
     /// --max-clients]
     #[arg(long, value_name = "N", value_parser = places)]
     max_clients_per_address: Option<usize>,
-    /// Without tokens, end measurements after this long [default: 10min]
+    /// Without tokens, refuse or end measurements longer than this [default: 10min]
     #[arg(long, value_name = "TIME", value_parser = some_time)]
     max_duration: Option<Time>,
     /// Drop a client when nothing has moved for this long
@@ -181,22 +181,15 @@ pub fn run(args: Args) -> Result {
         errln!("listening on {address}");
     }
     server.run(&parent::serve(parent), move |event| {
-        let token = match event {
-            Event::Begin { peer, .. } => clients.served(peer),
-            Event::End { peer, logged, .. } => {
-                // Also where it is not logged: otherwise the client would be remembered for ever.
-                let client = clients.remove(peer);
-                if !logged {
-                    return;
-                }
-                // Who has only asked for the round-trip time has not been served.
-                if let (false, Event::End { result: Ok(()), .. }, false) = (client.served, event, told.json) {
-                    return;
-                }
-                client.token
-            }
-        };
-        log(event, token.as_deref(), told);
+        // A client's own process reports what begins.
+        let Event::End { peer, logged, result, .. } = event else { return };
+        // Also if the end is not logged, because the client would be remembered for ever.
+        let client = clients.remove(peer);
+        // A client that only asked for the round-trip time has not been served.
+        let is_silent = !client.served && result.is_ok() && !told.json;
+        if *logged && !is_silent {
+            log(event, client.token.as_deref(), told);
+        }
     })?;
     Ok(())
 }

@@ -71,7 +71,7 @@ struct New {
 /// List a server's tokens with rights, folders and expiry, but no secrets
 #[derive(clap::Args)]
 struct List {
-    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// Use the server's tokens in this file and in its store beside it (FILE.store)
     /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -85,7 +85,7 @@ struct List {
 struct Revoke {
     /// Name of the token, as 'fullpipe token list' shows it
     name: String,
-    /// Keep tokens in this file, its store beside it (FILE.store), as 'fullpipe serve' does
+    /// Use the server's tokens in this file and in its store beside it (FILE.store)
     /// [default: ~/.local/state/fullpipe/token]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -144,7 +144,8 @@ fn new(args: &New) -> Result {
             let _ = std::fs::remove_file(out);
         }
     })?;
-    for exposed in token_store::exposed(&file)? {
+    // The token is stored, so an error here must not keep it from being shown.
+    for exposed in token_store::exposed(&file).unwrap_or_default() {
         errln!("warning: {exposed}");
     }
     if args.json {

@@ -88,7 +88,7 @@ pub struct Args {
     /// Run this program on HOST, if fullpipe is not on the PATH of its logins
     #[arg(long, default_value = FAR_PROGRAM, value_name = "PROGRAM", help_heading = OVER_SSH)]
     pub far_program: String,
-    /// Receive data streams on these ports of HOST, such as 7413-7476 [default: any free port]
+    /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
 
@@ -133,9 +133,8 @@ pub struct Args {
     pub quiet: bool,
 }
 
-/// Headings of the help text.
+// Headings of the help text.
 const FILES: &str = "Files";
-
 const OVER_SSH: &str = "Over ssh (HOST:PATH)";
 const WITH_SERVER: &str = "With a server (fullpipe://HOST:PORT/PATH)";
 const IN_TESTBED: &str = "In the testbed (lab:...)";

@@ -9,7 +9,7 @@ pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-fullpipe.conf";
 /// File that names the modules to load at boot (`modules-load.d(5)`).
 pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
 /// File for commands that set up an interface when it appears (`udev(7)`).
-pub const UDEV_FILE: &str = "/etc/udev/rules.d/90-fullpipe.rules";
+const UDEV_FILE: &str = "/etc/udev/rules.d/90-fullpipe.rules";
 /// Largest window of TCP, bytes: 16 bits, shifted by at most 14 (RFC 7323, 2.3).
 pub const MAX_WINDOW: f64 = 65_535.0 * 16_384.0;
 /// Rate from which the guidance for data transfer nodes applies, bit/s.
@@ -106,6 +106,7 @@ pub struct Keep {
 }
 
 impl Finding {
+    /// A finding about `subject`, of which `read` is the value; `words` say what it means.
     pub fn new(state: State, subject: &str, read: impl ToString, words: impl Into<String>) -> Finding {
         Finding {
             subject: subject.into(),
@@ -121,10 +122,12 @@ impl Finding {
         }
     }
 
+    /// A finding that nothing is to be done.
     pub fn ok(subject: &str, read: impl ToString, words: impl Into<String>) -> Finding {
         Finding::new(State::Ok, subject, read, words)
     }
 
+    /// A finding that something costs throughput.
     pub fn costs(subject: &str, read: impl ToString, words: impl Into<String>) -> Finding {
         Finding::new(State::Costs, subject, read, words)
     }
@@ -143,6 +146,7 @@ impl Finding {
         Finding::unseen("far end", words, "fullpipe serve")
     }
 
+    /// A finding about a sysctl that could not be read.
     pub fn unseen_sysctl(key: &str) -> Finding {
         let why = "could not see it: this kernel lacks it, or a container hides it (then look on its host)";
         Finding::unseen(key, why, format!("sysctl {key}"))
@@ -154,6 +158,7 @@ impl Finding {
         self
     }
 
+    /// Adds the rate that the limit leaves, bit/s.
     pub fn leaves(mut self, bps: f64) -> Finding {
         self.leaves_bps = Some(bps);
         self
@@ -166,6 +171,7 @@ impl Finding {
         self
     }
 
+    /// Adds a line of a file that keeps the change after a reboot.
     pub fn keep(mut self, file: &str, line: impl Into<String>) -> Finding {
         self.keep.get_or_insert_with(|| Keep { file: file.into(), lines: Vec::new() }).lines.push(line.into());
         self

@@ -46,7 +46,8 @@ pub fn run() -> Result {
     let mut server = UnixStream::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     // The hangup signal asks the server to read its tokens again. It may be sent to all processes of a service or terminal,
     // and must end no transfer. Threads that start later inherit this.
-    SigSet::from(Signal::SIGHUP).thread_block().map_err(|e| failed(e.into()))?;
+    let lacks = |what: &'static str| move |e: io::Error| Failure::new(ExitClass::Missing, format!("{what}: {e}"));
+    SigSet::from(Signal::SIGHUP).thread_block().map_err(|e| lacks("cannot block the hangup signal")(e.into()))?;
     // The kernel names a process after the link that it was started by, "exe". Only people read the name.
     let _ = set_name(c"fullpipe");
     let (Job { peer, work }, fds) = receive_job(&mut server).map_err(failed)?;
@@ -59,7 +60,7 @@ pub fn run() -> Result {
         Work::Measure(options) => options.data_ports,
         Work::Copy(options) => options.data_ports,
     };
-    drop_capabilities(ports).map_err(failed)?;
+    drop_capabilities(ports).map_err(lacks("cannot give up capabilities"))?;
     // The server tells its operator once where this kernel has no Landlock.
     confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let desk = Desk::new(server).map_err(failed)?;
@@ -159,8 +160,9 @@ fn gap(status: RulesetStatus) -> Option<&'static str> {
     match status {
         RulesetStatus::FullyEnforced => None,
         RulesetStatus::PartiallyEnforced => Some(
-            "this kernel's Landlock is older than Linux 6.12: a flaw that a client finds gives no access to files outside \
-             --root, but to this user's other processes (signals), and before Linux 6.7 also to other hosts (TCP)",
+            "this kernel's Landlock is older than Linux 6.12: a flaw that a client finds cannot open files outside --root, \
+             but can signal this user's other processes; before Linux 6.7 it can also call other hosts (TCP), and before 6.2 \
+             truncate files",
         ),
         RulesetStatus::NotEnforced => Some(
             "this kernel has no Landlock: a flaw that a client finds is not confined to --root (Linux 5.13 and later \

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Clone, Default)]
 pub struct Clients(Arc<Mutex<BTreeMap<String, Client>>>);
 
+/// What the log knows of a client.
 #[derive(Default)]
 pub struct Client {
     /// Name of its token.
@@ -17,6 +18,7 @@ pub struct Client {
 }
 
 impl Clients {
+    /// Takes the lock. The end of the server holds it for good, so that no client is logged after that.
     pub fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Client>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

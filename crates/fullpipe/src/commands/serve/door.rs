@@ -18,7 +18,9 @@ use crate::output::outln;
 /// The tokens of a server, and the folder that they open.
 #[derive(Clone)]
 pub struct Door {
+    /// The folder that the server serves.
     pub root: PathBuf,
+    /// The tokens that open it.
     pub tokens: Arc<Tokens>,
     told: Told,
     /// Warnings that the operator has been given and that still hold. Locked only while they are compared.
@@ -26,6 +28,7 @@ pub struct Door {
 }
 
 impl Door {
+    /// A door to this folder, with these tokens.
     pub fn new(root: PathBuf, tokens: Tokens, told: Told) -> Door {
         Door { root, tokens: Arc::new(tokens), told, known: Arc::default() }
     }
@@ -42,7 +45,8 @@ impl Door {
         self.tell(self.tokens.reload());
     }
 
-    pub fn tell(&self, read: Result<usize, TransferError>) {
+    /// Logs how reading the tokens went, and the warnings that are new.
+    fn tell(&self, read: Result<usize, TransferError>) {
         let error = read.as_ref().err().map(ToString::to_string);
         match (read, &error) {
             _ if self.told.json => {

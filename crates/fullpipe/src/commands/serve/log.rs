@@ -26,7 +26,9 @@ const MAX_NAME: usize = 1024;
 /// The form of the log.
 #[derive(Clone, Copy)]
 pub struct Told {
+    /// Whether the log is NDJSON on standard output.
     pub json: bool,
+    /// Whether people get errors only.
     pub quiet: bool,
 }
 
@@ -77,6 +79,7 @@ pub struct Copy<'a> {
 }
 
 impl<'a> Copy<'a> {
+    /// The copy of the client with this address, which begins now.
     pub fn new(peer: &'a str) -> Copy<'a> {
         Copy { peer, token: OnceCell::new(), begin: Instant::now() }
     }
@@ -87,10 +90,11 @@ impl<'a> Copy<'a> {
         let _ = self.token.set(token.to_owned());
     }
 
-    pub fn say(&self, what: std::fmt::Arguments<'_>) {
+    fn say(&self, what: std::fmt::Arguments<'_>) {
         say(self.peer, self.token.get().map(String::as_str), what);
     }
 
+    /// Logs what the client asks for.
     pub fn begins(&self, task: &Task, told: Told) {
         let shown = |paths: &[Vec<u8>]| -> Vec<String> {
             paths.iter().map(|path| text::cut(printable(path), MAX_NAME)).collect()
@@ -133,6 +137,7 @@ impl<'a> Copy<'a> {
         }
     }
 
+    /// Logs what was copied, and what was not.
     pub fn ends(&self, outcome: &Copied, told: Told) {
         let Summary { files, present, bytes, verified, .. } = outcome.summary;
         // All zeros unless the client asked for --verify.
@@ -196,6 +201,7 @@ fn shortened(left: &SkippedEntry) -> Value {
     json!({"name": name, "why": why, "for_good": left.for_good})
 }
 
+/// Logs the beginning or end of a connection. `token` is the name of the client's token.
 pub fn log(event: &Event<'_>, token: Option<&str>, Told { json, quiet }: Told) {
     match event {
         Event::Begin { peer, request } if json => {
