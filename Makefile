@@ -17,7 +17,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo check test build install kernel validate fuzz bench profile papers sobas docs docs-test lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo check test build install kernel validate fuzz bench profile papers sobas docs docs-test docs/session.svg lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -122,9 +122,9 @@ docs-test: kernel
 	@scripts/docs-commands --check
 	@scripts/docs-test
 
-# The terminal session that README.md shows.
-docs/session.svg: scripts/record-session
-	@scripts/record-session $@
+# The terminal session that README.md shows. What it shows depends on the program, so it is always recorded anew.
+docs/session.svg: kernel
+	@.venv/bin/python3 scripts/record-session $@
 
 clean:
 	rm -rf target .venv demo runs

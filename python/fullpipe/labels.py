@@ -4,14 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def sections(content: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Groups the entries of a profile by path and workload; pairs of a title and its entries."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for entry in content["entries"]:
-        found.setdefault(conditions(entry), []).append(entry)
-    return list(found.items())
-
-
 def rtts(entries: Sequence[dict[str, Any]]) -> list[float]:
     """All RTTs of the given entries of a profile, in ms, ascending."""
     return sorted({point["rtt_ms"] for entry in entries for point in entry["points"]})

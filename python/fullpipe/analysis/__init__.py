@@ -2,7 +2,7 @@
 
 An analysis has the best transport at each RTT and its certainty, the RTT where each profile turns, the length
 of ramp-up, the form that fits, and the dynamics. Where the runs do not suffice, it has `cannot_say` with the
-reason instead of a number. docs/explanation/analysis.md describes its content;
+reason instead of a number. docs/reference/analysis.md describes its content;
 :mod:`fullpipe.analysis.words` puts it into sentences.
 
 >>> from fullpipe import analysis, read_runs

@@ -182,30 +182,6 @@ def prediction(content: Content) -> str:
     return f"{100 * middle:.1f}% off (median), at most {furthest}, at {rtt:g} ms"
 
 
-def exponent(content: Content | None) -> str:
-    """Describes a Lyapunov exponent: interval, percentile among surrogates, and verdict."""
-    if content is None:
-        return "exponent left out (--quick)"
-    if "cannot_say" in content:
-        return cannot_say(content)
-    ends = " to ".join(signed(content[end]) for end in ("low", "high"))
-    among = f"above {content['surrogate_percentile']:.0f}% of surrogates"
-    return f"{content['verdict']}: exponent {signed(content['exponent'])} {content['unit']} ({ends}), {among}"
-
-
-def geometry(content: Content) -> str:
-    """Describes the shape of a Poincaré map; spreads are shares of the mean."""
-    found, mean = content["poincare"], content["mean_bps"]
-    if "cannot_say" in found:
-        return cannot_say(found)
-    if not mean:
-        return "cannot say: nothing arrived"
-    spreads = [f"{100 * found[name] / mean:.2g}%" for name in ("sd1_bps", "sd2_bps")]
-    correlation = "" if found["correlation"] is None else f", correlation {signed(found['correlation'])}"
-    tilt = "round" if found["tilt_deg"] is None else f"tilt {signed(round(found['tilt_deg']))}°"
-    return f"map {tilt}, {spreads[0]} across and {spreads[1]} along the diagonal{correlation}"
-
-
 def verdicts(streams: Sequence[Content]) -> str:
     """Counts the streams of each verdict."""
     known = [stream["lyapunov"] for stream in streams if stream["lyapunov"] is not None]
@@ -216,16 +192,3 @@ def verdicts(streams: Sequence[Content]) -> str:
 def window_held(run: Content) -> bool:
     """Whether a run was limited by its window; its map then shows how bursts fall into samples."""
     return run["bottleneck"] in WINDOWS
-
-
-def dynamics_at(run: Content) -> str:
-    """Describes the dynamics of one run: of all streams together, and the verdicts of single streams."""
-    if "cannot_say" in run:
-        return cannot_say(run)
-    whole = run["aggregate"]
-    words = f"{exponent(whole['lyapunov'])}; {geometry(whole)}"
-    if run["streams"] and (alone := verdicts(run["streams"])):
-        words += f"; streams alone: {alone}"
-    return words + (
-        "; limited by its window: the map shows how bursts fall into samples" if window_held(run) else ""
-    )

@@ -1,14 +1,16 @@
-"""Closed forms for one flow in steady state: what a transport can sustain over a path.
+"""Closed forms for the throughput of one flow in steady state.
 
-All are vectorised: arguments broadcast against each other, results are float64 arrays of that shape.
+All functions are vectorised: arguments broadcast against each other, and results are float64 arrays of that
+shape.
 
-Units: RTTs in seconds without queueing, rates in bit/s, sizes in bytes. Packets are what the window counts.
-`rate_bps`, `packet_bytes` and `queue_bytes` must speak of the same layer: with the payload's rate
-(:func:`payload_rate`) and the payload of a packet, results are goodput; with the link's, they are link rates.
+Units: RTTs are in seconds without queueing, rates in bit/s, sizes in bytes, windows in packets. `rate_bps`,
+`packet_bytes` and `queue_bytes` must be of the same layer. With the rate of the payload
+(:func:`payload_rate`) and the payload of a packet, results are goodput; with the rate of the link and the
+size of a frame, they are link rates.
 
-The drop-tail forms take one loss per epoch, when the window reaches W_m = C τ + Q, seen at once; the RTT is τ
-while the window is below C τ, and W / C above. So q = Q / (C τ) is all that the path contributes to the
-utilisation of CUBIC, Reno and Scalable TCP; H-TCP's depends on the RTT and the rate as well.
+The drop-tail forms assume one loss per epoch, when the window reaches W_m = C τ + Q, and that the sender sees
+it at once. The RTT is τ while the window is below C τ, and W / C above. The utilisation of CUBIC, Reno and
+Scalable TCP thus depends on nothing but q = Q / (C τ); that of H-TCP also depends on the RTT and the rate.
 """
 
 from collections.abc import Callable
@@ -31,7 +33,7 @@ from fullpipe.model.congestion import (
 from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 
 PACKET_BYTES = 9000 - TCP_HEADERS
-"""Payload of a 9,000-byte packet: less IPv4 and TCP headers with timestamps."""
+"""Payload of a 9,000-byte packet, without IPv4 and TCP headers (with timestamps)."""
 
 
 def _checked(what: str, value: ArrayLike, zero: bool = False) -> Floats:
@@ -51,9 +53,10 @@ def _queue_bdp(queue_bdp: ArrayLike) -> Floats:
 
 
 def payload_rate(rate_bps: ArrayLike, mtu_bytes: ArrayLike = 9000) -> Floats:
-    """The payload that full packets carry over Ethernet, bit/s.
+    """The rate of the payload over Ethernet if all packets are full, bit/s.
 
-    Counts 14 bytes of frame, as the emulated path does, and 52 of IPv4 and TCP headers with timestamps.
+    Each packet has 14 bytes of frame header, as on the emulated path, and 52 bytes of IPv4 and TCP headers
+    with timestamps.
 
     Raises:
         UsageError: Not positive, or an MTU that is smaller than the headers.
@@ -75,13 +78,14 @@ def bdp_packets(rtt_s: ArrayLike, rate_bps: ArrayLike, packet_bytes: ArrayLike =
 
 
 def window_limited(rtt_s: ArrayLike, rate_bps: ArrayLike, window_bytes: ArrayLike) -> Floats:
-    """Throughput of a flow whose window is limited, min(C, B / τ), bit/s.
+    """Throughput of a flow with a limited window, min(C, B / τ), bit/s.
 
     Args:
         rtt_s: Round-trip times, seconds.
         rate_bps: Capacity C, bit/s.
-        window_bytes: The limit B: for n streams, n times a stream's. A socket buffer grants less than its
-            size: half of what the kernel reports (`sndbuf`, `rcvbuf`) at its default settings.
+        window_bytes: The limit B; for n streams it is n times that of one stream. The window that a socket
+            buffer grants is smaller than the buffer: with default settings, half of what the kernel reports
+            (`sndbuf`, `rcvbuf`).
 
     Raises:
         UsageError: A value is not a positive number.
@@ -106,10 +110,10 @@ def cubic_epoch_s(
 def cubic_utilisation(queue_bdp: ArrayLike) -> Floats:
     """Share of the capacity that CUBIC sustains over a drop-tail queue of q BDP.
 
-    With u the time left to the loss over K, the window is W_m (1 − 0.3 u³), and the rate C min(1, W / (C τ)).
-    The integral over u from 0 to 1, with v = ∛(q / (0.3 (1 + q))) where the window crosses C τ, is
-    v + (1 + q) ((1 − v) − 0.075 (1 − v⁴)), and 1 for q ≥ 3/7; 0.925 for q = 0. Left out: the TCP-friendly
-    region, which only helps small BDPs, and the round trip until a loss is seen.
+    Let u be the time until the loss, in units of K. The window is W_m (1 − 0.3 u³) and the rate
+    C min(1, W / (C τ)). The window crosses C τ at u = v = ∛(q / (0.3 (1 + q))). The integral over u from 0 to
+    1 is v + (1 + q) ((1 − v) − 0.075 (1 − v⁴)). It is 0.925 for q = 0, and 1 for q ≥ 3/7. Two effects are
+    left out: the TCP-friendly region, which only helps small BDPs, and the round trip until a loss is seen.
 
     Raises:
         UsageError: A queue below zero or NaN.
@@ -126,8 +130,9 @@ def cubic_utilisation(queue_bdp: ArrayLike) -> Floats:
 def reno_utilisation(queue_bdp: ArrayLike) -> Floats:
     """Share of the capacity that Reno sustains over a drop-tail queue of q BDP.
 
-    The window grows by a constant per RTT from W_m / 2. In units of C τ and τ, with w = 1 + q, an epoch sends
-    3 w² / 8 in (1 − w/2) + (w² − 1) / 2: 0.75 for q = 0, and 1 for q ≥ 1.
+    The window grows from W_m / 2 by a constant per RTT. With w = 1 + q, and in units of C τ and τ up to a
+    common factor, an epoch sends 3 w² / 8 in the time (1 − w/2) + (w² − 1) / 2. The share is 0.75 for q = 0,
+    and 1 for q ≥ 1.
 
     Raises:
         UsageError: A queue below zero or NaN.
@@ -141,8 +146,9 @@ def reno_utilisation(queue_bdp: ArrayLike) -> Floats:
 def scalable_utilisation(queue_bdp: ArrayLike) -> Floats:
     """Share of the capacity that Scalable TCP sustains over a drop-tail queue of q BDP.
 
-    The window grows by a hundredth per RTT. In units of C τ and τ, with w = 1 + q and b = 0.875, an epoch
-    sends (1 − b) w / 0.01 in (ln(1 / (b w)) + w − 1) / 0.01: 0.936 for q = 0, and 1 for q ≥ 1/7.
+    The window grows by a hundredth per RTT. With w = 1 + q and b = 0.875, and in units of C τ and τ, an epoch
+    sends (1 − b) w / 0.01 in the time (ln(1 / (b w)) + w − 1) / 0.01. The share is 0.936 for q = 0, and 1 for
+    q ≥ 1/7.
 
     Raises:
         UsageError: A queue below zero or NaN.
@@ -152,10 +158,10 @@ def scalable_utilisation(queue_bdp: ArrayLike) -> Floats:
 
 
 def htcp_beta(rtt_s: ArrayLike, queue_bdp: ArrayLike) -> Floats:
-    """H-TCP's backoff once it has adapted: RTT_min / RTT_max within 0.5 and 0.8, and 0.5 up to 10 ms.
+    """H-TCP's backoff factor once it has adapted: RTT_min / RTT_max, limited to 0.5 to 0.8.
 
-    The queue is full at a loss, so RTT_max = τ (1 + q), and a backoff of 1 / (1 + q) just drains it
-    (Shorten and Leith 2004; `tcp_htcp.c`, `htcp_beta_update`).
+    Up to an RTT of 10 ms it is 0.5. At a loss the queue is full, so RTT_max = τ (1 + q), and a backoff factor
+    of 1 / (1 + q) drains the queue exactly (Shorten and Leith 2004; `tcp_htcp.c`, `htcp_beta_update`).
 
     Raises:
         UsageError: A value is not a positive number (a queue may be zero).
@@ -169,10 +175,10 @@ def htcp_utilisation(
 ) -> Floats:
     """Share of the capacity that H-TCP sustains over a drop-tail queue.
 
-    A time Δ after a loss the window grows by 2 (1 − β) s (1 + 10 (Δ − 1) + ((Δ − 1) / 2)²) per RTT, the
-    bracket being 1 for Δ ≤ 1 s, and s = τ / 0.1 s within 0.1 and 2. β as in :func:`htcp_beta`: the path is
-    full for Q ≥ BDP/4 above 10 ms, and for Q ≥ BDP below. The epoch is integrated exactly; that the kernel
-    rounds the growth down to whole factors is left out.
+    At the time Δ after a loss, the window grows by 2 (1 − β) s (1 + 10 (Δ − 1) + ((Δ − 1) / 2)²) per RTT. For
+    Δ ≤ 1 s the bracket is 1. The scale s is τ / 0.1 s, limited to 0.1 to 2, and β is :func:`htcp_beta`. Above
+    10 ms the path stays full if Q ≥ BDP/4, below 10 ms if Q ≥ BDP. The epoch is integrated exactly. The
+    kernel rounds the growth down to whole factors; this is left out.
 
     Args:
         rtt_s: Round-trip times, seconds.
@@ -187,7 +193,7 @@ def htcp_utilisation(
     q = _checked("queues", queue_bytes, zero=True) / np.asarray(packet_bytes, dtype=np.float64) / bdp
     beta = htcp_beta(rtt, q)
     top, low = 1 + q, np.minimum(beta * (1 + q), 1.0)
-    # Packets per RTT, over the BDP: windows below are in units of the BDP, too.
+    # Growth per RTT in units of the BDP; the windows below are in these units, too.
     pace = 2 * (1 - beta) * htcp_scale(rtt) / bdp
     below = htcp_time((1 - low) * rtt / pace)
     whole = htcp_time((1 - low) * rtt / pace + (top**2 - 1) / 2 * rtt / pace)
@@ -263,14 +269,18 @@ def random_loss_rate(
 ) -> Floats:
     """Mean rate of one flow whose packets are lost independently with probability p, bit/s.
 
-    In packets/s: Reno 1.22 / (τ √p) (Mathis et al. 1997), CUBIC 1.054 (τ / p)^¾ / τ (RFC 9438, section 5.1,
-    without its Reno-friendly region, which is faster at small RTTs), Scalable TCP 0.08 / (p τ) (Kelly 2003).
+    The formulas in packets/s:
+
+    - Reno: 1.22 / (τ √p) (Mathis et al. 1997).
+    - CUBIC: 1.054 (τ / p)^¾ / τ (RFC 9438, section 5.1), without its Reno-friendly region, which is faster at
+      small RTTs.
+    - Scalable TCP: 0.08 / (p τ) (Kelly 2003).
 
     Args:
         cc: `reno`, `cubic` or `scalable`.
         rtt_s: Round-trip times, seconds.
-        loss: p, in (0, 1]; zero only together with `rate_bps`.
-        rate_bps: Capacity that the result is cut at; None for none.
+        loss: The probability p, in (0, 1]; zero is allowed only together with `rate_bps`.
+        rate_bps: Capacity, which limits the result; None for no limit.
         packet_bytes: Bytes of a packet.
 
     Raises:

@@ -1,8 +1,8 @@
-"""Separates ramp-up and sustainment in a measured trace: the two phases of the throughput model.
+"""Separates the two phases of the throughput model, ramp-up and sustainment, in a measured trace.
 
-HPDC'17, section 3.1: throughput rises for T_R until it reaches a peak, then it is sustained for T_S, and
-Θ_O = θ̄_S − f_R (θ̄_S − θ̄_R) with f_R = T_R / T_O. The paper does not say how T_R is found in a trace;
-:func:`decompose` describes how this module finds it.
+In HPDC'17, section 3.1, throughput rises for the time T_R until it reaches a peak, and is then sustained for
+the time T_S. The mean is Θ_O = θ̄_S − f_R (θ̄_S − θ̄_R) with f_R = T_R / T_O. The paper does not say how to find
+T_R in a trace; :func:`decompose` describes how this module finds it.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,24 @@ MIN_SUSTAINED_BINS = 3
 """The fewest bins after ramp-up that count as sustained throughput."""
 
 _RISING_POWER = 0.25
+"""Throughput counts as rising if it grows like a higher power of the time since the start."""
 _RISING_P = 0.01
+"""The significance level of a rise."""
 _FEW_FOR_A_TEST = 6
+"""With fewer bins, a rise need not be significant."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, repr=False)
 class Decomposition:
-    """The two phases of one trace.
-
-    Rates are in bit/s, as the trace's.
+    """The two phases of one trace. Rates are in bit/s, like those of the trace.
 
     Attributes:
         start_s: The start of the first interval, in s.
         observed_s: T_O, the time from `start_s` to the end of the last interval, in s.
-        ramp_s: T_R in s. It is zero if the first bin is at the level already, and all of `observed_s` (a
-            lower bound) if the trace does not show the end of ramp-up.
+        ramp_s: T_R in s. It is zero if the first bin is at the level already. If the trace does not show the
+            end of ramp-up, it is `observed_s`, which is a lower bound.
         ramp_mean: θ̄_R; None without a ramp-up.
         sustain_mean: θ̄_S; None if it is unknown.
         f_r: T_R / T_O.
@@ -88,13 +89,13 @@ def _rate(bps: float) -> str:
 
 
 def check_trace(t_s: ArrayLike, throughput: ArrayLike, start_s: float | None = None) -> tuple[Floats, Floats]:
-    """A trace as its interval boundaries and its rates.
+    """Checks a trace, and converts it to interval boundaries and rates.
 
     Args:
         t_s: Ends of the intervals, seconds, shape (n,), increasing.
         throughput: Mean rate in each interval, shape (n,), bit/s, finite, not negative.
-        start_s: When the first interval begins; None for one median interval before `t_s[0]`, or 0 where
-            there is a single one.
+        start_s: When the first interval begins. None stands for one median interval before `t_s[0]`, or for
+            0 if there is only one interval.
 
     Returns:
         Boundaries, shape (n + 1,), and rates, shape (n,).
@@ -120,10 +121,13 @@ def check_trace(t_s: ArrayLike, throughput: ArrayLike, start_s: float | None = N
 
 
 def _bins(edges: Floats, least_s: float) -> NDArray[np.intp]:
-    """Indices of the boundaries that are at least so far apart; the last bin takes what is left."""
+    """Joins intervals into bins of at least `least_s`; the last bin also has what remains at the end.
+
+    Returns the indices of the bins' boundaries in `edges`.
+    """
     kept = [0]
     for i in range(1, len(edges)):
-        # Sampling instants jitter by microseconds, which must not double a bin.
+        # Sampling times jitter by microseconds; this must not double the length of a bin.
         if edges[i] - edges[kept[-1]] >= least_s * (1 - 1e-3):
             kept.append(i)
     if kept[-1] != len(edges) - 1:
@@ -132,14 +136,14 @@ def _bins(edges: Floats, least_s: float) -> NDArray[np.intp]:
 
 
 def _level_index(rates: Floats, lengths: Floats) -> int:
-    """The first bin whose rate reaches the level: the mean from that bin on."""
+    """The first bin whose rate reaches :data:`LEVEL_SHARE` of the mean from that bin on."""
     rest_s = np.cumsum(lengths[::-1])[::-1]
     rest_mean = np.cumsum((rates * lengths)[::-1])[::-1] / rest_s
     return int(np.argmax(rates >= LEVEL_SHARE * rest_mean))
 
 
 def _rises(middle_s: Floats, rates: Floats, lengths: Floats, peak: float) -> bool:
-    """Whether rates rise like a power of the time since the start, and above the peak."""
+    """Whether rates rise clearly with the time since the start, and end above `peak`."""
     mean_t, mean = np.average(middle_s, weights=lengths), np.average(rates, weights=lengths)
     squares = float(np.sum(lengths * (middle_s - mean_t) ** 2))
     slope = float(np.sum(lengths * (middle_s - mean_t) * (rates - mean))) / squares
@@ -154,7 +158,10 @@ def _rises(middle_s: Floats, rates: Floats, lengths: Floats, peak: float) -> boo
 
 
 def _still_rises(middle_s: Floats, rates: Floats, lengths: Floats) -> bool:
-    """Whether ramp-up goes on after the first bin at the level, which may itself hold the end of it."""
+    """Whether ramp-up goes on after the first bin at the level.
+
+    The rates must rise with that bin and without it, because ramp-up may end within it.
+    """
     peak = float(rates[: min(3, len(rates) // 2)].max())
     return all(_rises(middle_s[i:], rates[i:], lengths[i:], peak) for i in (0, 1))
 
@@ -164,20 +171,20 @@ def decompose(
 ) -> Decomposition:
     """Separates ramp-up and sustainment (HPDC'17, section 3.1).
 
-    Intervals are joined into bins of at least half a median interval and, where it is given, one RTT: within
-    an RTT, slow start sends bursts at line rate. Then, all weighted with time:
+    Intervals are joined into bins of at least half a median interval and, if `rtt_s` is given, at least one
+    RTT, because within an RTT slow start sends bursts at line rate. All means are weighted with time. Then:
 
-    1. Ramp-up ends with the first bin whose rate is at least 90% of the mean of everything from that bin on.
-       That mean is θ̄_S. After an overshoot, the loss and the recovery that follow are thus sustainment: the
-       paper's ramp-up ends at the peak.
-    2. One cannot say where fewer than three bins are left, as in slow start that goes on to the end, or
-       where the rest, with its first bin and without it, still rises like a power above 0.25 of the time
-       since the start (a slower ramp-up that goes on), significantly (p < 0.01, if there are six bins or
-       more) and above its first bins.
+    1. Ramp-up ends before the first bin whose rate is at least 90% of the mean from that bin to the end. This
+       mean is θ̄_S. After an overshoot, the loss and the recovery from it are thus part of sustainment, as in
+       the paper, where ramp-up ends at the peak.
+    2. The phases are unknown if fewer than three bins remain, as in slow start that lasts to the end. They
+       are also unknown if a slower ramp-up goes on. This is so if the remaining rates rise like a power above
+       0.25 of the time since the start, end above their first bins, and the rise is significant (p < 0.01,
+       tested from six bins on). All of this must hold with the first of the remaining bins and without it.
 
     Noise makes ramp-up seem shorter, never longer. A tail in which some streams have finished counts as
-    sustainment. Bytes that wait behind a hole reach the application later, so that a trace may have stalls,
-    and bursts above the path's rate; the mean over both is right.
+    sustainment. Bytes that arrive behind a lost packet reach the application later. A trace may therefore
+    have stalls, and bursts above the path's rate; the mean over both is right.
 
     Args:
         t_s: Ends of the intervals, seconds, shape (n,), increasing, not necessarily equally spaced.

@@ -1,6 +1,7 @@
-"""Fits throughput profiles: the exponential ramp-up form and the conventional convex one.
+"""Fits two forms to throughput profiles: exponential ramp-up, and the conventional convex form.
 
-HPDC'17, section 3.2 and 3.4. Both come with AIC and BIC, so that they can be compared on the same points.
+The forms are those of HPDC'17, sections 3.4 and 3.2. Both fits have AIC and BIC, so that they can be compared
+on the same points.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +29,9 @@ class Fit:
         params: The parameters, with units in their names.
         predicted: The throughput at the fitted RTTs in bit/s, shape (n,).
         sse: The sum of squared errors in (bit/s)².
-        aic: Akaike's criterion for Gaussian errors of unknown variance, which counts as a parameter: smaller
-            is better, and only differences on the same points mean something.
-        bic: Schwarz's criterion, likewise.
+        aic: Akaike's criterion for Gaussian errors. Their unknown variance counts as a parameter. Smaller is
+            better, and only differences between fits to the same points have a meaning.
+        bic: Schwarz's criterion, under the same conditions.
         predict: The fitted curve: RTTs in ms to bit/s.
     """
 
@@ -91,7 +92,7 @@ def _judged(form: str, params: dict[str, float], curve: Curve, points: tuple[Flo
     predicted = curve(x)
     sse = float(np.sum((predicted - y) ** 2))
     n, k = len(y), len(params) + 1
-    # An exact fit would have an infinite likelihood.
+    # An exact fit would have an infinite likelihood, so errors count as at least 1e-9 of the largest rate.
     deviance = n * np.log(max(sse / n, (1e-9 * float(y.max())) ** 2))
     return Fit(
         form=form,
@@ -105,23 +106,23 @@ def _judged(form: str, params: dict[str, float], curve: Curve, points: tuple[Flo
 
 
 def _paper(rate: float, rtt_s: Floats, duration_s: float | None, packets: float | None) -> Floats:
-    """The paper's Θ_O in packets/s; C = `rate` likewise."""
+    """The paper's Θ_O in packets/s, for the capacity C = `rate` in packets/s."""
     excess = rtt_s * np.log2(rate) - 2
     if duration_s is not None:
         return np.asarray(np.maximum(rate * (1 - excess / duration_s), 0))
-    # T_O = S / Θ_O, solved for Θ_O; ramp-up sends 2C packets, even where the transfer has fewer.
+    # T_O = S / Θ_O, solved for Θ_O. Ramp-up sends 2C packets, even if the transfer has fewer.
     return np.asarray(rate / np.maximum(1 + rate * excess / (packets or 1), 1e-6))
 
 
 def _mended(
     rate: float, first: float, rtt_s: Floats, duration_s: float | None, packets: float | None
 ) -> Floats:
-    """Θ_O in packets/s with T_R = τ log2(C τ / w0), also where the transfer ends within the ramp-up."""
+    """Θ_O in packets/s with T_R = τ log2(C τ / w0), also for transfers that end during ramp-up."""
     bdp = rate * rtt_s
     ramp_s = rtt_s * np.log2(np.maximum(bdp / first, 1))
     ramp_packets = np.maximum(bdp - first, 0)
     if duration_s is not None:
-        # Capped, since the branch that is not taken may overflow.
+        # Capped, because `where` computes the branch that is not taken, too, and it may overflow.
         partial = first * np.expm1(np.minimum(duration_s, ramp_s) / rtt_s * np.log(2))
         whole = ramp_packets + rate * (duration_s - ramp_s)
         return np.where(duration_s < ramp_s, partial, whole) / duration_s
@@ -141,12 +142,12 @@ def fit_exponential_ramp(
 ) -> Fit:
     """Fits exponential ramp-up to C followed by throughput sustained at C (HPDC'17, section 3.4).
 
-    - `paper`: T_R = τ log2 C, Θ_O = 2C / T_O + C (1 − τ log2 C / T_O), C in packets/s, as printed, and so
-      linear in τ for a fixed duration. Its units do not agree: 2C is the data of ramp-up, hence two seconds'
-      worth, which is only small for long observations. One parameter: `rate_bps`.
-    - `mended`: T_R = τ log2(C τ / w0), in which C τ − w0 packets are sent: strictly concave in τ for a fixed
-      duration. Without ramp-up where C τ ≤ w0; within it where the transfer ends before. Two parameters:
-      `rate_bps` and `first_window_packets` (w0, of all streams together).
+    - `paper`: T_R = τ log2 C and Θ_O = 2C / T_O + C (1 − τ log2 C / T_O), with C in packets/s, as the paper
+      prints it. For a fixed duration it is linear in τ. Its units do not agree: it takes 2C as the data of
+      ramp-up, which is two seconds' worth, and small only for long observations. One parameter: `rate_bps`.
+    - `mended`: T_R = τ log2(C τ / w0), during which C τ − w0 packets are sent. For a fixed duration it is
+      strictly concave in τ. There is no ramp-up if C τ ≤ w0, and a transfer may end during ramp-up. Two
+      parameters: `rate_bps` and `first_window_packets` (w0, of all streams together).
 
     For a fixed size, T_O = S / Θ_O.
 
@@ -154,7 +155,7 @@ def fit_exponential_ramp(
         rtt_ms: The round-trip times in ms, shape (n,).
         throughput: The mean throughput at each RTT in bit/s, shape (n,).
         duration_s: T_O, if transfers had a fixed duration.
-        size_bytes: S, if they had a fixed size. Exactly one of the two.
+        size_bytes: S, if transfers had a fixed size. Give exactly one of the two.
         form: `paper` or `mended`.
         packet_bytes: Payload of a packet.
 
@@ -179,7 +180,7 @@ def fit_exponential_ramp(
             return bits * _paper(rate, rtt / 1e3, duration_s, packets)
         return bits * _mended(rate, rest[0], rtt / 1e3, duration_s, packets)
 
-    # In logarithms: both parameters are positive, and known by their order of magnitude only.
+    # Both parameters are positive, and only their order of magnitude is known, so logarithms are fitted.
     rates = [float(np.log(most * factor)) for factor in (0.3, 1.0, 1.1, 3.0)]
     low, high = [float(np.log(most / 100))], [float(np.log(most * 100))]
     starts = [[rate] for rate in rates]
@@ -195,7 +196,8 @@ def fit_exponential_ramp(
 def fit_convex(rtt_ms: ArrayLike, throughput: ArrayLike) -> Fit:
     """Fits the conventional, entirely convex form a + b / τ^c with a, b ≥ 0 and c ≥ 1 (HPDC'17, section 3.2).
 
-    Parameters: `a_bps`, `b_bps` (at an RTT of 1 ms, which τ is counted in), and `c`, up to 10.
+    Parameters: `a_bps`, `b_bps` and `c`, which is at most 10. τ is in ms, so b is the second term's value at
+    an RTT of 1 ms.
 
     Args:
         rtt_ms: The round-trip times in ms, shape (n,).

@@ -1,21 +1,22 @@
 """Predicts the throughput of a transport over a path; a million predictions take seconds.
 
-The model is a deterministic sketch of Linux's TCP on a dedicated path with a drop-tail queue:
-slow start burst by burst with CUBIC's HyStart (`ramp`), then windows as a fluid with synchronised losses
-(`steady`). It covers window limits, the congestion controls `cubic`, `htcp`, `scalable`, `reno` and `bbr`,
-parallel streams with their shares of a transfer, and random loss by closed forms. `python -m
-fullpipe.model.check` compares it with runs in the testbed.
+The model is deterministic and simplifies Linux's TCP on a dedicated path with a drop-tail queue. It
+simulates slow start burst by burst, with CUBIC's HyStart (`ramp`), and then windows as a fluid, with losses
+that hit all streams at once (`steady`). It covers window limits, the congestion controls `cubic`, `htcp`,
+`scalable`, `reno` and `bbr`, parallel streams with their shares of a transfer, and random loss by closed
+forms. `python -m fullpipe.model.check` compares it with runs in the testbed.
 
 Three of its numbers were measured rather than taken from the kernel's sources: `buffers.MEMORY_SHARE` and
-`buffers.AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (on one cell).
+`buffers.AUTO_MEMORY_BYTES` (in runs of their own), and `ramp.BBR_STARTUP_LAG` (in one cell of a profile).
 
 Its approximations:
 
-- A queue that overflows by a packet or two hits some streams only; here it hits all. That shows in H-TCP and
-  Reno, whose windows after slow start add up to just what the path and its queue hold.
-- BBR is reduced to its startup, a window of two BDPs, and PROBE_RTT. What its startup loses is not counted.
-- Random loss thins windows to their mean; the spread over runs, large where losses are few, is not modelled.
-- Queues of a few packets, in which the grouping of packets matters.
+- A queue that overflows by a packet or two makes only some streams lose packets; in the model all do. This
+  matters for H-TCP and Reno, whose windows after slow start add up to just what the path and its queue hold.
+- BBR is reduced to its startup, a window of two BDPs, and PROBE_RTT. Losses during its startup are ignored.
+- Under random loss windows have their mean size. The spread over runs, which is large if losses are few, is
+  not modelled.
+- In queues of a few packets it matters how packets are grouped, which the model ignores.
 """
 
 import math
@@ -117,7 +118,7 @@ def lab_path(path: LabPath) -> NetworkPath:
 
 
 def _numbers(value: Any, what: str, missing: bool = False, zero: bool = False) -> Floats:
-    """Finite and positive; NaN (or None) where a value may be missing."""
+    """Converts to finite positive numbers; with `missing`, None and NaN stand for a missing value."""
     try:
         array = np.asarray(np.nan if value is None else value, dtype=np.float64)
     except (TypeError, ValueError):
@@ -152,7 +153,7 @@ BETA = {
     "reno": RENO_BETA,
     "scalable": SCALABLE_BETA,
 }
-"""What a loss leaves of the window; H-TCP's third and later ones leave more (`steady`)."""
+"""Fraction of the window that remains after a loss. H-TCP keeps more from its third loss on (`steady`)."""
 
 
 def _seeds(seed: Any) -> NDArray[np.uint64]:
@@ -172,7 +173,7 @@ def _phases(n: int, seeds: NDArray[np.uint64] | None, cases: int) -> Floats:
 
 
 def _group(cc: str, n: int, c: Cases) -> tuple[Floats, Floats]:
-    """When the last packet left and what had left at the end: RTTs since the first arrival, packets."""
+    """When the last packet left, in RTTs since the first arrival, and the packets sent by the end."""
     state = bbr_startup(c, n) if cc == "bbr" else slow_start(c, n, hystart=cc == "cubic")
     state = sustain(cc, c, state)
     return state.finish - c.phase[:, 0], state.sent
@@ -249,7 +250,7 @@ def predict(
         rtt_s=rtt,
         b=b,
         queue=np.maximum(queue / (mtu + ETHERNET_HEADER), 1),
-        # Pacing below the path's rate is as good as a window limit, for nothing queues.
+        # Pacing below the path's rate has the effect of a window limit, because nothing queues.
         window=np.minimum(window / payload, np.where(each * streams <= b, each, np.inf)),
         share=np.where(np.isnan(size), np.inf, size / streams / payload),
         end=np.where(np.isnan(duration), np.inf, duration / rtt),
@@ -259,7 +260,7 @@ def predict(
         phase=np.zeros((len(rtt), 0)),
     )
     finish, sent = np.empty(len(rtt)), np.empty(len(rtt))
-    # Blocks of cases alike, which take about as many steps.
+    # Similar cases are computed together in blocks, because they take about the same number of steps.
     key = cc * (MAX_STREAMS + 1) + streams.astype(np.int64)
     order = np.lexsort((np.minimum(cases.b, cases.window), key))
     bounds = np.flatnonzero(np.diff(key[order], prepend=-1, append=-1))
@@ -275,13 +276,13 @@ def predict(
     with np.errstate(invalid="ignore"):
         goodput = 8 * np.where(np.isnan(size), sent * payload / duration, size / took)
     if (bbr := cc == CONGESTION_CONTROLS.index("bbr")).any():
-        # Every ten seconds BBR empties its window to see the least RTT.
+        # Every ten seconds BBR reduces its window to a few packets, to measure the RTT without a queue.
         lasting = np.where(np.isnan(duration), took, duration)
         pause = np.floor(lasting / BBR_PROBE_EVERY_S) * (BBR_PROBE_RTT_S + rtt) / lasting
         goodput = np.where(
             bbr, goodput * np.where(np.isnan(size), 1 - np.minimum(pause, 1), 1 / (1 + pause)), goodput
         )
-    # Packets are lost behind the bottleneck, whose time they took.
+    # Packets are lost behind the bottleneck, so lost packets take its time, too.
     return np.asarray(np.minimum(goodput, per_s * (1 - loss) * payload * 8).reshape(shape))
 
 

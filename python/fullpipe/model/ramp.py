@@ -1,18 +1,20 @@
-"""Slow start on a drop-tail path, burst by burst: what happens until every stream has left it.
+"""Simulates slow start on a drop-tail path burst by burst, until every stream has left slow start.
 
-Time is counted in round-trip times of the empty path, data in packets, so that the path's rate is its BDP,
-`b`. Cases are columns, streams are rows: arrays are of shape (n, cases), or (cases,).
+Units: time is in round-trip times (RTTs) of the empty path, data is in packets. The path's rate per RTT is
+thus its BDP, `b`. Arrays have the shape (n, cases), one row for each of n streams, or (cases,).
 
-A window in slow start is a burst, one per round trip. Its acknowledgements arrive as its packets left the
-bottleneck, and each releases two packets: a burst of W packets arrives within W / 2 packet times, and leaves
-over W, so W / 2 packets queue. Bursts of different streams follow each other in the order in which the
-streams began, since a FIFO queue keeps that order; a burst waits for what is queued before it. That makes one
-round a short sequence of sums and maxima, in which nothing is fitted. The queue overflows for just one round
-trip, after which a stream has seen its first loss; its window is then what was acknowledged until that loss.
+In slow start a stream sends its window as one burst per round trip. Acknowledgements return at the pace at
+which packets left the bottleneck, and each releases two packets. So a burst of W packets arrives at the
+bottleneck within W / 2 packet times, takes W packet times to leave it, and W / 2 packets queue. A FIFO queue
+keeps bursts of different streams in the order in which the streams began, and each burst waits for the
+packets before it. One round is therefore a short sequence of sums and maxima; nothing is fitted. The queue
+overflows for one round trip, after which the streams have seen their first loss. A stream's window is then
+the number of packets acknowledged before that loss.
 
-Sources: RFC 5681 and 6928 (slow start from ten packets); `net/ipv4/tcp_cubic.c` (HyStart: a round whose
-shortest RTT exceeds the least by an eighth, within 4 and 16 ms, or whose acknowledgements keep coming for
-half an RTT); RFC 6937 (a window of β W after a loss, once what was lost is sent again); `tcp_bbr.c`.
+Sources: RFC 5681 and 6928 (slow start from ten packets); `net/ipv4/tcp_cubic.c` (HyStart leaves slow start
+after a round whose shortest RTT exceeds the smallest RTT by an eighth of it, at least 4 and at most 16 ms, or
+whose acknowledgements keep arriving for half an RTT); RFC 6937 (a window of β W once lost packets have been
+retransmitted); `tcp_bbr.c`.
 """
 
 from dataclasses import dataclass
@@ -27,78 +29,84 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 HYSTART_LEAST_WINDOW = 16.0
+"""Window from which HyStart may end slow start, packets (`hystart_low_window`)."""
 HYSTART_SAMPLES = 8.0
-"""Packets acknowledged before a round's delay counts (`HYSTART_MIN_SAMPLES`)."""
+"""Packets acknowledged in a round before HyStart looks at its delay (`HYSTART_MIN_SAMPLES`)."""
 HYSTART_DELAY_S = (0.004, 0.016)
+"""Smallest and largest delay at which HyStart ends slow start, seconds."""
 FIRST_GROWTH = 1.05
-"""CUBIC's growth per RTT while it has seen no loss (`cnt` at most 20)."""
+"""Factor by which CUBIC's window grows per RTT, at least, before its first loss (`cnt` at most 20)."""
 BBR_STARTUP_LAG = 0.28
-"""RTTs by which BBR's startup, spread over the round by pacing, trails 10 (2^t - 1) packets after t RTTs.
-Fitted to 1 GB of one stream at 366 ms, which never leaves startup."""
+"""Delay of BBR's startup, RTTs. Pacing spreads packets over the round, so the number sent after t RTTs is
+10 (2^(t - lag) - 1). Fitted to one stream of 1 GB at 366 ms, which never leaves startup."""
 BBR_CWND_GAIN = 2.0
-"""Windows of BBR's PROBE_BW over the estimated BDP (`bbr_cwnd_gain`)."""
+"""Window of BBR in PROBE_BW, in units of the estimated BDP (`bbr_cwnd_gain`)."""
 MOST_ROUNDS = 64
+"""Maximum number of rounds that are simulated."""
 
 _SLOW_START, _AVOIDANCE, _LOST, _DONE, _RECOVERED, _LIMITED = range(6)
 
 
 @dataclass
 class Cases:
-    """Cases with one congestion control and one number of streams; all (cases,)."""
+    """Transfers with the same congestion control and number of streams. Arrays have the shape (cases,)."""
 
     rtt_s: Floats
     b: Floats
-    """The path's BDP, packets: also its rate per RTT."""
+    """The path's BDP in packets, which is also its rate in packets per RTT."""
     queue: Floats
-    """Packets."""
+    """Size of the bottleneck's queue, packets."""
     window: Floats
-    """Most that a stream may have in flight, packets."""
+    """Maximum number of packets that a stream may have in flight."""
     share: Floats
-    """Packets of each stream; infinite where a duration is given."""
+    """Packets that each stream sends; infinite for transfers of a given duration."""
     end: Floats
-    """RTTs from the first arrival to the end; infinite where a size is given."""
+    """Time from the first arrival to the end, RTTs; infinite for transfers of a given size."""
     loss: Floats
-    """Probability that a packet is lost, whatever the queue does."""
+    """Probability that a packet is lost at random, besides losses in the queue."""
     pacing: Floats
-    """Most that a stream sends per RTT, packets; infinite for no limit."""
+    """Maximum number of packets that a stream sends per RTT; infinite without pacing."""
     beta: Floats
-    """What a loss leaves of the window."""
+    """Fraction of the window that remains after a loss."""
     phase: Floats
-    """When the streams begin, RTTs, in order: (cases, n)."""
+    """Start times of the streams, RTTs, ascending, of shape (cases, n)."""
 
     def take(self, which: Bools | NDArray[np.intp] | slice) -> "Cases":
-        """Some of the cases."""
+        """Selects some of the cases."""
         return Cases(**{name: value[which] for name, value in vars(self).items()})
 
 
 @dataclass
 class State:
-    """Where slow start ends. (n, cases): `window`, `left`, `before`; the others (cases,)."""
+    """The state at the end of slow start.
+
+    `window`, `left` and `before` have the shape (n, cases), the others (cases,).
+    """
 
     t: Floats
-    """Since the path's zero, RTTs."""
+    """Time since the earliest possible start of a stream, RTTs."""
     window: Floats
-    """Packets; zero for a stream that is done."""
+    """Window of each stream, packets; zero for a stream that has finished."""
     left: Floats
     """Packets of each stream that have not passed the bottleneck."""
     before: Floats
-    """Window at the last loss, packets; zero where there was none."""
+    """Window of each stream at its last loss, packets; zero if it has had none."""
     sent: Floats
-    """Packets past the bottleneck before the end."""
+    """Packets that passed the bottleneck before the end of the transfer."""
     finish: Floats
-    """When the last packet of those streams left that are done."""
+    """Time at which the last packet of the finished streams left the bottleneck, RTTs."""
 
 
 def even_starts(n: int) -> Floats:
-    """Starts of n streams within the first RTT, evenly spaced."""
+    """Start times of n streams, evenly spaced within the first RTT."""
     return (np.arange(n) + 0.5) / n
 
 
 @lru_cache(maxsize=4096)
 def seeded_starts(n: int, seed: int) -> tuple[float, ...]:
-    """Starts as the testbed draws them: uniform within the first RTT, by `rand_pcg`'s Pcg64Mcg; in order."""
+    """Start times as the testbed draws them, ascending and uniform in the first RTT (rand_pcg's Pcg64Mcg)."""
     state, words = seed, []
-    for _ in range(4):  # rand's `seed_from_u64`: PCG32 fills the seed
+    for _ in range(4):  # rand's `seed_from_u64` fills the seed with PCG32
         state = (state * 6364136223846793005 + 11634580027462260723) % 2**64
         word, turn = (((state >> 18) ^ state) >> 27) % 2**32, state >> 59
         words.append((word >> turn | word << (32 - turn)) % 2**32)
@@ -112,7 +120,10 @@ def seeded_starts(n: int, seed: int) -> tuple[float, ...]:
 
 
 def _skipped(c: Cases, n: int) -> tuple[Floats, Floats, Floats]:
-    """Rounds in which no burst meets another: their number, the last window, packets sent."""
+    """Computes the first rounds, in which no burst meets another, at once.
+
+    Returns the number of these rounds, the window in the last of them, and the packets that a stream sent.
+    """
     most = np.minimum(np.minimum(c.b / (4 * n), c.queue), np.minimum(c.window, c.share / 4))
     most = np.minimum(np.minimum(most, c.pacing / 2), 1 / (4 * np.maximum(c.loss, 1e-12)))
     k = np.floor(np.log2(np.maximum(most / INITIAL_WINDOW, 1)))
@@ -123,7 +134,7 @@ def _skipped(c: Cases, n: int) -> tuple[Floats, Floats, Floats]:
 
 
 def slow_start(c: Cases, n: int, hystart: bool) -> State:
-    """Runs every stream until it has left slow start, recovered from a loss, met its limit, or is done."""
+    """Simulates streams until each has left slow start, recovered from a loss, met its limit, or finished."""
     cases = len(c.b)
     out = State(
         t=np.zeros(cases),
@@ -137,14 +148,14 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
     phase = c.phase.T
     k, first, sent0 = _skipped(c, n)
     window = np.repeat(first[None], n, 0)
-    head = phase + k + 1  # when the acknowledgements of a stream's burst begin
-    train = np.repeat((first / c.b)[None], n, 0)  # how long they keep coming
+    head = phase + k + 1  # when the first acknowledgement of a stream's burst arrives
+    train = np.repeat((first / c.b)[None], n, 0)  # how long its acknowledgements keep arriving
     left = np.repeat((c.share - sent0)[None], n, 0)
-    wait = np.zeros((n, cases))  # what the burst's first packet queued
-    early = np.zeros((n, cases))  # share of a burst that came before its first loss
+    wait = np.zeros((n, cases))  # time that the burst's first packet waited in the queue
+    early = np.zeros((n, cases))  # share of a burst that arrived before its first loss
     before = np.zeros((n, cases))
     mode = np.where(left > 0, _SLOW_START, _DONE).astype(np.int8)
-    free = phase[-1] + k + first / c.b  # when the bottleneck has sent all it has
+    free = phase[-1] + k + first / c.b  # when the bottleneck has sent all that is queued
     sent = n * sent0
     finish = np.where(left[-1] > 0, 0.0, free)
     threshold = np.clip(c.rtt_s / 8, *HYSTART_DELAY_S) / c.rtt_s
@@ -169,7 +180,7 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
                 new = np.where(slow, 2 * old, old)
             lost = now == _LOST
             if lost.any():
-                # Acknowledgements of what came before the loss still grow the window.
+                # Acknowledgements of packets from before the loss still make the window grow.
                 reached = old * (1 + early[i])
                 new = np.where(lost, np.maximum(c.beta * reached, 2), new)
                 before[i] = np.where(lost, reached, before[i])
@@ -203,7 +214,7 @@ def slow_start(c: Cases, n: int, hystart: bool) -> State:
                 sent = sent + passed * counted
             finish = np.where(done, np.maximum(finish, start + leaves), finish)
             left[i] = rest
-            # Paced bursts leave room for each other.
+            # A paced burst leaves gaps in which packets of other streams pass.
             taken = np.where(np.isfinite(c.pacing), passed / c.b, leaves) if paced else leaves
             free = np.where(alive, start + taken, free)
             wait[i] = start - head[i]
@@ -235,7 +246,7 @@ def _keep(
     out: State, ids: NDArray[np.intp], which: NDArray[np.intp], window: Floats, left: Floats, before: Floats,
     sent: Floats, finish: Floats, free: Floats, head: Floats, mode: NDArray[np.int8],
 ) -> None:  # fmt: skip
-    """Copies cases that have left slow start."""
+    """Copies the cases that have left slow start into `out`."""
     to = ids[which]
     for kept, now in (out.window, window), (out.left, left), (out.before, before):
         kept[:, to] = now.take(which, 1)
@@ -245,16 +256,17 @@ def _keep(
 
 
 def bbr_startup(c: Cases, n: int) -> State:
-    """BBR's startup: doubling per RTT, paced, so smooth, until the path or the window is full.
+    """Simulates BBR's startup, which ends when the path or the window is full.
 
-    Streams that began earlier have a larger share, 2^-φ after starts φ RTTs later, and keep it.
+    The rate doubles every RTT. It rises smoothly, because BBR paces its packets. A stream that starts φ RTTs
+    later has a share that is smaller by the factor 2^-φ, and keeps that share.
     """
     phase = c.phase.T
     weight = 2.0**-phase
     total = weight.sum(0)
     full = np.minimum(n * c.window, c.b)
     t = BBR_STARTUP_LAG + np.log2(np.maximum(full / (INITIAL_WINDOW * np.log(2) * total), 2.0))
-    # The share of a stream may pass before the path is full.
+    # The transfer may end before the path is full.
     t = np.minimum(t, c.end + phase[0])
     grown = INITIAL_WINDOW * np.maximum(2.0 ** (t - phase - BBR_STARTUP_LAG) - 1, 0)
     left = c.share - grown

@@ -1,10 +1,10 @@
-"""After slow start: windows that grow, overflow the queue together, and shrink, as a fluid.
+"""Simulates what follows slow start: windows grow, overflow the queue together, and shrink.
 
-Units and shapes as in `ramp`; how windows grow is in `windows`. A step lasts until the queue overflows, a
-stream is done, or a part of what is left has passed. Within it rates are those of the mean window: W per RTT
-while all windows fit into the path, else a share of its rate. Drop-tail losses hit every stream, which holds
-where each has packets among those that overflow the queue; what is lost is sent again within the following
-round trip.
+Units and shapes are those of `ramp`. Data flows as a fluid, and `windows` says how windows grow. A step lasts
+until the queue overflows, a stream finishes, or a part of the remaining data has passed. Within a step each
+stream sends at the rate of its mean window: W per RTT while all windows fit into the path, otherwise its
+share of the path's rate. An overflow is a loss for every stream, which is true if each stream has packets
+among those that overflow the queue. Lost packets are retransmitted within the following round trip.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,25 @@ from fullpipe.model.ramp import Bools, Cases, Floats, State
 from fullpipe.model.windows import ALL, Grow, Now, growth, later_beta, random_window
 
 BBR_PROBE_RTT_S, BBR_PROBE_EVERY_S = 0.2, 10.0
+"""Length of BBR's PROBE_RTT, and the time from one to the next, seconds."""
 ENDLESS = 1e30
+"""Number of packets that stands for no end."""
 NEAR = 0.995
+"""Fraction of the overflowing window from which a step that is not exact counts as having reached it."""
 LEAST_ALIVE = 0.7
+"""Fraction of cases still running below which finished cases are dropped from the arrays."""
 MOST_STEPS = 16
-"""After which the rest goes at the mean rate so far."""
+"""Maximum number of steps; after them the remaining data is sent at the mean rate so far."""
 SETTLED_OVERFLOWS = 5
-"""After which it may do so at once, where the steps left would not see the end."""
+"""Number of overflows from which on the rest is sent at the mean rate if the remaining steps are too few."""
 STEPS_PER_REST, STEPS_PER_CLIMB = 3.0, 3.0
+"""Numbers of steps into which the remaining data, and the growth until the next overflow, are divided."""
 
 Indices = NDArray[np.intp]
 
 
 def _keep(rows: object, which: Indices) -> None:
-    """Keeps some of the cases in each array that an object holds; cases are the last axis."""
+    """Keeps only some of the cases in every array of an object; cases are the last axis."""
     for name, array in vars(rows).items():
         if isinstance(array, np.ndarray):
             setattr(rows, name, array.take(which, -1))
@@ -38,34 +43,35 @@ def _keep(rows: object, which: Indices) -> None:
 
 @dataclass
 class _Then:
-    """Where a step ends: (n, cases) or (cases,)."""
+    """The state at the end of a step. `window` has the shape (n, cases), the others (cases,)."""
 
     window: Floats
     total: Floats
     dt: Floats
-    """How long windows grew, RTTs."""
+    """Time during which windows grew, RTTs."""
     over: Bools
     """Whether the queue overflows."""
     unseen: Floats
-    """The round trip until a loss is seen, RTTs."""
+    """Round trip from an overflow until the streams see the loss, RTTs; zero without an overflow."""
     span: Floats
-    """Both together."""
+    """Length of the step, `dt` + `unseen`, RTTs."""
 
 
 @dataclass
 class _Epochs:
-    """From one overflow to the next: (cases,)."""
+    """Epochs, each from one overflow to the next. Arrays have the shape (cases,)."""
 
     begin: Floats
-    """When slow start was over, RTTs."""
+    """Time at which slow start ended, RTTs."""
     overflows: NDArray[np.int64]
+    """Number of overflows so far."""
     longest: Floats
-    """RTTs."""
+    """Length of the longest epoch, RTTs."""
     marks: Floats
-    """Times and packets, at the second overflow and at the last: (4, cases)."""
+    """Time and packets at the second overflow, then the same at the last one, of shape (4, cases)."""
 
     def note(self, climbed: Bools, t: Floats, got: Floats) -> None:
-        """Counts overflows of some cases, and marks when they were."""
+        """Counts the overflows of some cases, and notes when they happened."""
         self.overflows += climbed
         self.marks[:2] = np.where(climbed & (self.overflows == 2), (t, got), self.marks[:2])
         longest = np.maximum(self.longest, t - self.marks[2])
@@ -73,7 +79,11 @@ class _Epochs:
         self.marks[2:] = np.where(climbed, (t, got), self.marks[2:])
 
     def mean_rate(self, t: Floats, got: Floats) -> Floats:
-        """Packets per RTT: over whole epochs, without the first, which slow start began, or else so far."""
+        """Mean rate in packets per RTT.
+
+        It is the mean over whole epochs, except the first, which began with slow start. Before the third
+        overflow it is the mean over all the time so far.
+        """
         whole = self.overflows > 2
         begun = np.where(whole, self.marks[:2], (self.begin, np.zeros_like(self.begin)))
         until = np.where(whole, self.marks[2:], (t, got))
@@ -82,50 +92,54 @@ class _Epochs:
 
 @dataclass
 class _Flows:
-    """Cases on their way. (n, cases): `w`, `live`, `left`, `low`, `before`, `climb`; the others (cases,)."""
+    """Cases that are still running, with their state.
+
+    `w`, `live`, `left`, `low`, `before` and `climb` have the shape (n, cases), the others (cases,).
+    """
 
     cc: str
     c: Cases
     ids: Indices
-    """Their columns in the state that they came from."""
+    """Columns of these cases in the state at the end of slow start."""
     timed: bool
-    """Whether some of them have an end."""
+    """Whether some cases have a given duration."""
     end: Floats
-    """Since the path's zero, RTTs."""
+    """Time at which a transfer of a given duration ends, RTTs, counted as `State.t`."""
     most: Floats
-    """Widest that a window may be, packets."""
+    """Maximum window of a stream, packets."""
     crumb: Floats
-    """What counts as nothing left, packets."""
+    """Number of remaining packets at or below which a stream counts as finished."""
     later: Floats
-    """`beta` once there was an overflow."""
+    """Value of `beta` after the first overflow."""
     t: Floats
+    """This time, and `left`, `sent` and `finish`, are those of `State`."""
     w: Floats
-    """Windows, packets; zero for a stream that is done."""
+    """Window of each stream, packets; zero for a stream that has finished."""
     live: Floats
-    """One for each stream that is not done, else zero."""
+    """One for each running stream, zero for a finished one."""
     streams: Floats
-    """Those that are not done."""
+    """Number of running streams."""
     left: Floats
     sent: Floats
     finish: Floats
     got: Floats
     """Packets that passed since slow start."""
     since: Floats
-    """This and the next four as in `Now`."""
+    """This time, and the next four fields, are those of `Now`."""
     low: Floats
     before: Floats
     climb: Floats
     beta: Floats
     stride: Floats
-    """Longest part of this way up, RTTs."""
+    """Maximum length of a step before the next overflow, RTTs."""
     epochs: _Epochs
 
     def store(self, s: State) -> None:
-        """Puts down what came of the cases."""
+        """Writes the results of the cases into the state."""
         s.sent[self.ids], s.finish[self.ids] = self.sent, self.finish
 
     def keep_alive(self, s: State) -> None:
-        """Drops cases of which no stream is left, once they are many, and puts down what came of them."""
+        """Stores finished cases and drops them from the arrays, if there are many of them."""
         alive = np.flatnonzero(self.streams)
         if alive.size / self.streams.size >= LEAST_ALIVE:
             return
@@ -135,7 +149,7 @@ class _Flows:
         _keep(self.epochs, alive)
 
     def now(self) -> Now:
-        """Where a step begins."""
+        """The state at the beginning of a step."""
         count = np.maximum(self.streams, 1)
         room = self.c.b + self.c.queue
         total = self.w.sum(0)
@@ -145,7 +159,7 @@ class _Flows:
             total=total,
             streams=count,
             rtt=np.clip(total, self.c.b, room) / self.c.b,
-            # A packet of each stream more than fits is the least that is lost.
+            # The queue overflows when each stream has one packet more than fits.
             brim=room + count,
             since=self.since,
             low=self.low,
@@ -155,29 +169,29 @@ class _Flows:
         )
 
     def still(self, now: Now) -> Bools:
-        """Whether windows stay as they are until a stream is done: as wide as they may be."""
+        """Whether all windows are at their maximum, and so do not change until a stream finishes."""
         still = (now.total >= now.streams * self.most * (1 - 1e-12)) & (now.total <= now.brim)
         if self.cc == "bbr":
-            # BBR's stay while they fill the path.
+            # BBR's windows do not change while they fill the path.
             still |= now.total >= self.c.b
         return np.asarray(still)
 
     def step(self, now: Now, until: Floats, exact: bool) -> Floats:
-        """How long a step lasts, RTTs, if windows reach the brim after `until`."""
+        """Length of the next step, RTTs. Windows overflow the queue after `until`."""
         total, rq, b, to_end = now.total, now.rtt, self.c.b, self.end - self.t
-        # Windows per RTT that pass, of which there is one while they fit into the path.
+        # Round-trip times that it takes to send one window: one while the windows fit into the path.
         crowd = np.maximum(1, total / b)
         lasts = self.left / np.maximum(self.w, 1e-12)
         lasts += (1 - self.live) * ENDLESS
         soonest = lasts.min(0) * crowd
         whole = (self.left * self.live).sum(0) / np.maximum(total / crowd, 1e-12)
         still = self.still(now)
-        # A window that stays as it is and does not queue does not see the others' ends either.
+        # If windows do not change and nothing queues, the end of one stream does not affect the others.
         alone = np.flatnonzero(still & (total <= b))
         if alone.size:
             soonest[alone] = (lasts.take(alone, 1) * self.live.take(alone, 1)).max(0)
         dt = np.maximum(2 * rq, np.minimum(whole, to_end) / STEPS_PER_REST)
-        # The way up is cut into equal parts as long as the windows do not fill the path.
+        # While the windows do not fill the path, the time until the overflow is divided into equal steps.
         self.stride = np.maximum(self.stride, until / STEPS_PER_CLIMB)
         dt = np.where(total < b, np.minimum(dt, np.maximum(2 * rq, self.stride)), dt)
         dt = np.minimum(dt, np.maximum(until, 0.0 if exact else 2 * rq))
@@ -185,11 +199,11 @@ class _Flows:
         return np.where(self.streams > 0, dt, 0.0)
 
     def grown(self, grow: Grow, dt: Floats, of: Indices) -> Floats:
-        """Windows of some cases after a time."""
+        """Windows of some cases after the time `dt`."""
         return np.asarray(np.minimum(grow(dt, of), self.most[of]) * self.live.take(of, 1))
 
     def grown_to_brim(self, now: Now, grow: Grow, dt: Floats, exact: bool) -> _Then:
-        """Where a step of `dt` ends, or at the brim a shorter one."""
+        """The state after a step of `dt`, or of a shorter one that ends when the queue overflows."""
         new = np.minimum(grow(dt, ALL), self.most)
         new *= self.live
         total = new.sum(0)
@@ -202,7 +216,7 @@ class _Flows:
         return _Then(new, total, dt, over, unseen, dt + unseen)
 
     def clip(self, now: Now, grow: Grow, dt: Floats, new: Floats, total: Floats) -> None:
-        """Shortens steps that end beyond the brim; `dt`, `new` and `total` in place."""
+        """Shortens steps that pass the overflow; changes `dt`, `new` and `total` in place."""
         for _ in range(2):
             beyond = np.flatnonzero(total > now.brim)
             if not beyond.size:
@@ -213,7 +227,10 @@ class _Flows:
             new[:, beyond], total[beyond] = redone, redone.sum(0)
 
     def move(self, now: Now, then: _Then) -> tuple[Indices, Bools]:
-        """Lets time and packets pass: cases of which streams end, and which streams of theirs."""
+        """Advances time and sends the step's packets.
+
+        Returns the cases in which streams finish, and which streams do.
+        """
         b, span = self.c.b, then.span
         share = then.dt / 2 / np.maximum(1, (now.total + then.total) / 2 / b)
         after = share + then.unseen / np.maximum(1, then.total / b)
@@ -237,7 +254,7 @@ class _Flows:
         return ended, done
 
     def back_off(self, now: Now, then: _Then, grow: Grow) -> None:
-        """What a loss leaves of windows where the queue overflowed; those of `then` in place."""
+        """Shrinks the windows of `then` where the queue overflowed, in place."""
         hit = np.flatnonzero(then.over)
         if not hit.size:
             return
@@ -245,7 +262,7 @@ class _Flows:
         if cubic:
             met = self.grown(grow, then.span[hit], hit)
             before = self.before.take(hit, 1)
-            # Fast convergence: a window that falls short of the last one gives way.
+            # Fast convergence: a stream whose window stayed below the one at its last loss yields bandwidth.
             shrunk = np.where(met < before, met * (1 + self.beta[hit]) / 2, met)
             self.before[:, hit] = np.where(live > 0, shrunk, before)
         else:
@@ -256,29 +273,29 @@ class _Flows:
             self.climb[:, hit] = np.cbrt(np.maximum(self.before.take(hit, 1) - met, 0) / CUBIC_C)
         self.beta = np.where(then.over, self.later, self.beta)
         self.since[hit] = self.stride[hit] = 0.0
-        # One that slow start left too wide for a single loss to mend is no epoch's end.
+        # If slow start left windows so large that one loss does not suffice, no epoch ends here.
         self.epochs.note(then.over & (now.total < now.brim), self.t, self.got)
 
     def end_streams(self, new: Floats, ended: Indices, done: Bools) -> None:
-        """Goes on with new windows, without those of streams that are done or whose time is over."""
+        """Sets the new windows, with zero for streams that have finished or whose time is over."""
         if ended.size:
             new[:, ended] = np.where(done.take(ended, 1), 0.0, new.take(ended, 1))
         self.go_on(new * (self.t < self.end - 1e-9) if self.timed else new)
 
     def go_on(self, w: Floats) -> None:
-        """Sets windows."""
+        """Sets the windows, and with them the running streams."""
         self.w, self.live = w, np.sign(w)
         self.streams = self.live.sum(0)
 
     def extrapolate(self, steps_left: int) -> None:
-        """Takes the rest at the mean rate where the steps left would not see the end."""
+        """Sends the rest at the mean rate in cases that the remaining steps would not complete."""
         last = steps_left == 0
         settled = self.epochs.overflows >= SETTLED_OVERFLOWS
         if not (last or settled.any()):
             return
         w, to_end = self.w, self.end - self.t
         rest = (self.left * self.live).sum(0)
-        # An epoch takes a step at least; and who ends first leaves the path to the others.
+        # An epoch takes at least one step. The first stream to finish leaves its share to the others.
         first = np.where(w > 0, self.left / np.maximum(w, 1e-9), np.inf).min(0)
         first *= np.maximum(1, w.sum(0) / self.c.b)
         settled &= np.minimum(first, to_end) > steps_left * self.epochs.longest
@@ -292,7 +309,7 @@ class _Flows:
 
 
 def _begin(cc: str, c: Cases, s: State) -> _Flows:
-    """Cases as slow start left them, but those of which it saw the end."""
+    """The cases that did not finish within slow start, as slow start left them."""
     ids = np.flatnonzero((s.window > 0).any(0) & (s.t < c.end + c.phase[:, 0]))
     c, end = c.take(ids), (c.end + c.phase[:, 0])[ids]
     t, window, before = s.t[ids], s.window[:, ids], s.before[:, ids]
@@ -329,7 +346,7 @@ def _begin(cc: str, c: Cases, s: State) -> _Flows:
 
 
 def sustain(cc: str, c: Cases, s: State) -> State:
-    """Runs cases to their end; `sent` and `finish` of the state are what counts."""
+    """Simulates cases to their end. The results are `sent` and `finish` of the returned state."""
     flows = _begin(cc, c, s)
     for steps_left in reversed(range(MOST_STEPS)):
         if not flows.streams.any():

@@ -1,8 +1,8 @@
-"""How windows grow while nothing is lost, and what losses leave of them: for each congestion control.
+"""How windows grow without loss, and how losses shrink them, for each congestion control.
 
-Units and shapes as in `ramp`.
+Units and shapes are those of `ramp`.
 
-Sources of the windows' maps: `net/ipv4/tcp_cubic.c`, `tcp_htcp.c`, `tcp_scalable.c`, `tcp_cong.c` and
+Sources of the formulas: `net/ipv4/tcp_cubic.c`, `tcp_htcp.c`, `tcp_scalable.c`, `tcp_cong.c` and
 `tcp_bbr.c`.
 """
 
@@ -24,42 +24,48 @@ from fullpipe.model.congestion import (
 from fullpipe.model.ramp import FIRST_GROWTH, Cases, Floats
 
 CUBIC_FIRST, CUBIC_MOST = FIRST_GROWTH, 1.5
-"""Growth per RTT: at least, while there was no loss, and at most (`cnt` of 20 and 2)."""
+"""Factors by which CUBIC's window grows per RTT: the least before its first loss, and the most ever (`cnt` of
+20 and 2)."""
 CUBIC_FRIENDLY = 0.53
-"""Growth per RTT in packets of the Reno that CUBIC keeps up with: 3 (1 - β) / (1 + β)."""
+"""Growth in packets per RTT of the Reno window below which CUBIC does not fall: 3 (1 - β) / (1 + β)."""
 CUBIC_MARGIN = 0.02
+"""Fraction added to the estimated time until an overflow, which is computed for the mean stream."""
 SCALABLE_LEAST = 100.0
-"""Window, packets, below which Scalable TCP grows as Reno does (`TCP_SCALABLE_AI_CNT`)."""
+"""Window in packets below which Scalable TCP grows like Reno (`TCP_SCALABLE_AI_CNT`)."""
 BBR_PROBE_GAIN, BBR_CYCLE = 1.25, 8.0
+"""BBR probes for more bandwidth with this gain, once per cycle of this many RTTs."""
 RENO_LOSS, CUBIC_LOSS, SCALABLE_LOSS = 1.31, 1.054, 0.08
-"""Reno with random losses and an acknowledgement per packet (Mathis et al. 1997), RFC 9438, Kelly 2003."""
+"""Factors in the mean windows under random loss. Reno: Mathis et al. 1997, with random losses and one
+acknowledgement per packet; CUBIC: RFC 9438; Scalable TCP: Kelly 2003."""
 MOST_EXPONENT = 100.0
+"""Limit on exponents, so that `exp` does not overflow."""
 
 
 @dataclass
 class Now:
-    """Where a step begins: (n, cases) or (cases,)."""
+    """The state at the beginning of a step; arrays have the shape (n, cases) or (cases,)."""
 
     window: Floats
     live: Floats
-    """One for each stream that is not done, else zero."""
+    """One for each running stream, zero for a finished one."""
     total: Floats
+    """Sum of the windows, packets."""
     streams: Floats
-    """Those that are not done; at least one."""
+    """Number of running streams, but at least one."""
     rtt: Floats
-    """With what queues, RTTs."""
+    """Round-trip time with queueing, in RTTs of the empty path."""
     brim: Floats
-    """Windows, packets, at which the queue overflows."""
+    """Sum of the windows at which the queue overflows, packets."""
     since: Floats
     """Time since the last loss, seconds."""
     low: Floats
-    """Window that it left, packets."""
+    """Window right after the last loss, packets."""
     before: Floats
-    """Window that it met, packets; for CUBIC the origin of its curve."""
+    """Window right before the last loss, packets; for CUBIC the origin of its curve."""
     climb: Floats
-    """CUBIC's K: from the one to the other without anything queued, seconds."""
+    """CUBIC's K, seconds: the time that the window takes from `low` to `before`."""
     beta: Floats
-    """What the last loss left of it."""
+    """Fraction of the window that remains after the next loss."""
 
 
 Columns = NDArray[np.intp] | slice
@@ -68,7 +74,11 @@ Grow = Callable[[Floats, Columns], Floats]
 
 
 def growth(cc: str, c: Cases, s: Now) -> tuple[Grow, Floats, bool]:
-    """Windows of some cases after a time without loss, RTTs; when they reach the brim; if that is exact."""
+    """How windows grow without loss under a congestion control.
+
+    Returns a function that gives the windows of some cases after a time in RTTs, the time in RTTs until the
+    queue overflows, and whether that time is exact.
+    """
     w, rq, brim = s.window, s.rtt, s.brim
     if cc == "reno":
         return lambda dt, of: w[:, of] + dt / rq[of], (brim - s.total) / s.streams * rq, True
@@ -119,7 +129,7 @@ def growth(cc: str, c: Cases, s: Now) -> tuple[Grow, Floats, bool]:
             most = now * np.exp(np.minimum(np.log(CUBIC_MOST) * rounds, MOST_EXPONENT))
             return np.asarray(np.minimum(aim, most, out=aim))
 
-        # As if all streams were their mean.
+        # The time until the overflow is estimated for a stream with the mean of all windows.
         live = s.live
         aim, lag = brim / s.streams - (origin * live).sum(0) / s.streams, (back * live).sum(0) / s.streams
         until = lag + np.cbrt(aim / CUBIC_C) - s.since
@@ -130,7 +140,7 @@ def growth(cc: str, c: Cases, s: Now) -> tuple[Grow, Floats, bool]:
             rounds = np.log(np.maximum(brim / np.maximum(s.total, 1e-9), 1)) / np.log(CUBIC_FIRST)
             until = np.where((lost & (w > 0)).any(0), until, np.minimum(until, rounds * rq * c.rtt_s))
         return cubic, np.maximum(until, 0) / c.rtt_s * (1 + CUBIC_MARGIN), False
-    # BBR finds more only while nothing queues, and does not mind what is lost.
+    # BBR's window grows only while nothing queues. Losses do not shrink it.
     rise = np.where(s.total < c.b, np.log(BBR_PROBE_GAIN) / BBR_CYCLE, 0.0)
 
     def bbr(dt: Floats, of: Columns) -> Floats:
@@ -140,7 +150,10 @@ def growth(cc: str, c: Cases, s: Now) -> tuple[Grow, Floats, bool]:
 
 
 def _htcp_random_window(c: Cases, p: Floats) -> Floats:
-    """Fixed point of an epoch of 1/p packets at the mean window that its growth gives, by bisection."""
+    """Mean window of H-TCP under random loss, packets.
+
+    An epoch lasts 1/p packets. Bisection finds the window at which its growth gives that same mean window.
+    """
     scale = htcp_scale(c.rtt_s)
     low, high = np.zeros_like(p), np.full_like(p, np.log(1e12))
     for _ in range(40):
@@ -153,7 +166,7 @@ def _htcp_random_window(c: Cases, p: Floats) -> Floats:
 
 
 def random_window(cc: str, c: Cases) -> Floats:
-    """Mean window under random loss alone, packets: infinite for none."""
+    """Mean window under random loss alone, packets; infinite without loss."""
     if cc == "bbr":
         return np.full_like(c.b, np.inf)
     p = np.maximum(c.loss, 1e-30)
@@ -168,7 +181,10 @@ def random_window(cc: str, c: Cases) -> Floats:
 
 
 def later_beta(cc: str, c: Cases) -> Floats:
-    """What a loss in congestion avoidance leaves of H-TCP's window from the second on: RTT_min / RTT_max."""
+    """Fraction of the window that remains after the second and later losses in congestion avoidance.
+
+    For H-TCP it is RTT_min / RTT_max, for the others the same as after the first loss.
+    """
     if cc != "htcp":
         return c.beta
     return htcp_backoff(c.rtt_s, c.queue / c.b)
