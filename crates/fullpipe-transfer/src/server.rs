@@ -113,7 +113,7 @@ fn serve_session(
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
             let (retry, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
-            let _ = session.send(&Message::Refused { why: error.for_client(), again: retry, class });
+            let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
     }
