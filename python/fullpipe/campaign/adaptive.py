@@ -8,7 +8,8 @@ sampling; Russo 2016, Qin, Klabjan and Russo 2017).
 
 A *cell* is one transport on one path condition; its runs differ in their seed only. The *reference* of a cell
 is the goodput that is expected of it before any run: the model's prediction, or the ceiling
-(:mod:`fullpipe.campaign.ceiling`) where there is none. The *cap* of a cell is the largest goodput it can reach.
+(:mod:`fullpipe.campaign.ceiling`) where there is none. The *cap* of a cell is the largest goodput that it can
+reach.
 
 This module does no I/O: observations are arguments, the next runs and the choices are results.
 """

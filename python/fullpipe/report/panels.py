@@ -1,4 +1,4 @@
-"""Draws what an analysis found (:mod:`fullpipe.analysis`): transitions, ramp-up and sustainment, Poincaré maps.
+"""Draws what an analysis found: transitions, ramp-up and sustainment, and Poincaré maps.
 
 The figures of the runs themselves are in :mod:`fullpipe.report.figures`.
 """
