@@ -63,6 +63,6 @@ fn records(mut bytes: &[u8]) {
         end.write_all(&record).expect("a record written");
     }
     let (mut journal, _) = Journal::open(again(), 3, 8).expect("a journal goes on");
-    journal.add(&Record::Crashed).and_then(|()| journal.flush()).expect("another record");
-    journal.written().and_then(|written| written.all(|_| ())).expect("what it has");
+    journal.add(&Record::Rebooted).and_then(|()| journal.flush()).expect("another record");
+    journal.reader().and_then(|reader| reader.all(|_| ())).expect("what it has");
 }

@@ -201,6 +201,8 @@ pub fn boot(boot: &Boot<'_>, job: &Job, progress: &dyn Fn(f64, u64)) -> Result<D
     let mut command = Command::new(boot.kernel);
     command
         .arg(format!("mem={}K", boot.memory.div_ceil(1024)))
+        // Nothing in this crate advances the guest's clock: the guest's kernel does, to the next timer, whenever the guest has
+        // nothing left to do.
         .args(["time-travel=inf-cpu", "time-travel-start=1500000000000000000"])
         .args(["root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"])
         .args(["con=null", "con0=null,fd:1", "quiet", "panic=-1"])

@@ -66,11 +66,11 @@ impl Drop for Place {
 
 /// A pending connection.
 #[derive(Debug)]
-struct Waiting {
+struct PendingConnection {
     network: Network,
     since: Instant,
     socket: TcpStream,
-    /// Whether the connection has proved that its client knows a token. It is not in the crowd then.
+    /// Whether the connection has proved that its client knows a token. Then it is not among [`Room::unproven`].
     proven: bool,
     ended: Option<Why>,
 }
@@ -82,7 +82,7 @@ enum Why {
     Crowded,
 }
 
-impl Waiting {
+impl PendingConnection {
     fn end(&mut self, why: Why) {
         self.ended.get_or_insert(why);
         // A connection that is closed already needs no shutting down.
@@ -92,11 +92,11 @@ impl Waiting {
 
 #[derive(Debug, Default)]
 struct Room {
-    waiting: BTreeMap<u64, Waiting>,
+    pending: BTreeMap<u64, PendingConnection>,
     /// Pending connections without proof of a token that have not been closed.
-    crowd: Crowd,
+    unproven: Crowd,
     /// Number of pending connections with proof of a token.
-    proven: usize,
+    proven_count: usize,
     last: u64,
     /// Whether a thread looks for connections that have been pending too long.
     watched: bool,
@@ -104,17 +104,17 @@ struct Room {
 
 impl Room {
     /// Closes a connection to make room.
-    fn recycle(&mut self, number: u64) {
-        if let Some(one) = self.waiting.get_mut(&number) {
+    fn close_for_room(&mut self, number: u64) {
+        if let Some(one) = self.pending.get_mut(&number) {
             one.end(Why::Crowded);
-            self.crowd.remove(number, one.network);
+            self.unproven.remove(number, one.network);
         }
     }
 
-    fn leave(&mut self, number: u64) -> Option<Waiting> {
-        let one = self.waiting.remove(&number)?;
-        self.crowd.remove(number, one.network);
-        self.proven -= usize::from(one.proven);
+    fn leave(&mut self, number: u64) -> Option<PendingConnection> {
+        let one = self.pending.remove(&number)?;
+        self.unproven.remove(number, one.network);
+        self.proven_count -= usize::from(one.proven);
         Some(one)
     }
 }
@@ -149,27 +149,28 @@ impl Admission {
         }
         room.last += 1;
         let (number, network) = (room.last, Network::from(from));
-        room.waiting.insert(number, Waiting { network, since: Instant::now(), socket, proven: false, ended: None });
-        room.crowd.insert(number, network);
-        let victim = if room.crowd.members_from(network) > MAX_PENDING_PER_NETWORK {
-            room.crowd.oldest_from(network)
-        } else if room.crowd.len() > MAX_PENDING {
-            room.crowd.victim(None)
+        room.pending
+            .insert(number, PendingConnection { network, since: Instant::now(), socket, proven: false, ended: None });
+        room.unproven.insert(number, network);
+        let victim = if room.unproven.members_from(network) > MAX_PENDING_PER_NETWORK {
+            room.unproven.oldest_from(network)
+        } else if room.unproven.len() > MAX_PENDING {
+            room.unproven.victim(None)
         } else {
             None
         };
         if let Some(victim) = victim {
-            room.recycle(victim);
+            room.close_for_room(victim);
         }
-        Ok(PendingClient { waiting: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
+        Ok(PendingClient { entry: (self.all.clone(), number), places: places.clone(), place: Mutex::default() })
     }
 
     /// Closes a pending connection because the process has no descriptors left; returns whether there was one.
     pub(crate) fn make_room(&self) -> bool {
         let mut room = lock(&self.all);
-        let victim = room.crowd.victim(None);
+        let victim = room.unproven.victim(None);
         if let Some(victim) = victim {
-            room.recycle(victim);
+            room.close_for_room(victim);
         }
         victim.is_some()
     }
@@ -180,11 +181,11 @@ fn watch_over(all: &All) {
     loop {
         std::thread::sleep(LOOK_INTERVAL);
         let mut room = lock(all);
-        if room.waiting.is_empty() {
+        if room.pending.is_empty() {
             room.watched = false;
             return;
         }
-        for one in room.waiting.values_mut().filter(|one| one.since.elapsed() > MAX_PENDING_TIME) {
+        for one in room.pending.values_mut().filter(|one| one.since.elapsed() > MAX_PENDING_TIME) {
             one.end(Why::Late);
         }
     }
@@ -193,7 +194,8 @@ fn watch_over(all: &All) {
 /// A connection that may become a client.
 #[derive(Debug)]
 pub struct PendingClient {
-    waiting: (All, u64),
+    /// The list of pending connections, and this connection's number in it.
+    entry: (All, u64),
     places: Places,
     place: Mutex<Option<Place>>,
 }
@@ -213,16 +215,16 @@ impl PendingClient {
     /// Notes that the client has proved that it knows a token. Unless there are too many such connections, no stranger can
     /// crowd it out from now on.
     pub(crate) fn prove(&self) {
-        let mut room = lock(&self.waiting.0);
-        let number = self.waiting.1;
+        let mut room = lock(&self.entry.0);
+        let number = self.entry.1;
         let room = &mut *room;
-        if room.proven >= MAX_PROVEN {
+        if room.proven_count >= MAX_PROVEN {
             return;
         }
-        if let Some(one) = room.waiting.get_mut(&number).filter(|one| !one.proven) {
+        if let Some(one) = room.pending.get_mut(&number).filter(|one| !one.proven) {
             one.proven = true;
-            room.proven += 1;
-            room.crowd.remove(number, one.network);
+            room.proven_count += 1;
+            room.unproven.remove(number, one.network);
         }
     }
 
@@ -233,11 +235,11 @@ impl PendingClient {
 
     /// Whether its connection has been ended before it was let in.
     pub(crate) fn is_ended(&self) -> bool {
-        lock(&self.waiting.0).waiting.get(&self.waiting.1).is_some_and(|one| one.ended.is_some())
+        lock(&self.entry.0).pending.get(&self.entry.1).is_some_and(|one| one.ended.is_some())
     }
 
-    fn leave(&self) -> Option<Waiting> {
-        lock(&self.waiting.0).leave(self.waiting.1)
+    fn leave(&self) -> Option<PendingConnection> {
+        lock(&self.entry.0).leave(self.entry.1)
     }
 
     /// Returns the result of the connection: the reason if the server closed it while it was pending, else `result`.
@@ -291,7 +293,7 @@ mod tests {
     }
 
     fn is_ended(guest: &PendingClient) -> bool {
-        lock(&guest.waiting.0).waiting[&guest.waiting.1].ended == Some(Why::Crowded)
+        lock(&guest.entry.0).pending[&guest.entry.1].ended == Some(Why::Crowded)
     }
 
     #[test]
@@ -313,7 +315,7 @@ mod tests {
         assert_eq!(guests[2].let_in(Purpose::Other), Ok(()));
         guests.clear();
         let room = lock(&admission.all);
-        assert!(room.waiting.is_empty() && room.crowd.is_empty() && room.proven == 0);
+        assert!(room.pending.is_empty() && room.unproven.is_empty() && room.proven_count == 0);
     }
 
     /// From many networks, each with few connections.
@@ -337,7 +339,7 @@ mod tests {
         assert_eq!(ended, 1000);
         assert!(guests[0].let_in(Purpose::Other).is_ok() && admission.make_room() && !is_ended(&proven));
         assert_eq!(proven.let_in(Purpose::Other), Ok(()));
-        assert_eq!(lock(&admission.all).proven, 0);
+        assert_eq!(lock(&admission.all).proven_count, 0);
     }
 
     #[test]

@@ -137,11 +137,11 @@ impl<const N: usize> Callers<N> {
         self.waiting.insert(number, Caller { network, deadline_ns, preamble: [0; N], len: 0 });
         self.crowd.insert(number, network);
         let full = self.waiting.len() > self.limits.callers;
-        (number, if full { self.recycle() } else { None })
+        (number, if full { self.drop_for_room() } else { None })
     }
 
     /// Chooses a caller to drop, and forgets it. Returns `None` if there are no callers.
-    pub fn recycle(&mut self) -> Option<u64> {
+    pub fn drop_for_room(&mut self) -> Option<u64> {
         let victim = self.crowd.victim(self.peer)?;
         self.forget(victim);
         Some(victim)

@@ -109,7 +109,7 @@ impl<const N: usize> PreambleListener<N> {
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
                 Err(_) => {
                     // Most likely the process has too many open files: drop a caller.
-                    let Some(victim) = self.callers.recycle() else { return std::thread::sleep(ACCEPT_PAUSE) };
+                    let Some(victim) = self.callers.drop_for_room() else { return std::thread::sleep(ACCEPT_PAUSE) };
                     self.sockets.remove(&victim);
                     continue;
                 }

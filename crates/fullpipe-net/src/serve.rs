@@ -256,9 +256,9 @@ fn deny(control: &mut Control, denial: Denial) -> NetError {
 
 /// Receives a client's proof of its token, and refuses the client if the proof is wrong. Returns false if the client has
 /// closed the connection instead.
-fn passes(control: &mut Control, desk: &dyn Gatekeeper, nonce: &[u8; 32]) -> Result<bool, NetError> {
+fn passes(control: &mut Control, gatekeeper: &dyn Gatekeeper, nonce: &[u8; 32]) -> Result<bool, NetError> {
     let judged = match control.receive("waiting for a proof of its token") {
-        Ok(Message::Proof { mac }) => desk.prove(nonce, &mac),
+        Ok(Message::Proof { mac }) => gatekeeper.prove(nonce, &mac),
         Ok(_) => Err(wants_token()),
         // A client without a token may have wanted only the round-trip time, which the greeting shows.
         Err(NetError::Lost { .. }) => return Ok(false),
@@ -275,7 +275,7 @@ pub fn measure(
     stream: TcpStream,
     peer: &str,
     options: &MeasurementPolicy,
-    desk: &dyn Gatekeeper,
+    gatekeeper: &dyn Gatekeeper,
 ) -> Result<(), NetError> {
     let local = stream.local_addr().map_err(system("reading the connection's address"))?;
     let mut control = Control::new(stream, peer.to_owned())?;
@@ -291,11 +291,11 @@ pub fn measure(
         other => return Err(control.unexpected(&other)),
     }
     if let Some(nonce) = nonce
-        && !passes(&mut control, desk, &nonce)?
+        && !passes(&mut control, gatekeeper, &nonce)?
     {
         return Ok(());
     }
-    if let Err(denial) = desk.let_in() {
+    if let Err(denial) = gatekeeper.let_in() {
         return Err(deny(&mut control, denial));
     }
     let mut asked_the_time = false;
@@ -336,7 +336,7 @@ pub fn measure(
         let _ = control.send(&Message::Refused { why: "a start more than a minute away".into() }, "refusing");
         return Err(NetError::Stranger { peer: peer.into(), why: "a start more than a minute away".into() });
     }
-    desk.begins(&request);
+    gatekeeper.begins(&request);
     let side = match request.direction {
         Direction::Send => Side::Receiver,
         Direction::Receive => Side::Sender,

@@ -6,8 +6,8 @@
 //! - [`DataStream`] belongs to the one thread that moves the stream's data. It sends, receives and ends.
 //! - [`StreamHandle`] is shared. Other threads observe the stream through it, change its settings and close it.
 //!
-//! [`Connector`] and [`Acceptor`] open the streams of `measure` on the two hosts; `cp` still opens TCP itself, since a
-//! caller of its data ports waits behind a TLS handshake. A layer that changes the bytes on their way, such as
+//! [`Connector`] and [`Acceptor`] open the streams of `measure` on the two hosts. `cp` opens its TCP connections itself, since
+//! a caller of its data port has to complete a TLS handshake before it counts as a stream. A layer that changes the bytes on their way, such as
 //! TLS, owns an inner [`DataStream`], is one itself, and passes on the inner stream's handle.
 //!
 //! All calls take whole buffers, 16 KB and more, so a call through a trait object costs nothing that can be measured.
@@ -25,8 +25,12 @@
 //! 2. Implement [`Connector`] and [`Acceptor`]. The acceptor hands out only streams that have shown the session's token:
 //!    anyone may call a port.
 //! 3. Give the transport its word: a protocol in [`fullpipe_path::Transport`], and a branch in
-//!    [`open::connector`] and [`open::acceptor`], which are the only places that choose.
-//! 4. Add the transport to the test at the end of `traffic.rs`, which runs the engine over a stream that can do nothing
+//!    [`open::connector`] and [`open::acceptor`], the only places that choose for `measure`.
+//! 4. For `cp`, choose it where fullpipe-transfer opens TCP: `DataListener` in `server.rs` listens, and in
+//!    `connection/join.rs` `accept` takes the streams, `connect` and `Early` open them. Give `Stream` in
+//!    `connection/stream.rs` a variant for it. Encryption (`Protection::wrap`, and `connection/records.rs`) works on TCP's
+//!    sockets so far.
+//! 5. Add the transport to the test at the end of `traffic.rs`, which runs the engine over a stream that can do nothing
 //!    but read and write.
 //!
 //! Samplers, SOBAS's actuators, records and both engines then work as far as the transport's handle allows.

@@ -137,7 +137,7 @@ impl Sobas {
         } else if let Some((pps, asks)) = self.paced_train()
             && now >= self.next_train
             && let Some((packets, over_ns)) =
-                if asks { self.model.trains.next_asking(pps) } else { self.model.trains.next_spread(pps, own) }
+                if asks { self.model.trains.next_asking(pps) } else { self.model.trains.next_paced(pps, own) }
         {
             actions.push(Action::SendTrain { packets, bytes: self.model.train_packet(), over_ns });
             // Trains are at most half of what the path carries meanwhile.
@@ -145,11 +145,11 @@ impl Sobas {
         }
     }
 
-    /// The rate of trains that look for other traffic, packets per second, while such trains are wanted; and whether they
-    /// ask for room beside the transfer.
+    /// The rate of the next paced train, packets per second, while such trains are wanted; and whether it asks for room
+    /// beside the transfer.
     fn paced_train(&self) -> Option<(f64, bool)> {
         let Algorithm::Adaptive(adaptive) = &self.algorithm else { return None };
-        if !self.model.config.trains || !self.model.trains.spreading() {
+        if !self.model.config.trains || !self.model.trains.wants_paced() {
             return None;
         }
         match adaptive.asking_bps() {
@@ -175,8 +175,8 @@ impl Sobas {
             actions.push(Action::Window(window));
         }
         let least = MIN_WINDOW_SEGMENTS * self.model.segments() * 8e9 / self.model.probes.base_ns() as f64;
-        let paced = config.pacing && config.mode == Mode::Adaptive;
-        let pacing = pacing.filter(|_| paced).map(|bps| bps.max(least).max(1.0) as u64);
+        let may_pace = config.pacing && config.mode == Mode::Adaptive;
+        let pacing = pacing.filter(|_| may_pace).map(|bps| bps.max(least).max(1.0) as u64);
         if self.pacing != pacing {
             self.pacing = pacing;
             actions.push(Action::Pacing(pacing));

@@ -10,21 +10,22 @@ pub const TRAIN_COUNT: usize = 5;
 const FIRST_PACKETS: u16 = 32;
 /// Packets of the longest train: 1 ms at 10 Gb/s. Longer trains are sent where shorter ones arrive in too few batches.
 pub const MAX_TRAIN_PACKETS: u16 = 1024;
-/// Packets of a train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in packets of
-/// 1,500 bytes.
-const SPREAD_PACKETS: u16 = 64;
-/// Packets of a train that asks whether its rate is free beside the transfer. If half of the capacity is asked for and nothing
-/// of it is free, the whole train queues: 48 KB.
-const ASKING_PACKETS: f64 = 32.0;
-/// Least rate of an asking train, packets per second, so that it takes at most 4 ms. Above the capacity it says as much.
-pub const MIN_ASKING_PPS: f64 = MIN_SPREAD_PACKETS / MAX_SPREAD_S;
+/// Most packets of a paced train at the rate of the path. If others take half of the path, half of the train queues: 48 KB in
+/// packets of 1,500 bytes.
+const MAX_PACED_PACKETS: u16 = 64;
+/// Most packets of a paced train that asks whether its rate is free beside the transfer. If half of the capacity is asked for
+/// and nothing of it is free, the whole train queues: 48 KB.
+const MAX_ASKING_PACKETS: f64 = 32.0;
+/// Least rate of an asking train, packets per second, so that it takes at most 4 ms. If that exceeds
+/// the capacity, the train tells no less: `Trains::free_beside` computes what is free from how far the path slows it.
+pub const MIN_ASKING_PPS: f64 = MIN_PACED_PACKETS / MAX_PACED_S;
 /// An asking train did not fit if it arrived more slowly than it was sent by this factor. The transfer's own bursts slow it by less.
 const DID_NOT_FIT_FACTOR: f64 = 1.08;
-/// Longest duration of a train at the rate of the path, seconds. On slow paths it has fewer packets.
-const MAX_SPREAD_S: f64 = 4e-3;
-/// Fewest packets of a train at the rate of the path.
-const MIN_SPREAD_PACKETS: f64 = 16.0;
-/// Packets of a train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
+/// Longest duration of a paced train, seconds. On slow paths it has fewer packets.
+const MAX_PACED_S: f64 = 4e-3;
+/// Fewest packets of a paced train.
+const MIN_PACED_PACKETS: f64 = 16.0;
+/// Packets of a paced train that may queue behind the transfer's own: a quarter of a queue of 64 KB.
 const MAX_QUEUED_PACKETS: f64 = 11.0;
 /// Ratio of TCP's rate at the end of an RTT to its mean rate during it, while it doubles each RTT: 2 ln 2.
 pub const DOUBLING_RATIO: f64 = 1.386;
@@ -33,7 +34,7 @@ const MAX_TRAINS: usize = 12;
 /// Gaps below this fraction of the mean gap are within a batch. Cross traffic that leaves half of the capacity stretches gaps by
 /// at most a factor of two.
 const WITHIN_BATCH: f64 = 0.3;
-/// Fewest batches that have an inside once the first and the last are discarded.
+/// Fewest batches that a rate can be taken from: the first and the last are not used.
 const MIN_BATCHES: usize = 4;
 /// The first of this many parts of a train is left out. Its packets find the receiver asleep and are stamped late, which at
 /// 10 Gb/s is 2% of the duration of 32 packets.
@@ -42,7 +43,7 @@ const WAKING_PARTS: usize = 8;
 const MIN_PACKETS: usize = 8;
 /// Packets over which the fastest passage is sought: few enough to fall between the packets of cross traffic.
 const RUN_PACKETS: usize = 8;
-/// Others' packets came between those of a train if its fastest passage is faster than the whole by this factor.
+/// If the fastest passage of a train exceeds its mean rate by this factor, packets of others came between.
 const CROSS_FACTOR: f64 = 1.06;
 /// Error of the receiver's timestamps, seconds: at 10 Gb/s almost the duration of a packet.
 const TIMESTAMP_ERROR_S: f64 = 1e-6;
@@ -97,7 +98,8 @@ struct Rated {
     sent: Option<f64>,
 }
 
-/// One train that was sent at the rate of the path. Rates are packets per second.
+/// The rates of one paced train, packets per second. The packets of a paced train are spread evenly over a time, so that it is
+/// sent at a chosen rate: at the start the rate of the path, later a rate of which it asks whether it is free.
 #[derive(Debug, Clone, Copy)]
 struct Paced {
     /// Rate at which it was sent.
@@ -114,98 +116,98 @@ pub(crate) struct Trains {
     /// Back-to-back trains that arrived.
     rated: Vec<Rated>,
     /// Number of back-to-back trains sent.
-    asked: usize,
+    sent_back_to_back: usize,
     /// Packets of the next back-to-back train, once a first one was too short.
     packets: Option<u16>,
-    /// Trains at the rate of the path that arrived.
-    spread: Vec<Paced>,
-    /// Number of trains at the rate of the path sent.
-    spread_asked: usize,
-    /// Whether these trains ask for room beside the transfer; those of the start are over then.
+    /// Paced trains that arrived.
+    paced: Vec<Paced>,
+    /// Number of paced trains sent.
+    sent_paced: usize,
+    /// Whether paced trains ask for room beside the transfer; those of the start are over then.
     asking: bool,
 }
 
 impl Trains {
     /// Packets of the next back-to-back train, if one is wanted.
     pub fn next(&mut self) -> Option<u16> {
-        if self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS {
+        if self.rated.len() >= TRAIN_COUNT || self.sent_back_to_back >= MAX_TRAINS {
             return None;
         }
-        self.asked += 1;
+        self.sent_back_to_back += 1;
         Some(self.packets.unwrap_or(FIRST_PACKETS))
     }
 
     /// Whether no further back-to-back train is wanted.
     pub fn done(&self) -> bool {
-        self.rated.len() >= TRAIN_COUNT || self.asked >= MAX_TRAINS
+        self.rated.len() >= TRAIN_COUNT || self.sent_back_to_back >= MAX_TRAINS
     }
 
-    /// The next train at the rate of the path, if one is wanted: its packets, and its duration in nanoseconds. The transfer has
-    /// `own` packets per second now, and twice as many once the train is on its way.
-    pub fn next_spread(&mut self, packets_per_second: f64, own: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAIN_COUNT {
+    /// The next paced train at the rate of the path, if one is wanted: its packets, and its duration in nanoseconds. The transfer
+    /// has `own` packets per second now, and twice as many once the train is on its way.
+    pub fn next_paced(&mut self, packets_per_second: f64, own: f64) -> Option<(u16, u64)> {
+        if self.sent_paced >= TRAIN_COUNT {
             return None;
         }
-        self.spread_asked += 1;
-        let most = (MAX_QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(SPREAD_PACKETS));
-        let packets = (MAX_SPREAD_S * packets_per_second).min(most).max(MIN_SPREAD_PACKETS) as u16;
+        self.sent_paced += 1;
+        let most = (MAX_QUEUED_PACKETS * packets_per_second / (2.0 * own).max(1.0)).min(f64::from(MAX_PACED_PACKETS));
+        let packets = (MAX_PACED_S * packets_per_second).min(most).max(MIN_PACED_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
-    /// Whether further trains at the rate of the path are wanted.
-    pub fn spreading(&self) -> bool {
-        self.spread_asked < TRAIN_COUNT
+    /// Whether further paced trains are wanted.
+    pub fn wants_paced(&self) -> bool {
+        self.sent_paced < TRAIN_COUNT
     }
 
-    /// Makes further trains ask whether their rate is free beside the transfer.
+    /// Makes further paced trains ask whether their rate is free beside the transfer.
     pub fn ask(&mut self) {
-        self.spread.clear();
-        (self.spread_asked, self.asking) = (0, true);
+        self.paced.clear();
+        (self.sent_paced, self.asking) = (0, true);
     }
 
     /// The next asking train at this rate, if one is wanted: its packets, and its duration in nanoseconds.
     pub fn next_asking(&mut self, packets_per_second: f64) -> Option<(u16, u64)> {
-        if self.spread_asked >= TRAIN_COUNT {
+        if self.sent_paced >= TRAIN_COUNT {
             return None;
         }
-        self.spread_asked += 1;
-        let packets = (MAX_SPREAD_S * packets_per_second).clamp(MIN_SPREAD_PACKETS, ASKING_PACKETS) as u16;
+        self.sent_paced += 1;
+        let packets = (MAX_PACED_S * packets_per_second).clamp(MIN_PACED_PACKETS, MAX_ASKING_PACKETS) as u16;
         Some((packets, (f64::from(packets) / packets_per_second.max(1.0) * 1e9).max(1.0) as u64))
     }
 
-    /// Whether the start's trains at the rate of the path are over.
+    /// Whether the start's paced trains are over.
     pub fn start_is_over(&self) -> bool {
         self.asking
     }
 
-    /// What others leave of the capacity according to the asking trains, packets per second, beside a transfer at the rate `own`.
-    /// It is the whole capacity if the trains arrived as they were sent. None if most of them are missing.
-    pub fn left(&self, capacity: f64, own: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAIN_COUNT {
+    /// The rate that others leave free, packets per second, according to asking trains beside a transfer at the rate `own`. It
+    /// is the whole capacity if the trains arrived as they were sent. None if most of them are missing.
+    pub fn free_beside(&self, capacity: f64, own: f64) -> Option<f64> {
+        if self.paced.len() * 2 < TRAIN_COUNT {
             return None;
         }
-        let mut slower: Vec<f64> = self.spread.iter().map(|train| train.sent / train.came).collect();
+        let mut slower: Vec<f64> = self.paced.iter().map(|train| train.sent / train.came).collect();
         if median(&mut slower) <= DID_NOT_FIT_FACTOR {
             return Some(capacity);
         }
         // As in `others`, with the transfer counted among them.
-        let mut taken: Vec<f64> = self.spread.iter().map(|train| train.sent * (capacity / train.came - 1.0)).collect();
+        let mut taken: Vec<f64> = self.paced.iter().map(|train| train.sent * (capacity / train.came - 1.0)).collect();
         Some((capacity - (median(&mut taken) - own).max(0.0)).max(0.0))
     }
 
-    /// What others take of a path with this capacity, in packets per second, once enough trains have been sent at its rate.
+    /// What others take of a path with this capacity, in packets per second, once enough paced trains have been sent at its rate.
     ///
     /// A bottleneck of capacity c that serves packets in the order of arrival lets a flow of rate r, beside others of rate x,
     /// leave at the rate c·r/(r + x) (the fluid model of TOPP: Melander, Björkman and Gunningberg, 2000).
     pub fn others(&self, capacity: f64) -> Option<f64> {
-        if self.spread.len() * 2 < TRAIN_COUNT {
+        if self.paced.len() * 2 < TRAIN_COUNT {
             return None;
         }
         // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from nothing to
         // twice the transfer's rate. Others take what is consistent with all trains.
         let taken = |train: &Paced| (train.sent * (capacity / train.came - 1.0)).max(0.0);
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
-        for train in &self.spread {
+        for train in &self.paced {
             least = least.max(taken(train) - 2.0 * train.own);
             most = most.min(taken(train));
         }
@@ -213,22 +215,22 @@ impl Trains {
             return Some((least + most) / 2.0);
         }
         // Others send in bursts too, so no value is consistent with all trains.
-        let others = self.spread.iter().map(|train| (taken(train) - train.own).max(0.0));
+        let others = self.paced.iter().map(|train| (taken(train) - train.own).max(0.0));
         Some(median(&mut others.collect::<Vec<_>>()))
     }
 
-    /// Whether all trains at the rate of the path have arrived.
-    pub fn all_spread(&self) -> bool {
-        self.spread.len() >= TRAIN_COUNT
+    /// Whether all paced trains have arrived.
+    pub fn all_paced_arrived(&self) -> bool {
+        self.paced.len() >= TRAIN_COUNT
     }
 
     /// Takes in a train, beside which the transfer had `own` packets per second.
     pub fn add(&mut self, train: &Train, own: f64) {
         if train.over_ns > 0 {
-            if self.spread.len() < TRAIN_COUNT
-                && let Some((sent, came)) = spread(train)
+            if self.paced.len() < TRAIN_COUNT
+                && let Some((sent, came)) = paced_rates(train)
             {
-                self.spread.push(Paced { sent, came, own });
+                self.paced.push(Paced { sent, came, own });
             }
             return;
         }
@@ -306,8 +308,8 @@ fn rate(train: &Train) -> Option<Rated> {
     Some(Rated { whole, fastest, cross, sent })
 }
 
-/// The rates at which a train was sent and arrived, packets per second.
-fn spread(train: &Train) -> Option<(f64, f64)> {
+/// The rates at which a paced train was sent and arrived, packets per second.
+fn paced_rates(train: &Train) -> Option<(f64, f64)> {
     let at = &train.arrivals_ns;
     let (first, last) = (*at.first()?, *at.last()?);
     if at.len() < MIN_PACKETS || last <= first || train.sent < 2 || train.sent_span_ns == 0 {
@@ -346,7 +348,7 @@ mod tests {
         while let Some(packets) = trains.next() {
             trains.add(&train(packets, gap_ns, coalesce_ns), 0.0);
         }
-        (trains.dispersion(), trains.asked)
+        (trains.dispersion(), trains.sent_back_to_back)
     }
 
     #[test]
@@ -435,7 +437,7 @@ mod tests {
     fn trains_at_the_rate_of_the_path_show_others() {
         let mut trains = Trains::default();
         let capacity = 80_000.0;
-        while let Some((packets, over_ns)) = trains.next_spread(capacity, 0.0) {
+        while let Some((packets, over_ns)) = trains.next_paced(capacity, 0.0) {
             // Others take 30,000 packets per second.
             let came = train(packets, 1e9 / (capacity * capacity / (capacity + 30_000.0)), 0);
             let sent_span_ns = over_ns * u64::from(packets - 1) / u64::from(packets);

@@ -173,7 +173,7 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
 /// Makes one attempt to copy.
 ///
 /// # Errors
-/// The transfer failed; [`TransferError::again`] says whether another attempt may succeed.
+/// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // Local errors show before the server is called.
     let here = here()?;

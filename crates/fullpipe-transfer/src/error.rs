@@ -64,7 +64,7 @@ pub enum TransferError {
         /// The reason, in its own words.
         why: String,
         /// Whether a later attempt may succeed.
-        again: bool,
+        retry: bool,
         /// The class of the error at the other end.
         class: ExitClass,
     },
@@ -82,7 +82,7 @@ pub enum TransferError {
         /// The reason, in its own words.
         why: String,
         /// Whether another attempt may succeed.
-        again: bool,
+        retry: bool,
         /// The class of the error at the other end.
         class: ExitClass,
     },
@@ -183,13 +183,13 @@ impl TransferError {
     }
 
     /// Whether another attempt may succeed without a change by the user.
-    pub fn again(&self) -> bool {
+    pub fn may_retry(&self) -> bool {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
             TransferError::Unreachable(_) => true,
             TransferError::Busied(_) => true,
-            TransferError::Remote { again, .. } | TransferError::Refused { again, .. } => *again,
+            TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
                 matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
             }

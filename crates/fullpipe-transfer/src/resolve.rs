@@ -1,4 +1,5 @@
-//! Resolves sources and destinations as they were typed, at either end.
+//! Resolves sources and destinations as they were typed, at either end, and chooses how far names below them may lead
+//! ([`Within`]).
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

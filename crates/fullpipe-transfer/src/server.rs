@@ -47,7 +47,7 @@ pub struct ServerOptions {
     pub stall: Duration,
 }
 
-/// Decides what a client may do. A standing server answers, which may be another process.
+/// Decides what a client may do. In the process of one client, the implementation asks the parent process.
 pub trait AccessControl {
     /// Returns what a client's secret grants; `None` if the server asks for no token and so limits nothing.
     ///
@@ -104,16 +104,16 @@ fn serve_session(
     mut input: Box<dyn Read + Send>,
     options: &ServerOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
-    desk: &dyn AccessControl,
+    access: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, &mut *input, options, desk).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let (again, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
-            let _ = session.send(&Message::Refused { why: error.for_client(), again, class });
+            let (retry, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
+            let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
     }
@@ -129,13 +129,13 @@ pub fn serve_socket(
     peer: &str,
     identity: Option<&Identity>,
     options: &ServerOptions,
-    desk: &dyn AccessControl,
+    access: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
     let lost = |source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
     let local = socket.local_addr().map_err(lost)?;
     socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(join::JOIN))).map_err(lost)?;
     socket.set_write_timeout(Some(join::JOIN)).map_err(lost)?;
-    let again = socket.try_clone().map_err(lost)?;
+    let socket_copy = socket.try_clone().map_err(lost)?;
     let guard = match identity {
         Some(identity) => Protection::Server(identity.server()?),
         None => {
@@ -152,9 +152,9 @@ pub fn serve_socket(
     let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
     let options = ServerOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
-    session.cut_with(again.try_clone().map_err(lost)?);
-    session.heard_on(again.try_clone().ok().map(OwnedFd::from));
-    serve_session(&session, input, &options, &|| again.set_read_timeout(None).map_err(lost), desk)
+    session.cut_with(socket_copy.try_clone().map_err(lost)?);
+    session.heard_on(socket_copy.try_clone().ok().map(OwnedFd::from));
+    serve_session(&session, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
 }
 
 /// Explains why a client's TLS handshake failed, if the error tells.
@@ -185,7 +185,7 @@ fn prepare(
     session: &Arc<Session>,
     input: &mut (dyn Read + Send),
     options: &ServerOptions,
-    desk: &dyn AccessControl,
+    access: &dyn AccessControl,
 ) -> Result<Option<Negotiated>, TransferError> {
     match hear_stranger(session, input)? {
         Message::Hello(hello) => {
@@ -195,7 +195,7 @@ fn prepare(
         other => return Err(session.unexpected(&other)),
     }
     let grant = match hear_stranger(session, input)? {
-        Message::Secret(shown) => desk.grant(&shown).inspect_err(|_| {
+        Message::Secret(shown) => access.grant(&shown).inspect_err(|_| {
             // Closing a connection with unread data would destroy the refusal before the client reads it.
             let _ = frame::skip(input);
         })?,
@@ -219,13 +219,13 @@ fn prepare(
         }
         None => options.realm.clone(),
     };
-    desk.admit(&setup.task)?;
+    access.admit(&setup.task)?;
     let stall = u64::try_from(options.stall.as_nanos()).unwrap_or(u64::MAX);
     setup.options.stall_ns = setup.options.stall_ns.min(stall);
     let role = match &setup.task {
         Task::Push(target) => {
             let to = resolve::destination(&realm, target, &|| session.is_gone())?;
-            to.distrusted().iter().for_each(|file| desk.distrusts(file));
+            to.distrusted().iter().for_each(|file| access.distrusts(file));
             Role::Receive(Box::new(to))
         }
         Task::Look(paths) => {

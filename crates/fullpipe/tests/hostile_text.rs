@@ -86,7 +86,7 @@ fn a_server_of_files() {
         let hello = Hello { magic: MAGIC, protocol, program: program.to_owned(), limits: Limits::default() };
         frame::pack(&Message::Hello(hello)).unwrap()
     };
-    let refused = |why: &str| frame::pack(&Message::Refused { why: why.to_owned(), again: false, class: 4 }).unwrap();
+    let refused = |why: &str| frame::pack(&Message::Refused { why: why.to_owned(), retry: false, class: 4 }).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "1").unwrap();
     let file = dir.path().join("file");
@@ -149,7 +149,7 @@ fn ask(address: &str, path: Vec<u8>) {
         Message::Hello(hello),
         Message::Secret(Vec::new()),
         Message::Setup(Box::new(Setup { task, options, probably: None })),
-        Message::Failed { why: HOSTILE.repeat(1000), again: false, class: 1 },
+        Message::Failed { why: HOSTILE.repeat(1000), retry: false, class: 1 },
     ] {
         stream.write_all(&frame::pack(&message).unwrap()).unwrap();
     }

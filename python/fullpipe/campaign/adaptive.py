@@ -6,6 +6,11 @@ transport that may still beat its condition's best by more than :data:`TOLERANCE
 improvement (Jones, Schonlau and Welch 1998), or to that best, whichever separates the two better (top-two
 sampling; Russo 2016, Qin, Klabjan and Russo 2017).
 
+A *cell* is one transport on one path condition; its runs differ in their seed only. The *reference* of a cell
+is the goodput that is expected of it before any run: the model's prediction, or the ceiling
+(:mod:`fullpipe.campaign.ceiling`) where there is none. The *cap* of a cell is the largest goodput that it can
+reach.
+
 This module does no I/O: observations are arguments, the next runs and the choices are results.
 """
 
@@ -34,7 +39,7 @@ _CAUTION = 0.35
 _AS_GOOD = 0.9
 """A cheaper run is preferred if its promise is at least this share of the largest."""
 _MIN_SHARE = 0.01
-"""The smallest goodput, as a share of the ceiling, by which an improvement is divided."""
+"""The smallest goodput that an improvement is divided by, as a share of the condition's highest reference."""
 _DRAWS = 4000
 """How many draws from the posterior a probability is computed from."""
 _MIN_ROUNDS = 8
@@ -89,7 +94,7 @@ class _Kind:
 
 @dataclass
 class _View:
-    """The knowledge about one kind; rates are shares of each condition's highest ceiling."""
+    """The knowledge about one kind; rates are shares of each condition's highest reference."""
 
     kind: _Kind
     known: Posterior

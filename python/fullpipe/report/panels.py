@@ -1,4 +1,7 @@
-"""Draws the figures of an analysis: transitions, ramp-up and sustainment, and Poincaré maps."""
+"""Draws what an analysis found: transitions, ramp-up and sustainment, and Poincaré maps.
+
+The figures of the runs themselves are in :mod:`fullpipe.report.figures`.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,5 @@
-//! Opens streams. Only this file chooses the transport that carries them.
+//! Opens the streams of `measure`. Only this file chooses the transport that carries them. `cp` opens its streams itself, see
+//! [`super`].
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,8 @@ pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> B
     Box::new(TcpConnector::new(to, transport, sends))
 }
 
-/// Returns the acceptor of a transport, for the host that is called. It listens on `local`'s address. The transport's settings are in force from the handshake on.
+/// Returns the acceptor of a transport, for the host that is called. It listens on `local`'s address. The transport's settings
+/// are in force from the handshake on.
 ///
 /// # Errors
 /// No port is free, or this host refuses a setting.

@@ -124,7 +124,7 @@ impl SlowStart {
     /// Decides whether slow start restarts.
     pub fn step(&mut self, now: u64, model: &NetworkModel, at: Situation) -> Option<Decision> {
         if let Some(question) = self.question {
-            let answered = model.trains.all_spread() || now >= question.until;
+            let answered = model.trains.all_paced_arrived() || now >= question.until;
             return if answered { self.answer(now, model, question, at) } else { None };
         }
         let t = model.probes.base_ns();
@@ -163,15 +163,15 @@ impl SlowStart {
         }
         let packet = model.packet_bits();
         let capacity = at.capacity.unwrap_or(at.rate).max(at.rate);
-        let left = model.trains.left(capacity / packet, has / packet).map(|pps| pps * packet);
+        let free = model.trains.free_beside(capacity / packet, has / packet).map(|pps| pps * packet);
         self.schedule(now, model, has);
         // Trains that were lost or never sent say nothing.
-        let left = left?;
-        let free = if left < at.rate { at.rate.min(RATE.of_available * left) } else { at.rate };
-        if free < PARAMS.worth * has {
-            return Some(Decision::Share(at.rate.min(has.max(free))));
+        let free = free?;
+        let rate = if free < at.rate { at.rate.min(RATE.of_available * free) } else { at.rate };
+        if rate < PARAMS.worth * has {
+            return Some(Decision::Share(at.rate.min(has.max(rate))));
         }
-        Some(Decision::Restart(free))
+        Some(Decision::Restart(rate))
     }
 
     /// Sets the earliest instant of the next restart, given what is received now.

@@ -61,14 +61,14 @@ impl Adaptive {
         self.enter_follow(now, model, Why::Flat)
     }
 
-    /// Takes what trains sent at the path's own rate say of other traffic.
+    /// Takes what paced trains, sent at the path's own rate, say of other traffic.
     fn look_for_others(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
-        if self.others.asked {
+        if self.others.search_is_over {
             return None;
         }
         let others = model.payload_bps(model.trains.others(self.trained_pps(model)?)?);
         let trained = self.capacity.trained;
-        self.others.asked = model.trains.all_spread();
+        self.others.search_is_over = model.trains.all_paced_arrived();
         let before = self.others.present;
         self.others.present = others >= RATE.min_others * trained;
         if self.others.present {
@@ -77,7 +77,7 @@ impl Adaptive {
             self.rate = Some(self.capacity.cap().min(RATE.of_capacity * trained));
         }
         if self.others.present
-            && self.others.asked
+            && self.others.search_is_over
             && let Some(why) = self.unlimit_at_once(now, model, trained - others)
         {
             return Some(why);
@@ -119,7 +119,7 @@ impl Adaptive {
         match self.slow_start.step(now, model, situation)? {
             Decision::Ask => {
                 model.trains.ask();
-                self.others.asked = true;
+                self.others.search_is_over = true;
                 None
             }
             Decision::Restart(rate) => {

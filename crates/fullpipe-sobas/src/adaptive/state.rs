@@ -33,8 +33,8 @@ pub(crate) struct Adaptive {
 /// What is known of other traffic.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Others {
-    /// Whether the trains that show other traffic at the start have been dealt with.
-    pub asked: bool,
+    /// Whether the search for other traffic by the paced trains of the start is over.
+    pub search_is_over: bool,
     /// Whether others use the path.
     pub present: bool,
     /// Whether others did use the path, and rate probes have shown that they left.

@@ -88,7 +88,7 @@ impl Adaptive {
         let judge = (t <= PARAMS.max_rtt_ns).then_some(now + PARAMS.cycles * PARAMS.cycle_rtts * t + SIGHT.standing_ns);
         let alone = PARAMS.alone * self.capacity.trained;
         self.others.tried_unlimited = true;
-        self.others.asked = true;
+        self.others.search_is_over = true;
         self.repeated_drains = Default::default();
         self.enter(Mode::Unlimited(Unlimited { judge, least, alone, retransmits: model.retransmits }), why)
     }

@@ -166,8 +166,8 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
             for address in resolve(host, *port)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
                     Ok(socket) => {
-                        let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
-                        lock(&stop.sockets).push(again);
+                        let socket_copy = socket.try_clone().map_err(system("doubling a descriptor"))?;
+                        lock(&stop.sockets).push(socket_copy);
                         *lock(&stop.awaited) = Some(Instant::now());
                         return answer(socket, address, name, token.as_ref(), stop.awaited.clone());
                     }
@@ -190,7 +190,7 @@ fn answer(
     socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
     socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
     socket.set_write_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
-    let again = socket.try_clone().map_err(system("doubling a descriptor"))?;
+    let socket_copy = socket.try_clone().map_err(system("doubling a descriptor"))?;
     let guard = match token {
         Some(token) => {
             // A server that many strangers call knows its clients by it, before it has any work with them.
@@ -229,7 +229,7 @@ fn answer(
         output,
         peer,
         addresses: vec![address],
-        socket: Some(again),
+        socket: Some(socket_copy),
         child: None,
         tokenless: token.is_none(),
         awaited,
@@ -394,7 +394,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
         let code = status.and_then(|status| u8::try_from(status.code()?).ok());
         let class = code.map_or(ExitClass::Peer, error::class);
-        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), again: false, class };
+        return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), retry: false, class };
     }
     match status.and_then(|status| status.code()) {
         Some(127) => TransferError::Unreachable(format!(

@@ -193,11 +193,11 @@ impl Session {
         // It goes to a terminal, or into a log.
         let line = |why: String| text::from_peer(&why);
         match message {
-            Message::Refused { why, again, class } => {
-                Err(TransferError::Refused { peer: peer(), why: line(why), again, class: error::class(class) })
+            Message::Refused { why, retry, class } => {
+                Err(TransferError::Refused { peer: peer(), why: line(why), retry, class: error::class(class) })
             }
-            Message::Failed { why, again, class } => {
-                Err(TransferError::Remote { peer: peer(), why: line(why), again, class: error::class(class) })
+            Message::Failed { why, retry, class } => {
+                Err(TransferError::Remote { peer: peer(), why: line(why), retry, class: error::class(class) })
             }
             message => Ok(message),
         }
@@ -245,8 +245,8 @@ impl Session {
         }
         // Where the connection is what broke, nobody hears it.
         if let Ok(mut out) = self.out.try_lock() {
-            let (why, again, class) = (error.to_string(), error.again(), error.class() as u8);
-            let _ = frame::send(&mut **out, &Message::Failed { why, again, class });
+            let (why, retry, class) = (error.to_string(), error.may_retry(), error.class() as u8);
+            let _ = frame::send(&mut **out, &Message::Failed { why, retry, class });
         }
     }
 

@@ -37,7 +37,7 @@ pub fn prove(token: &ProofKey, now_s: u64) -> [u8; LEN] {
 }
 
 /// Whether a preface proves that its sender has the token of this key. It does not check the proof's age or nonce;
-/// [`Greetings::accept`] does.
+/// [`AcceptedProofs::accept`] does.
 #[must_use]
 pub fn proves(preface: &Preface, token: &ProofKey) -> bool {
     // blake3 compares hashes in constant time.
@@ -47,12 +47,12 @@ pub fn proves(preface: &Preface, token: &ProofKey) -> bool {
 
 /// The unexpired proofs that a server has accepted. It rejects each of them if it is replayed.
 #[derive(Debug, Default)]
-pub struct Greetings {
+pub struct AcceptedProofs {
     /// Each proof's time (Unix time, seconds) and nonce.
     seen: BTreeSet<(u64, [u8; 16])>,
 }
 
-impl Greetings {
+impl AcceptedProofs {
     /// Accepts a preface if its time is close to `now_s`, `is_proof` returns true, and it was not accepted before.
     /// `is_proof` checks the preface against the server's tokens with [`proves`]. `now_s` is the Unix time in seconds.
     pub fn accept(&mut self, preface: &Preface, is_proof: impl FnOnce() -> bool, now_s: u64) -> bool {
@@ -78,21 +78,21 @@ mod tests {
         Preface::from_bytes(&prove(&OURS, at_s))
     }
 
-    fn accept(greetings: &mut Greetings, preface: &Preface, now_s: u64) -> bool {
-        greetings.accept(preface, || proves(preface, &OURS), now_s)
+    fn accept(accepted: &mut AcceptedProofs, preface: &Preface, now_s: u64) -> bool {
+        accepted.accept(preface, || proves(preface, &OURS), now_s)
     }
 
     #[test]
     fn a_proof_is_good_once_and_for_its_token() {
-        let mut greetings = Greetings::default();
+        let mut accepted = AcceptedProofs::default();
         let other = ProofKey([2; 32]);
         let first = proof(NOW_S);
-        assert!(!greetings.accept(&first, || proves(&first, &other), NOW_S), "another token");
-        assert!(accept(&mut greetings, &first, NOW_S));
-        assert!(!accept(&mut greetings, &first, NOW_S + 1), "replayed");
-        assert!(accept(&mut greetings, &proof(NOW_S), NOW_S + 1), "a new one");
-        assert!(!accept(&mut greetings, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S), "replayed late");
-        assert!(!accept(&mut greetings, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S + 1), "replayed too late");
+        assert!(!accepted.accept(&first, || proves(&first, &other), NOW_S), "another token");
+        assert!(accept(&mut accepted, &first, NOW_S));
+        assert!(!accept(&mut accepted, &first, NOW_S + 1), "replayed");
+        assert!(accept(&mut accepted, &proof(NOW_S), NOW_S + 1), "a new one");
+        assert!(!accept(&mut accepted, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S), "replayed late");
+        assert!(!accept(&mut accepted, &first, NOW_S + MAX_CLOCK_DIFFERENCE_S + 1), "replayed too late");
     }
 
     #[test]
@@ -101,7 +101,7 @@ mod tests {
         for bit in 8..good.len() * 8 {
             let mut bad = good;
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(!accept(&mut Greetings::default(), &Preface::from_bytes(&bad), NOW_S), "bit {bit}");
+            assert!(!accept(&mut AcceptedProofs::default(), &Preface::from_bytes(&bad), NOW_S), "bit {bit}");
         }
     }
 
@@ -115,20 +115,20 @@ mod tests {
             (0, false),
             (u64::MAX, false),
         ] {
-            let accepted = accept(&mut Greetings::default(), &proof(at_s), NOW_S);
-            assert_eq!(accepted, good, "{at_s}");
+            let is_accepted = accept(&mut AcceptedProofs::default(), &proof(at_s), NOW_S);
+            assert_eq!(is_accepted, good, "{at_s}");
         }
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_forgotten_in_time() {
-        let mut greetings = Greetings::default();
+        let mut accepted = AcceptedProofs::default();
         for n in 0..MAX_REMEMBERED_PROOFS as u128 {
-            greetings.seen.insert((NOW_S, n.to_le_bytes()));
+            accepted.seen.insert((NOW_S, n.to_le_bytes()));
         }
-        assert!(!accept(&mut greetings, &proof(NOW_S), NOW_S), "full");
+        assert!(!accept(&mut accepted, &proof(NOW_S), NOW_S), "full");
         let later = NOW_S + MAX_CLOCK_DIFFERENCE_S + 1;
-        assert!(accept(&mut greetings, &proof(later), later));
-        assert_eq!(greetings.seen.len(), 1);
+        assert!(accept(&mut accepted, &proof(later), later));
+        assert_eq!(accepted.seen.len(), 1);
     }
 }

@@ -1,7 +1,13 @@
 //! Files and folders below a root, reached only through descriptors.
 //!
-//! A receiver never leaves its root. It resolves every name with `openat2` and `RESOLVE_BENEATH`, so neither `..` nor a
-//! symbolic link leads out of the root, even if another user makes the link at that moment.
+//! Each [`Root`] has a rule for how far the names below it may lead ([`Within`]); `resolve.rs` chooses the rules of both ends.
+//! All rules but one keep names inside the folder: neither `..` nor a symbolic link leads out, even if another user makes the
+//! link at that moment.
+//!
+//! - A receiver uses [`Within::BeneathOwnLinks`]. The kernel resolves a path without links (`openat2` with `RESOLVE_BENEATH` and
+//!   `RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
+//! - The kernel resolves all paths under [`Within::Beneath`] and [`Within::BeneathWithoutLinks`] (`openat2`).
+//! - [`Within::Anywhere`] is a plain `openat`, which keeps nothing inside. It is for names that the user has typed.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,12 @@
-//! Opens a path below a folder, and follows its symbolic links one by one if their owners are trusted.
+//! Opens a path below a folder without leaving the folder, and follows symbolic links one by one if their owners are trusted.
 //!
 //! The kernel follows links of any owner. So another user who may write to a folder could redirect names in it to a
 //! different folder of the user who copies, and the copy would change the permissions and owner there. This module
 //! therefore opens each component by itself, without following links, and checks it on its own descriptor, so nobody can
 //! replace the component between the check and the use.
+//!
+//! A path does not leave the folder: `..` returns to the folder that was opened before, at most up to the first one, and a link
+//! to an absolute path is refused.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -26,8 +29,8 @@ const MAX_OPEN_FOLDERS: usize = 4096;
 /// Opens a path below a folder, as `openat(2)` with the flags `how` and the mode `mode`.
 ///
 /// # Errors
-/// Those of the file system; `ENAMETOOLONG` if the path and its links have more than 4,096 folders; `EXDEV` if the path leads out of the folder; `PermissionDenied` if a link on the path belongs
-/// to a user who is not trusted.
+/// Those of the file system; `ENAMETOOLONG` if the path and its links have more than 4,096 folders; `EXDEV` if the path leads
+/// out of the folder; `PermissionDenied` if a link on the path belongs to a user who is not trusted.
 pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io::Result<OwnedFd> {
     let mut folders = vec![folder.as_fd().try_clone_to_owned()?];
     let mut steps: VecDeque<Step> = components(path.as_os_str().as_bytes()).collect();

@@ -44,7 +44,7 @@ pub enum Message {
         /// The reason, for a person to read.
         why: String,
         /// Whether a later attempt may succeed.
-        again: bool,
+        retry: bool,
         /// The exit code of the error's class ([`fullpipe_path::ExitClass`]), so that an error has the same code whichever
         /// end finds it.
         class: u8,
@@ -154,7 +154,7 @@ pub enum Message {
         /// The reason, for a person to read.
         why: String,
         /// Whether another attempt may succeed.
-        again: bool,
+        retry: bool,
         /// The exit code of the error's class, as in [`Message::Refused`].
         class: u8,
     },

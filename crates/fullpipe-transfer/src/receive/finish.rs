@@ -161,8 +161,8 @@ impl Receiver {
                 failed = Some(e);
             }
         };
-        let written = lock(&self.journal).written().map_err(local("reading the journal"))?;
-        written.all(each).map_err(local("reading the journal"))?;
+        let reader = lock(&self.journal).reader().map_err(local("reading the journal"))?;
+        reader.all(each).map_err(local("reading the journal"))?;
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
 
@@ -205,13 +205,13 @@ impl Receiver {
             _ => {}
         };
         // The journal's lock is not held while records are read: this may take long, and progress must be reported.
-        let written = || lock(&self.journal).written().map_err(local("reading the journal"));
+        let reader = || lock(&self.journal).reader().map_err(local("reading the journal"));
         // When the copy is complete, folders of earlier attempts get their permissions too, even if they are no longer
         // part of the source. This attempt has added those that are.
         if complete {
-            written()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
+            reader()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
         }
-        written()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
+        reader()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
         for (name, inode, meta, now) in closed.into_values().rev() {
             dress(name, inode, &meta, now);
         }

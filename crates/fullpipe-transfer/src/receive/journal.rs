@@ -67,8 +67,9 @@ pub enum Record {
         /// Permissions, owner and times.
         meta: Meta,
     },
-    /// The machine was restarted: files that were named before may lack their content.
-    Crashed,
+    /// The machine was restarted, perhaps by a crash: files that had their final names before, and were not synced, may lack
+    /// content.
+    Rebooted,
     /// The first record: when the journal was made.
     Started {
         /// Seconds and nanoseconds since 1970, by this machine's clock.
@@ -97,7 +98,7 @@ impl Done {
         self.0.retain(|file| file & Done::ON_DISK != 0);
     }
 
-    /// Sorts the entries; call it after the last one. The last record of a file holds.
+    /// Sorts the entries; call it after the last one. If a file has several records, the last one counts.
     fn settle(&mut self) {
         self.0.sort_by_key(|file| file & !Done::ON_DISK);
         self.0.dedup_by(|later, before| {
@@ -122,9 +123,9 @@ impl Done {
 pub struct ResumeState {
     /// Files that have their names.
     pub done: Done,
-    /// Whether the machine was restarted since. Then other files that got their names after the journal was made may lack
-    /// their content.
-    pub crashed: bool,
+    /// Whether the machine was restarted since the journal was made. Files that got their names in between, other than those
+    /// in `done`, may lack content.
+    pub rebooted: bool,
     /// When the journal was made: seconds and nanoseconds since 1970, by this machine's clock.
     pub started: (i64, u32),
     /// Blocks of partial files, by [`crate::protocol::file::FileItem::key`].
@@ -146,8 +147,8 @@ impl ResumeState {
                 self.done.add(file, synced);
             }
             Record::Begun { .. } => self.begun = true,
-            Record::Crashed => {
-                self.crashed = true;
+            Record::Rebooted => {
+                self.rebooted = true;
                 self.done.only_on_disk();
             }
             Record::Started { at } => self.started = at,
@@ -157,7 +158,7 @@ impl ResumeState {
 
     /// Whether there is nothing to resume from.
     pub fn is_empty(&self) -> bool {
-        self.done.0.is_empty() && self.blocks.is_empty() && !self.crashed
+        self.done.0.is_empty() && self.blocks.is_empty() && !self.rebooted
     }
 }
 
@@ -276,15 +277,15 @@ impl Journal {
         let (mut before, now) = ([0; BOOT], boot());
         if file.read_exact_at(&mut before, HOLDER + 8).is_ok() && before != now {
             // Written before the new boot's identifier, since the old one alone shows that there was a restart.
-            let mut crashed = Vec::new();
-            pack(&Record::Crashed, &mut crashed)?;
-            file.write_all(&crashed)?;
-            good += crashed.len() as u64;
-            resume.take(Record::Crashed);
+            let mut reboot = Vec::new();
+            pack(&Record::Rebooted, &mut reboot)?;
+            file.write_all(&reboot)?;
+            good += reboot.len() as u64;
+            resume.take(Record::Rebooted);
         }
         file.write_all_at(&[&process.to_le_bytes()[..], &now].concat(), HOLDER)?;
         resume.done.settle();
-        let useful = !resume.done.0.is_empty() || resume.crashed;
+        let useful = !resume.done.0.is_empty() || resume.rebooted;
         let unnamed = resume.blocks.keys().copied().collect();
         Ok((Journal { file, key: Key(key), buffer: Vec::new(), useful, unnamed, start: good }, resume))
     }
@@ -336,7 +337,7 @@ impl Journal {
         self.unnamed.remove(&file);
     }
 
-    /// Whether another attempt could resume from nothing in it.
+    /// Whether it holds nothing that another attempt could resume from.
     pub fn is_empty(&self) -> bool {
         !self.useful && self.unnamed.is_empty()
     }
@@ -351,24 +352,24 @@ impl Journal {
         written
     }
 
-    /// The records written so far, to be read while more are added.
+    /// Returns a reader of the records written so far. More records may be added meanwhile.
     ///
     /// # Errors
     /// The file system's.
-    pub fn written(&mut self) -> io::Result<Written> {
+    pub fn reader(&mut self) -> io::Result<RecordReader> {
         self.flush()?;
-        Ok(Written { file: self.file.try_clone()?, at: 0, start: self.start })
+        Ok(RecordReader { file: self.file.try_clone()?, at: 0, start: self.start })
     }
 }
 
-/// A journal's records, read while more are added ([`Journal::written`]).
-pub struct Written {
+/// Reads a journal's records while more are added ([`Journal::reader`]).
+pub struct RecordReader {
     file: File,
     at: u64,
     start: u64,
 }
 
-impl Written {
+impl RecordReader {
     /// Reads all records, in the order in which they were added.
     ///
     /// # Errors
@@ -397,7 +398,7 @@ impl Written {
     }
 }
 
-impl Read for Written {
+impl Read for RecordReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read_at(to, self.at)?;
         self.at += n as u64;
@@ -455,11 +456,11 @@ mod tests {
             read(take).unwrap();
             found
         }
-        assert!(folders(|take| journal.written().unwrap().of_this_attempt(take)).is_empty());
+        assert!(folders(|take| journal.reader().unwrap().of_this_attempt(take)).is_empty());
         journal.add(&Record::Folder { name: name.clone(), inode: 9, meta: meta.clone() }).unwrap();
-        assert_eq!(folders(|take| journal.written().unwrap().of_this_attempt(take)).len(), 1);
-        assert_eq!(folders(|take| journal.written().unwrap().of_earlier_attempts(take)).len(), 1);
-        assert_eq!(folders(|take| journal.written().unwrap().all(take)), vec![(name, meta); 2]);
+        assert_eq!(folders(|take| journal.reader().unwrap().of_this_attempt(take)).len(), 1);
+        assert_eq!(folders(|take| journal.reader().unwrap().of_earlier_attempts(take)).len(), 1);
+        assert_eq!(folders(|take| journal.reader().unwrap().all(take)), vec![(name, meta); 2]);
     }
 
     #[test]
@@ -515,14 +516,14 @@ mod tests {
         // An attempt that comes to nothing.
         drop(reopen(&file));
         let (mut journal, resume) = reopen(&file);
-        assert!(resume.crashed && !resume.is_empty() && !journal.is_empty());
+        assert!(resume.rebooted && !resume.is_empty() && !journal.is_empty());
         assert!(resume.started > (1_500_000_000, 0));
         assert!(resume.done.get(2).is_none() && resume.done.get(4).is_some(), "on disk");
         journal.add(&done(6)).unwrap();
         journal.flush().unwrap();
         let (_, resume) = reopen(&file);
-        assert!(resume.crashed && resume.done.get(6).is_some() && resume.done.get(2).is_none());
-        assert!(!reopen(&written(&[done(2)]).0).1.crashed, "one that is begun");
+        assert!(resume.rebooted && resume.done.get(6).is_some() && resume.done.get(2).is_none());
+        assert!(!reopen(&written(&[done(2)]).0).1.rebooted, "one that is begun");
     }
 
     #[test]

@@ -38,7 +38,7 @@ impl Receiver {
             let resume = lock(&self.resume);
             // After a crash of the machine, a file that was written shortly before may have its size and time but not its
             // content.
-            (resume.done.get(key), resume.crashed.then_some(resume.started))
+            (resume.done.get(key), resume.rebooted.then_some(resume.started))
         };
         let (done, synced) = (done.is_some(), done == Some(true));
         let there = || -> io::Result<bool> {

@@ -151,7 +151,7 @@ impl Copy<'_> {
             // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
-            if !is_interrupted() && (!error.again() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
+            if !is_interrupted() && (!error.may_retry() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
                 return Err(error.into());
             }
             if !is_interrupted() {

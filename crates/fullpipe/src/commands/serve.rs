@@ -3,9 +3,9 @@
 mod channel;
 pub mod child;
 mod clients;
-mod door;
 mod log;
 mod parent;
+mod token_access;
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use channel::CopyOptions;
 use clients::Clients;
-use door::Door;
 use fullpipe_net::serve::{Event, MeasurementPolicy};
 use fullpipe_net::{AnonymousLimits, NetError, ServeOptions, Server};
 use fullpipe_path::{ExitClass, Time, path};
@@ -29,6 +28,7 @@ use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
+use token_access::TokenAccess;
 
 use crate::failure::{Failure, Result};
 use crate::output::{errln, outln};
@@ -139,19 +139,19 @@ pub fn run(args: Args) -> Result {
         ),
     };
     let mut notices = Vec::new();
-    let (copies, door) = match &args.root {
+    let (copies, access) = match &args.root {
         None => {
             notices.push(Notice::Note(format!("{measuring}; nobody may copy files (no --root)")));
             (None, None)
         }
         Some(root) => {
             let base = base(root)?;
-            let (copies, door) = files(&args, &base, data_ports, &measuring, told, &mut notices)?;
-            (Some((copies, base)), door)
+            let (copies, access) = files(&args, &base, data_ports, &measuring, told, &mut notices)?;
+            (Some((copies, base)), access)
         }
     };
-    let server = match &door {
-        Some(door) => server.with_check(door.clone().check()),
+    let server = match &access {
+        Some(access) => server.with_check(access.clone().check()),
         None => server,
     };
     if !args.guest && copies.is_some() && nix::unistd::geteuid().is_root() {
@@ -163,16 +163,16 @@ pub fn run(args: Args) -> Result {
         notices.push(Notice::Warning(gap.to_owned()));
     }
     notices.iter().for_each(|notice| told.operator(notice));
-    on_signals(clients.clone(), door.clone(), told)?;
+    on_signals(clients.clone(), access.clone(), told)?;
     let measure = MeasurementPolicy {
         data_ports,
         stall: Duration::from_nanos(args.stall.0),
         check_memory: !args.guest,
-        max_run: (!args.guest && door.is_none()).then_some(max_duration.duration()),
-        wants_proof: door.is_some(),
+        max_run: (!args.guest && access.is_none()).then_some(max_duration.duration()),
+        wants_proof: access.is_some(),
     };
     let limits = (!args.guest).then_some(limits);
-    let parent = Parent { measure, copies, door, limits, clients: clients.clone(), told };
+    let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told };
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
         outln!("{}", json!({"kind": "listening", "time": now(), "address": address.to_string()}));
@@ -195,7 +195,7 @@ pub fn run(args: Args) -> Result {
 }
 
 /// Has SIGHUP read the tokens again, and SIGTERM tell the log whom the server's end cuts off.
-fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
+fn on_signals(clients: Clients, access: Option<TokenAccess>, told: Told) -> Result {
     let failed = |e| Failure::new(ExitClass::Missing, format!("cannot wait for signals: {e}"));
     // A second one ends it even where nobody takes what the log says.
     let ending = Arc::<AtomicBool>::default();
@@ -204,8 +204,8 @@ fn on_signals(clients: Clients, door: Option<Door>, told: Told) -> Result {
     let wait = move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                match &door {
-                    Some(door) => door.reload(),
+                match &access {
+                    Some(access) => access.reload(),
                     None => told.say(&Notice::Note("SIGHUP: this server has no tokens to read again".to_owned())),
                 }
                 continue;
@@ -250,7 +250,7 @@ fn files(
     measuring: &str,
     told: Told,
     notices: &mut Vec<Notice>,
-) -> Result<(CopyOptions, Option<Door>)> {
+) -> Result<(CopyOptions, Option<TokenAccess>)> {
     let root = base.path().to_owned();
     let mut copies = CopyOptions {
         path: root.clone(),
@@ -283,8 +283,8 @@ fn files(
                    those, so they have no effect";
         notices.push(Notice::Warning(why.to_owned()));
     }
-    let door = Door::new(root.clone(), tokens, told);
-    notices.extend(door.warnings());
+    let access = TokenAccess::new(root.clone(), tokens, told);
+    notices.extend(access.warnings());
     if std::fs::canonicalize(&file).is_ok_and(|file| file.starts_with(&root)) {
         let file = file.display();
         notices.push(Notice::Warning(format!(
@@ -292,5 +292,5 @@ fn files(
         )));
     }
     copies.identity = Some(identity);
-    Ok((copies, Some(door)))
+    Ok((copies, Some(access)))
 }

@@ -95,8 +95,8 @@ fn message(rng: &mut StdRng) -> Message {
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
         11 => Message::Count,
-        12 => Message::Failed { why: "\x1b[2J".repeat(1000), again: true, class: 7 },
-        _ => Message::Refused { why: String::new(), again: false, class: 0 },
+        12 => Message::Failed { why: "\x1b[2J".repeat(1000), retry: true, class: 7 },
+        _ => Message::Refused { why: String::new(), retry: false, class: 0 },
     }
 }
 
@@ -475,7 +475,7 @@ fn a_receiver_without_terms_is_told_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), false, Direct::Off);
     assert_eq!(client.terms, None);
-    let Message::Failed { why, again: false, .. } = frame::receive(&mut client.from).unwrap() else {
+    let Message::Failed { why, retry: false, .. } = frame::receive(&mut client.from).unwrap() else {
         panic!("it goes on")
     };
     assert!(why.contains("it does not say how it receives"), "{why}");

@@ -1,6 +1,7 @@
 //! A relay of TCP connections between the command and its server: what is damaged here passes every
 //! checksum of TCP.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -15,7 +16,10 @@ struct State {
     /// Bytes to flip: on the control connection or not, on the way back or not.
     flips: Vec<(bool, bool)>,
     held: bool,
-    open: Vec<TcpStream>,
+    /// Both ends of each connection that is open, by number.
+    open: BTreeMap<u64, [TcpStream; 2]>,
+    /// Number of the next connection.
+    next: u64,
 }
 
 /// A relay.
@@ -51,14 +55,20 @@ impl Relay {
     }
 
     fn join(&self, near: TcpStream, far: TcpStream, control: bool) {
-        {
+        let number = {
             let mut state = self.state.0.lock().unwrap();
-            state.open.extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
-        }
+            let number = state.next;
+            state.next += 1;
+            state.open.insert(number, [near.try_clone().unwrap(), far.try_clone().unwrap()]);
+            number
+        };
         let forward = (near.try_clone().unwrap(), far.try_clone().unwrap());
         let relay = self.clone();
-        std::thread::spawn(move || relay.pass(forward.0, forward.1, control, false));
+        let forward = std::thread::spawn(move || relay.pass(forward.0, forward.1, control, false));
         self.pass(far, near, control, true);
+        forward.join().unwrap();
+        // Strangers may call hundreds of times, and descriptors are few.
+        self.state.0.lock().unwrap().open.remove(&number);
     }
 
     fn pass(&self, mut from: TcpStream, mut to: TcpStream, control: bool, back: bool) {
@@ -103,7 +113,7 @@ impl Relay {
 
     /// Breaks every connection.
     pub fn reset(&self) {
-        for socket in self.state.0.lock().unwrap().open.drain(..) {
+        for socket in std::mem::take(&mut self.state.0.lock().unwrap().open).into_values().flatten() {
             let _ = socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO));
             let _ = socket.shutdown(Shutdown::Both);
         }

@@ -63,15 +63,15 @@ pub fn run() -> Result {
     drop_capabilities(ports).map_err(lacks("cannot give up capabilities"))?;
     // The server tells its operator once where this kernel has no Landlock.
     confine(folder.as_ref().map(AsFd::as_fd)).map_err(|e| Failure::new(ExitClass::Missing, e))?;
-    let desk = Desk::new(server).map_err(failed)?;
+    let access = ParentAccess::new(server).map_err(failed)?;
     let done = match work {
         Work::Measure(options) => {
-            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &desk);
+            let measured = fullpipe_net::serve::measure(socket, &peer, &options, &access);
             measured.map(|()| None).map_err(|e| Failed { why: e.in_log(), class: e.class() as u8 })
         }
-        Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &desk),
+        Work::Copy(options) => copy(socket, &peer, options, folder.ok_or_else(missing)?, &access),
     };
-    desk.tell(&Ask::Done(done));
+    access.tell(&Ask::Done(done));
     Ok(())
 }
 
@@ -80,7 +80,7 @@ fn copy(
     peer: &str,
     options: CopyOptions,
     folder: OwnedFd,
-    desk: &Desk,
+    access: &ParentAccess,
 ) -> std::result::Result<Option<Copied>, Failed> {
     let failed = |e: TransferError| Failed { why: e.in_log(), class: e.class() as u8 };
     let lost = |source| failed(NetError::Lost { peer: peer.to_owned(), doing: "greeting", source }.into());
@@ -94,7 +94,7 @@ fn copy(
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: options.stall,
     };
-    let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, desk);
+    let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, access);
     let copied = |done: Outcome| Copied { summary: done.summary, skipped: done.skipped };
     done.map(|done| done.map(copied)).map_err(failed)
 }
@@ -171,15 +171,15 @@ fn gap(status: RulesetStatus) -> Option<&'static str> {
     }
 }
 
-/// The server, as seen from this process.
-struct Desk {
+/// Access control by the parent process: the server's own, which holds the tokens and counts the clients.
+struct ParentAccess {
     /// The channel and the answers. Locked while one request is sent and answered; nothing else is done meanwhile.
     line: Mutex<(UnixStream, Receiver<Answer>)>,
 }
 
-impl Desk {
+impl ParentAccess {
     /// Listens to the server; the process ends when the server does.
-    fn new(server: UnixStream) -> io::Result<Desk> {
+    fn new(server: UnixStream) -> io::Result<ParentAccess> {
         let mut hears = server.try_clone()?;
         let (answers, answered) = mpsc::channel();
         let listen = move || {
@@ -193,7 +193,7 @@ impl Desk {
             std::process::exit(ExitClass::Peer as i32);
         };
         std::thread::Builder::new().name("server".into()).stack_size(256 << 10).spawn(listen)?;
-        Ok(Desk { line: Mutex::new((server, answered)) })
+        Ok(ParentAccess { line: Mutex::new((server, answered)) })
     }
 
     fn tell(&self, what: &Ask) {
@@ -210,7 +210,7 @@ impl Desk {
     }
 }
 
-impl server::AccessControl for Desk {
+impl server::AccessControl for ParentAccess {
     fn grant(&self, secret: &[u8]) -> std::result::Result<Option<Grant>, TransferError> {
         match self.ask(&Ask::Grant(secret.to_vec())) {
             Answer::Granted(grant) => Ok(grant),
@@ -233,7 +233,7 @@ impl server::AccessControl for Desk {
     }
 }
 
-impl fullpipe_net::serve::Gatekeeper for Desk {
+impl fullpipe_net::serve::Gatekeeper for ParentAccess {
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32]) -> std::result::Result<(), Denial> {
         yes(self.ask(&Ask::Prove { nonce: *nonce, mac: *mac }))
     }

@@ -21,8 +21,8 @@ use nix::sys::signal::Signal;
 
 use super::channel::{self, Answer, Ask, CopyOptions, Failed, Job, Work, send_job};
 use super::clients::Clients;
-use super::door::Door;
 use super::log::{Copy, Told, log};
+use super::token_access::TokenAccess;
 
 /// Longest time that a process may take to end after its client has been served.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -34,7 +34,7 @@ pub struct Parent {
     /// The options of copies, and the folder; none without --root.
     pub copies: Option<(CopyOptions, Base)>,
     /// The tokens; none if clients need none.
-    pub door: Option<Door>,
+    pub access: Option<TokenAccess>,
     /// The limits of clients without a token; none if they have none.
     pub limits: Option<AnonymousLimits>,
     /// The present clients, for the log.
@@ -110,7 +110,7 @@ impl Parent {
                 }
                 Ask::Grant(secret) => self.grant(&secret, served),
                 Ask::Prove { nonce, mac } => self.prove(&nonce, &mac, served),
-                Ask::LetIn | Ask::Admit(_) if self.door.is_some() && !served.has_token => {
+                Ask::LetIn | Ask::Admit(_) if self.access.is_some() && !served.has_token => {
                     Answer::No("no token was shown".to_owned().into())
                 }
                 Ask::LetIn => self.let_in(channel, served),
@@ -128,9 +128,9 @@ impl Parent {
     }
 
     fn grant(&self, secret: &[u8], served: &mut Served<'_>) -> Answer {
-        let Some(door) = &self.door else { return Answer::Granted(None) };
-        door.refresh();
-        match door.tokens.check(secret, SystemTime::now()) {
+        let Some(access) = &self.access else { return Answer::Granted(None) };
+        access.refresh();
+        match access.tokens.check(secret, SystemTime::now()) {
             Ok(grant) => {
                 self.clients.holds(served.peer, &grant.name);
                 served.copy.holds(&grant.name);
@@ -142,9 +142,9 @@ impl Parent {
     }
 
     fn prove(&self, nonce: &[u8; 32], mac: &[u8; 32], served: &mut Served<'_>) -> Answer {
-        let Some(door) = &self.door else { return Answer::Yes };
-        door.refresh();
-        match door.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac)) {
+        let Some(access) = &self.access else { return Answer::Yes };
+        access.refresh();
+        match access.tokens.prove(SystemTime::now(), |key| is_proof(key, nonce, mac)) {
             Ok(grant) => {
                 self.clients.holds(served.peer, &grant.name);
                 served.has_token = true;
@@ -156,7 +156,7 @@ impl Parent {
 
     fn let_in(&self, channel: &UnixStream, served: &mut Served<'_>) -> Answer {
         // Holders of a token have no limits.
-        if let Some(limits) = self.limits.as_ref().filter(|_| self.door.is_none()) {
+        if let Some(limits) = self.limits.as_ref().filter(|_| self.access.is_none()) {
             let from = served.control.peer_addr().and_then(|from| Ok((from, channel.try_clone()?)));
             let admitted = from.map_err(|e| NetError::Other(e.to_string())).and_then(|(from, channel)| {
                 // Without its channel the process ends, or is killed.
@@ -240,8 +240,8 @@ mod tests {
             max_run: None,
             wants_proof: true,
         };
-        let door = Some(Door::new(dir.path().to_owned(), tokens, told));
-        let parent = Parent { measure, copies: None, door, limits: None, clients: Clients::default(), told };
+        let access = Some(TokenAccess::new(dir.path().to_owned(), tokens, told));
+        let parent = Parent { measure, copies: None, access, limits: None, clients: Clients::default(), told };
         let look = || Ask::Admit(Task::Look(Sources { paths: Vec::new(), exclude: Vec::new(), patterns: false }));
         let serve = move |socket, peer: &str, guest: &PendingClient, _| {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();

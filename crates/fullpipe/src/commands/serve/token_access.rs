@@ -1,4 +1,4 @@
-//! Who may enter a server with tokens, and what its operator has to know of them.
+//! Access to a server with tokens: the checks of its clients' tokens, and what its operator has to know of them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::connection::token_proof::{self, Greetings};
+use fullpipe_transfer::connection::token_proof::{self, AcceptedProofs};
 use fullpipe_transfer::connection::token_store::Tokens;
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::output::outln;
 
 /// The tokens of a server, and the folder that they open.
 #[derive(Clone)]
-pub struct Door {
+pub struct TokenAccess {
     /// The folder that the server serves.
     pub root: PathBuf,
     /// The tokens that open it.
@@ -27,10 +27,10 @@ pub struct Door {
     known: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl Door {
-    /// A door to this folder, with these tokens.
-    pub fn new(root: PathBuf, tokens: Tokens, told: Told) -> Door {
-        Door { root, tokens: Arc::new(tokens), told, known: Arc::default() }
+impl TokenAccess {
+    /// Access to this folder, with these tokens.
+    pub fn new(root: PathBuf, tokens: Tokens, told: Told) -> TokenAccess {
+        TokenAccess { root, tokens: Arc::new(tokens), told, known: Arc::default() }
     }
 
     /// Reads the tokens again if their files have changed.
@@ -64,7 +64,7 @@ impl Door {
 
     /// The check of a caller's first bytes, which prove that it holds a token.
     pub fn check(self) -> fullpipe_net::preface::Check {
-        let seen = Mutex::new(Greetings::default());
+        let seen = Mutex::new(AcceptedProofs::default());
         Arc::new(move |preface| {
             self.refresh();
             let now = SystemTime::now();
