@@ -226,7 +226,9 @@ fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &st
             continue;
         }
         // Before 6.12 no namespace but the first has these settings: both ends then have the same.
-        if name.contains("namespace") && !mentions(&tree.join("net/core/sysctl_net_core.c"), "init_net.core.sysctl_optmem_max") {
+        if name.contains("namespace")
+            && !mentions(&tree.join("net/core/sysctl_net_core.c"), "init_net.core.sysctl_optmem_max")
+        {
             continue;
         }
         let file = folder.join(name);

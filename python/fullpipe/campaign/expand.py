@@ -25,15 +25,15 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
         (a, b) for host_a, host_b in both for a in axes.host_a or [host_a] for b in axes.host_b or [host_b]
     ]
     for modality, rtt in product(axes.modality, axes.rtt):
-        for rate, mtu in product(axes.rate or [LINE_RATES[modality]], axes.mtu):
-            for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise, ends in product(
+        for rate, mtu, (a, b) in product(axes.rate or [LINE_RATES[modality]], axes.mtu, hosts):
+            for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise in product(
                 _queues(axes, rate, rtt, mtu), axes.loss, axes.loss_back, axes.reorder, axes.duplicate,
-                axes.corrupt, axes.jitter, axes.kernel, axes.cross, axes.host_noise, hosts,
+                axes.corrupt, axes.jitter, axes.kernel, axes.cross, axes.host_noise,
             ):  # fmt: skip
                 yield LabPath(
                     rtt=rtt, rate=rate, queue=queue, mtu=mtu, loss=loss, loss_back=loss_back, reorder=reorder,
                     duplicate=duplicate, corrupt=corrupt, jitter=jitter or None, modality=modality,
-                    kernel=kernel, cross=cross, host_noise=noise or None, host_a=ends[0], host_b=ends[1],
+                    kernel=kernel, cross=cross, host_noise=noise or None, host_a=a, host_b=b,
                 )  # fmt: skip
 
 

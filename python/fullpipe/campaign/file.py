@@ -133,9 +133,8 @@ class PathAxes(_Table):
         given = self.model_fields_set
         if self.host is not None and self.rtt is None:
             if len(given) > 1:
-                raise UsageError(
-                    f"'host' is a real path; it takes no '{sorted(given - {'host'})[0]}' (an emulated one has 'rtt')"
-                )
+                other = sorted(given - {"host"})[0]
+                raise UsageError(f"'host' is a real path; it takes no '{other}' (an emulated one has 'rtt')")
             for name in self.host:
                 _host_name(name)
             return self

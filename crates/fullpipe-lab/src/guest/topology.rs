@@ -174,9 +174,11 @@ fn one_limit_for_both(a: &Node, path: &LabPath) -> Fallible<()> {
     }
     let limits = |host: &LabHost| (host.rmem_max, host.wmem_max);
     if limits(&path.host_a) != limits(&path.host_b) {
-        return Err("this kernel has one rmem_max and one wmem_max for both hosts; give both the same, or take a kernel \
+        return Err(
+            "this kernel has one rmem_max and one wmem_max for both hosts; give both the same, or take a kernel \
                     from 6.12 on"
-            .into());
+                .into(),
+        );
     }
     set_buffer_limits(&path.host_a)
 }
