@@ -24,6 +24,8 @@ RUNS_SCHEMA: dict[str, pl.DataType] = {
     "kernel_axis": pl.String(),
     "cross": pl.String(),
     "host_noise_ms": pl.Float64(),
+    "host_a": pl.String(),
+    "host_b": pl.String(),
     "host": pl.String(),
     "cc": pl.String(),
     "streams": pl.UInt16(),
@@ -84,6 +86,8 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
         "kernel_axis": path.get("kernel"),
         "cross": path.get("cross"),
         "host_noise_ms": _ms(path.get("host_noise")),
+        "host_a": path.get("host_a"),
+        "host_b": path.get("host_b"),
     }
 
 

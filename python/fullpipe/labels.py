@@ -33,6 +33,9 @@ def conditions(entry: dict[str, Any]) -> str:
         for key, text in (("jitter_ms", "jitter"), ("host_noise_ms", "host noise")):
             if key in path:
                 words.append(f"{text} {path[key]:g} ms")
+        for key, text in (("host_a", "sender"), ("host_b", "receiver")):
+            if key in path:
+                words.append(f"{path[key]} {text}")
         if path["cross"]:
             words.append(f"cross traffic {path['cross']}")
         if path["kernel"]:

@@ -20,6 +20,9 @@ LINUX_CONGESTION_CONTROLS = (
 The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the two.
 """
 
+TUNED = "tuned"
+"""The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
+
 _MAX_QUEUE_BYTES = 2**32 - 1
 """The largest queue that the kernel's `tbf` can count."""
 
@@ -42,6 +45,9 @@ class LabPath:
     kernel: str | None = None
     cross: str | None = None
     host_noise: int | None = None
+    host_a: str = TUNED
+    """The host at end a, in the words of `fullpipe measure`: `stock`, `tuned+user:user`."""
+    host_b: str = TUNED
 
     def __post_init__(self) -> None:
         """Checks that the queue holds a packet and that the kernel can count it.
@@ -78,6 +84,8 @@ class LabPath:
             "kernel": self.kernel,
             "cross": self.cross,
             "host_noise": format_time(self.host_noise) if self.host_noise else None,
+            "host_a": self.host_a if self.host_a != TUNED else None,
+            "host_b": self.host_b if self.host_b != TUNED else None,
         }
         return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 

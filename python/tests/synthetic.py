@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from fullpipe.run import LabPath, RunSpec
+from fullpipe.run import TUNED, LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 FIELDS = (
@@ -33,6 +33,7 @@ def _path(run: RunSpec) -> Any:
     content |= {k: getattr(path, k) for k in ("loss", "loss_back", "reorder", "duplicate", "corrupt")}
     content = {k: v for k, v in content.items() if v}
     content |= {k: format_time(v) for k in ("jitter", "host_noise") if (v := getattr(path, k))}
+    content |= {k: host for k in ("host_a", "host_b") if (host := getattr(path, k)) != TUNED}
     return content | {k: v for k in ("modality", "kernel", "cross") if (v := getattr(path, k))}
 
 

@@ -75,6 +75,18 @@ def test_a_modality_brings_its_rate(tmp_path: Path) -> None:
     assert (path.rate, path.modality) == (9_600_000_000, "oc192")
 
 
+def test_emulated_hosts(tmp_path: Path) -> None:
+    """With an RTT, `host` is what both ends are, and an end's own key goes before it."""
+    hosts = 'host = ["stock", "tuned"]\nhost_b = "tuned+user:user"'
+    text = GRID.replace('rate = "10gbit"', f'rate = "10gbit"\n{hosts}')
+    paths = list(dict.fromkeys(run.path for run in expand(campaign_of(tmp_path, text))))
+    assert [(path.host_a, path.host_b) for path in paths if isinstance(path, LabPath)] == [
+        ("stock", "tuned+user:user"),
+        ("tuned", "tuned+user:user"),
+    ]
+    assert str(paths[0]).endswith("host_a=stock,host_b=tuned+user:user")
+
+
 def test_a_real_host(tmp_path: Path) -> None:
     text = GRID.replace('rtt = "45.6ms"\nrate = "10gbit"', 'host = "dtn2:7412"')
     run = one(tmp_path, text.replace('size = "1GB"', 'duration = "100s"'))
@@ -113,7 +125,7 @@ def test_sizes_and_durations_follow_each_other(tmp_path: Path) -> None:
         ('rate = "10gbit"', 'rate = "10gbit"\nqueue = "1MB"\nqueue_bdp = 1.0', ["exclude each other"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nmtu = 1400', ["path mtu", "1500 or 9000"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nkernel = 6.12', ["path kernel", "quotation marks"]),
-        ('rate = "10gbit"', 'rate = "10gbit"\nhost = "dtn2"', ["'host' is a real path"]),
+        ('rate = "10gbit"', 'rate = "10gbit"\nhost = "dtn2"', ["'dtn2' is not a host of an emulated path"]),
         ('rate = "10gbit"', 'rate = "10gbit"\nmodality = "atm"', ["path modality", "'atm'", "oc192"]),
         ('cc = "cubic"', 'cc = "cubik"', ["campaign.toml: grid 1 transport cc", "perhaps 'cubic'", "yeah"]),
         ('cc = "cubic"', 'cc = "qqqq"', ["'qqqq' is not in the testbed's kernel; it has bbr"]),

@@ -16,13 +16,17 @@ use sha2::{Digest, Sha256};
 use crate::error::{LabError, host};
 
 const CONFIG: &str = include_str!("../../../lab/kernel/config");
-const PATCHES: [(&str, &str); 3] = [
+const PATCHES: [(&str, &str); 4] = [
     (
         "0001-um-jiffies-of-one-millisecond.patch",
         include_str!("../../../lab/kernel/0001-um-jiffies-of-one-millisecond.patch"),
     ),
     ("0002-um-room-for-every-xstate.patch", include_str!("../../../lab/kernel/0002-um-room-for-every-xstate.patch")),
     ("0003-um-seeded-random-numbers.patch", include_str!("../../../lab/kernel/0003-um-seeded-random-numbers.patch")),
+    (
+        "0004-net-buffer-limits-for-each-namespace.patch",
+        include_str!("../../../lab/kernel/0004-net-buffer-limits-for-each-namespace.patch"),
+    ),
 ];
 /// Approximate number of objects that a build compiles, for the progress bar.
 pub const STEPS: u64 = 1_750;
@@ -219,6 +223,12 @@ fn build_in(folder: &Path, tarball: &Path, sha: &str, progress: &dyn Fn(u64, &st
     for (name, text) in PATCHES {
         // From 6.13 on, user-mode Linux asks the host for the size of its xstate.
         if name.contains("xstate") && !mentions(&tree.join("arch/x86/um/user-offsets.c"), "2696") {
+            continue;
+        }
+        // Before 6.12 no namespace but the first has these settings: both ends then have the same.
+        if name.contains("namespace")
+            && !mentions(&tree.join("net/core/sysctl_net_core.c"), "init_net.core.sysctl_optmem_max")
+        {
             continue;
         }
         let file = folder.join(name);

@@ -4,6 +4,7 @@
 //! describe a [`Run`], and a [`record`] holds its result. Nothing here has a socket or a clock; only [`record`] writes files.
 
 pub mod exit;
+pub mod lab_host;
 pub mod path;
 pub mod record;
 pub mod run;
@@ -12,6 +13,7 @@ pub mod transport;
 pub mod units;
 
 pub use exit::{Classified, ExitClass};
+pub use lab_host::LabHost;
 pub use path::{Cross, Host, LabPath, Modality, Path, PathError};
 pub use run::{Direction, Run};
 pub use transport::{Buffer, Transport, TransportError, Workload};

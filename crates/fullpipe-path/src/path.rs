@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Classified, ExitClass};
+use crate::lab_host::LabHost;
 use crate::units::{Probability, Rate, Size, Time, UnitError};
 
 /// Default port of `fullpipe serve`.
@@ -301,6 +302,12 @@ pub struct LabPath {
     /// Mean length of the pauses of each host, which come once a second on average; no pauses by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_noise: Option<Time>,
+    /// The host at end a.
+    #[serde(skip_serializing_if = "LabHost::is_default")]
+    pub host_a: LabHost,
+    /// The host at end b.
+    #[serde(skip_serializing_if = "LabHost::is_default")]
+    pub host_b: LabHost,
 }
 
 /// The keys of a path as read from text or a table.
@@ -321,11 +328,15 @@ struct Keys {
     kernel: Option<String>,
     cross: Option<Cross>,
     host_noise: Option<Time>,
+    /// The host at both ends, where no key of an end says otherwise.
+    host: Option<LabHost>,
+    host_a: Option<LabHost>,
+    host_b: Option<LabHost>,
 }
 
 /// The keys of a path, as errors list them.
 pub const KEYS: &str = "rtt, rate, queue, mtu, loss, loss_back, jitter, reorder, duplicate, corrupt, modality, \
-                        kernel, cross, host_noise";
+                        kernel, cross, host_noise, host, host_a, host_b";
 
 impl LabPath {
     /// Makes a path without impairments: a drop-tail queue of one BDP, packets of 9000 bytes.
@@ -436,6 +447,8 @@ impl TryFrom<Keys> for LabPath {
             kernel: keys.kernel,
             cross: keys.cross,
             host_noise: keys.host_noise.filter(|n| n.0 > 0),
+            host_a: keys.host_a.or_else(|| keys.host.clone()).unwrap_or_default(),
+            host_b: keys.host_b.or(keys.host).unwrap_or_default(),
         })
     }
 }
@@ -486,6 +499,9 @@ impl FromStr for LabPath {
                 "kernel" => keys.kernel = Some(value.to_owned()),
                 "cross" => keys.cross = if value == "none" { None } else { Some(value.parse()?) },
                 "host_noise" => keys.host_noise = Some(value.parse().map_err(unit)?),
+                "host" => keys.host = Some(value.parse()?),
+                "host_a" => keys.host_a = Some(value.parse()?),
+                "host_b" => keys.host_b = Some(value.parse()?),
                 _ => {
                     return Err(PathError::Key { key: key.to_owned(), known: KEYS });
                 }
@@ -524,6 +540,11 @@ impl fmt::Display for LabPath {
         if let Some(noise) = self.host_noise {
             write!(f, ",host_noise={noise}")?;
         }
+        match (&self.host_a, &self.host_b) {
+            (a, b) if a == b && a.is_default() => {}
+            (a, b) if a == b => write!(f, ",host={a}")?,
+            (a, b) => write!(f, ",host_a={a},host_b={b}")?,
+        }
         Ok(())
     }
 }
@@ -549,12 +570,13 @@ mod tests {
 
     #[test]
     fn text_table_and_json_agree() {
-        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB";
+        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB,host_a=stock,host_b=tuned+user:user";
         let path = lab(text).unwrap();
         assert_eq!(lab(&path.to_string()).unwrap(), path);
         let json = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<LabPath>(&json).unwrap(), path);
-        let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'";
+        let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'\n\
+                     host_b={user='user'}\nhost='stock'";
         assert_eq!(LabPath::from_toml(table).unwrap(), path);
     }
 

@@ -102,6 +102,10 @@ pub struct Conditions {
     pub corrupt: Option<Probability>,
     /// Mean length of the hosts' pauses, ms.
     pub host_noise_ms: Option<f64>,
+    /// The emulated host at end a, if it is not the default.
+    pub host_a: Option<String>,
+    /// The emulated host at end b, if it is not the default.
+    pub host_b: Option<String>,
     /// `receive` if the client received the data.
     pub direction: Option<String>,
 }
@@ -129,6 +133,8 @@ impl Conditions {
         add("duplicate", self.duplicate.map(|p| p.to_string()));
         add("corrupt", self.corrupt.map(|p| p.to_string()));
         add("host_noise", self.host_noise_ms.map(|ms| format!("{ms}ms")));
+        add("host_a", self.host_a.clone());
+        add("host_b", self.host_b.clone());
         add("direction", self.direction.clone());
         parts.join(",")
     }

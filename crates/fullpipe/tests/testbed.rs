@@ -53,6 +53,41 @@ fn the_record_tells_what_the_path_did() {
 }
 
 #[test]
+fn each_host_grants_what_its_kernel_does() {
+    // The kernel doubles what is asked for, for its bookkeeping (socket(7)).
+    let measure = |ends: &str, buffer: &str| {
+        let record = json_lines(&fullpipe(&format!(
+            "measure lab:rtt=91.6ms,rate=10gbit,{ends} --buffer {buffer} --duration 3s --json"
+        )));
+        let result = record.last().unwrap().clone();
+        (["sndbuf", "rcvbuf"].map(|name| result[name].as_u64().unwrap()), result["goodput_bps"].as_f64().unwrap())
+    };
+    let (both, of_two) = measure("host=stock", "16MB");
+    assert_eq!(both, [425_984, 425_984]);
+    // A window of 212,992 bytes each round trip.
+    assert!((of_two / (212_992.0 * 8.0 / 0.0916) - 1.0).abs() < 0.05, "{of_two}");
+    assert_eq!(measure("host_a=tuned,host_b=stock", "16MB").0, [32_000_000, 425_984]);
+    assert_eq!(measure("host_a=stock+wmem_max:1000000,host_b=stock", "16MB").0, [2_000_000, 425_984]);
+    let autotuned = measure("host=stock,kernel=6.12", "auto").1;
+    let larger = measure("host=stock+tcp_rmem:4096/131072/67108864+tcp_wmem:4096/16384/67108864", "auto").1;
+    assert!(autotuned > 10.0 * of_two && larger > 3.0 * autotuned, "{of_two}, {autotuned}, {larger}");
+}
+
+#[test]
+fn programs_run_as_an_ordinary_user() {
+    let path = r#"path = { rtt = "1ms", rate = "1gbit", host_b = { base = "stock", user = "user" } }"#;
+    let text = format!(
+        "{path}\n[[program]]\nend = 'a'\nrun = ['id', '-u']\n[[program]]\nend = 'b'\nwait = true\nrun = ['id', '-u']\n"
+    );
+    let out = scenario(&text, &[]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains('0') && said.contains("65534"), "{said}");
+    let record = json_lines(&fullpipe("measure lab:rtt=1ms,rate=1gbit,host=stock+user:user --size 10MB --json"));
+    assert_eq!(record.last().unwrap()["bytes"], 10_000_000);
+}
+
+#[test]
 fn every_congestion_control_of_the_pool_is_there() {
     for cc in "bbr bic cubic highspeed htcp hybla illinois reno scalable vegas veno westwood yeah".split(' ') {
         let record = json_lines(&fullpipe(&format!("measure lab:rtt=1ms,rate=1gbit --size 10MB --cc {cc} --json")));

@@ -6,6 +6,7 @@ start at most doubles the window every round trip (RFC 5681, section 3.1), from 
 """
 
 import math
+import re
 
 from fullpipe.buffers import granted_window
 from fullpipe.run import LabPath, RunSpec
@@ -27,7 +28,9 @@ def max_in_flight(path: LabPath) -> float:
 
 def _start(run: RunSpec, path: LabPath) -> float:
     """The bytes in the initial windows of all streams."""
-    return INITIAL_WINDOW * (path.mtu - TCP_HEADERS) * run.streams
+    given = re.search(r"\+initcwnd:(\d+)", path.host_b if run.reverse else path.host_a)
+    initial = int(given[1]) if given else INITIAL_WINDOW
+    return initial * (path.mtu - TCP_HEADERS) * run.streams
 
 
 def _ramp(run: RunSpec, start: float, most: float) -> tuple[int, float]:

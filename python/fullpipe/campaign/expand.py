@@ -5,7 +5,7 @@ from itertools import product
 
 from fullpipe.campaign.file import Campaign, Grid, PathAxes
 from fullpipe.errors import UsageError
-from fullpipe.run import LINE_RATES, LabPath, RunSpec, bdp
+from fullpipe.run import LINE_RATES, TUNED, LabPath, RunSpec, bdp
 from fullpipe.tcp import ETHERNET_HEADER
 
 
@@ -17,11 +17,15 @@ def _queues(axes: PathAxes, rate: int, rtt: int, mtu: int) -> list[int]:
 
 
 def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
-    if axes.host is not None:
-        yield from axes.host
+    if axes.rtt is None:
+        yield from axes.host or []
         return
-    for modality, rtt in product(axes.modality, axes.rtt or []):
-        for rate, mtu in product(axes.rate or [LINE_RATES[modality]], axes.mtu):
+    both = [(host, host) for host in axes.host or [TUNED]]
+    hosts = [
+        (a, b) for host_a, host_b in both for a in axes.host_a or [host_a] for b in axes.host_b or [host_b]
+    ]
+    for modality, rtt in product(axes.modality, axes.rtt):
+        for rate, mtu, (a, b) in product(axes.rate or [LINE_RATES[modality]], axes.mtu, hosts):
             for queue, loss, loss_back, reorder, duplicate, corrupt, jitter, kernel, cross, noise in product(
                 _queues(axes, rate, rtt, mtu), axes.loss, axes.loss_back, axes.reorder, axes.duplicate,
                 axes.corrupt, axes.jitter, axes.kernel, axes.cross, axes.host_noise,
@@ -29,7 +33,7 @@ def _paths(axes: PathAxes) -> Iterator[LabPath | str]:
                 yield LabPath(
                     rtt=rtt, rate=rate, queue=queue, mtu=mtu, loss=loss, loss_back=loss_back, reorder=reorder,
                     duplicate=duplicate, corrupt=corrupt, jitter=jitter or None, modality=modality,
-                    kernel=kernel, cross=cross, host_noise=noise or None,
+                    kernel=kernel, cross=cross, host_noise=noise or None, host_a=a, host_b=b,
                 )  # fmt: skip
 
 

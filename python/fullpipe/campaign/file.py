@@ -3,6 +3,7 @@
 Every axis is one value or a list of values; a grid is the full product of its axes.
 """
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -51,6 +52,20 @@ def _buffer(value: object) -> int | None:
     return size
 
 
+def _host_name(value: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*", value):
+        raise UsageError(f"'{value}' is not a host: write NAME, NAME:PORT or [IPv6]:PORT")
+
+
+def _lab_host(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"(stock|tuned)(\+[a-z_]+:[a-z0-9/]+)*", value):
+        raise UsageError(
+            f"{value!r} is not a host of an emulated path: write stock, tuned, or what differs from them, "
+            'as in "stock+rmem_max:16777216"'
+        )
+    return value
+
+
 def _some_time(value: object) -> int:
     time = parse_time(value)
     if time == 0:
@@ -74,7 +89,7 @@ Probability = Annotated[float, BeforeValidator(parse_probability)]
 Text = Annotated[str, BeforeValidator(_text)]
 Buffer = Annotated[int | None, BeforeValidator(_buffer)]
 Congestion = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")]
-HostName = Annotated[str, Field(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]*$")]
+LabHost = Annotated[str, BeforeValidator(_lab_host)]
 Mtu = Literal[1500, 9000]
 Modality = Literal["10gige", "oc192"]
 Cross = Annotated[str, Field(pattern=r"^(udp:\S+|tcp:\d+x\S+)$")]
@@ -89,9 +104,14 @@ class _Table(BaseModel):
 
 
 class PathAxes(_Table):
-    """The axes of the path between the two hosts: a real `host`, or the keys of an emulated path."""
+    """The axes of the path between the two hosts: a real `host`, or the keys of an emulated path.
 
-    host: Axis[HostName] | None = None
+    With an RTT the path is emulated, and `host` says what both its ends are: `stock` or `tuned`.
+    """
+
+    host: Axis[Text] | None = None
+    host_a: Axis[LabHost] | None = None
+    host_b: Axis[LabHost] | None = None
     rtt: Axis[Time] | None = None
     rate: Axis[Rate] | None = None
     queue: Axis[Size] | None = None
@@ -111,10 +131,15 @@ class PathAxes(_Table):
     @model_validator(mode="after")
     def _complete(self) -> "PathAxes":
         given = self.model_fields_set
-        if self.host is not None:
+        if self.host is not None and self.rtt is None:
             if len(given) > 1:
-                raise UsageError(f"'host' is a real path; it takes no '{sorted(given - {'host'})[0]}'")
+                other = sorted(given - {"host"})[0]
+                raise UsageError(f"'host' is a real path; it takes no '{other}' (an emulated one has 'rtt')")
+            for name in self.host:
+                _host_name(name)
             return self
+        for name in self.host or []:
+            _lab_host(name)
         if self.rtt is None:
             raise UsageError('\'rtt\' is missing; write for example rtt = "45.6ms", or host = "NAME:PORT"')
         if self.rate is None and None in self.modality:

@@ -13,7 +13,7 @@ from rich.table import Table
 from fullpipe.campaign.adaptive import WITHIN, Best
 from fullpipe.labels import conditions, gbps, transport_name
 from fullpipe.queues import Queue, label_queues
-from fullpipe.run import LabPath, RunSpec
+from fullpipe.run import TUNED, LabPath, RunSpec
 from fullpipe.units import format_rate, format_size, format_time
 
 
@@ -55,6 +55,7 @@ def _title(run: RunSpec, queue: Queue) -> str:
         }
         rare = {name: getattr(path, name) for name in ("reorder", "duplicate", "corrupt")}
         rare |= {f"{name}_ms": (getattr(path, name) or 0) / 1e6 for name in ("jitter", "host_noise")}
+        rare |= {name: host for name in ("host_a", "host_b") if (host := getattr(path, name)) != TUNED}
         about |= {name: value for name, value in rare.items() if value}
     direction = {"direction": "receive"} if run.reverse else {}
     return conditions({"path": about | direction, "workload": _workload(run)})

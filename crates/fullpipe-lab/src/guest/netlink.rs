@@ -10,7 +10,9 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -151,7 +153,13 @@ impl Netlink {
     }
 
     /// Routes packets for a network to a gateway; `None` is the default route.
-    pub(super) fn route(&mut self, network: Option<Ipv4Addr>, gateway: Ipv4Addr) -> Fallible<()> {
+    /// `initcwnd` is the initial congestion window of connections on this route, segments.
+    pub(super) fn route(
+        &mut self,
+        network: Option<Ipv4Addr>,
+        gateway: Ipv4Addr,
+        initcwnd: Option<u32>,
+    ) -> Fallible<()> {
         let mut message = RouteMessage::default();
         message.header.address_family = AddressFamily::Inet;
         message.header.table = 254;
@@ -162,6 +170,9 @@ impl Netlink {
         if let Some(network) = network {
             message.header.destination_prefix_length = 24;
             message.attributes.push(RouteAttribute::Destination(RouteAddress::Inet(network)));
+        }
+        if let Some(segments) = initcwnd {
+            message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::InitCwnd(segments)]));
         }
         self.create(RouteNetlinkMessage::NewRoute(message), || format!("routing by {}", IpAddr::V4(gateway)))
     }

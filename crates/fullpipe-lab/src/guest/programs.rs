@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fullpipe_net::sys;
+use fullpipe_path::lab_host::User;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::SignalFd;
@@ -62,6 +64,11 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
                     .doing(|| "mounting /space".into())
             })?;
         }
+    }
+    if [&job.path.host_a, &job.path.host_b].iter().any(|host| host.user == User::User) {
+        // Its programs write records there.
+        let everyone = std::fs::Permissions::from_mode(0o777);
+        std::fs::set_permissions(OUT_FOLDER, everyone).doing(|| format!("opening {OUT_FOLDER} to users"))?;
     }
     for folder in job.folders.clone() {
         let end = if folder.end == job::End::A { &net.a } else { &net.b };
@@ -184,11 +191,12 @@ impl Stage<'_> {
 
     fn start(&mut self, i: usize, now: u64) -> Fallible<()> {
         let program = self.job.programs[i].clone();
-        let end = match program.end {
-            job::End::A => &self.net.a,
-            job::End::B => &self.net.b,
+        let (end, host) = match program.end {
+            job::End::A => (&self.net.a, &self.job.path.host_a),
+            job::End::B => (&self.net.b, &self.job.path.host_b),
         };
-        let spawned = end.run(move |_| spawn(i, &program));
+        let user = host.user;
+        let spawned = end.run(move |_| spawn(i, &program, user));
         match spawned {
             Ok(pid) => {
                 self.running[i].pid = Some(pid);
@@ -262,10 +270,18 @@ impl Stage<'_> {
     }
 }
 
-fn spawn(i: usize, program: &Program) -> Fallible<Pid> {
+/// Number of the ordinary user who runs an end's programs, and of his group: `nobody`.
+const NOBODY: u32 = 65_534;
+
+fn spawn(i: usize, program: &Program, user: User) -> Fallible<Pid> {
     let name = program.run.first().ok_or("an empty command")?;
     let output = |name: String| File::create(Path::new(OUT_FOLDER).join(name)).doing(|| "making an output file".into());
-    let child = Command::new(name)
+    let mut command = Command::new(name);
+    if user == User::User {
+        // Without the groups of root, which `setgroups` drops because a user is set.
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let child = command
         .args(&program.run[1..])
         .env_clear()
         .env("PATH", format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", root::BIN))

@@ -76,9 +76,6 @@ pub(super) fn enter(folder: &Path) -> Fallible<()> {
     nix::unistd::chroot(".").doing(|| "entering the root".into())?;
     std::env::set_current_dir("/").doing(|| "entering the root".into())?;
     for (file, value) in [
-        // The largest buffers that a socket option can ask for.
-        ("net/core/rmem_max", "2147483647"),
-        ("net/core/wmem_max", "2147483647"),
         ("net/core/netdev_max_backlog", "100000000"),
         // Virtual time stands still while a process can run. A sender that poll(2) calls writable, and that send(2) then
         // refuses for lack of TCP memory, would spin for ever.

@@ -13,9 +13,10 @@
 //! burst is hardly larger than one packet. Everything after it happens to single packets.
 
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 
 use fullpipe_path::units::{Probability, Rate, Size};
-use fullpipe_path::{Cross, LabPath};
+use fullpipe_path::{Cross, LabHost, LabPath};
 
 use super::netlink::{Plug, Qdisc};
 use super::node::Node;
@@ -63,19 +64,20 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     }
     if let Some(x) = &x {
         join(x, X0, &r, R2, path.mtu)?;
-        x.run(|n| n.route(None, R2.address))?;
+        x.run(|n| n.route(None, R2.address, None))?;
     }
-    a.run(|n| n.route(None, R0.address))?;
+    let (window_a, window_b) = (path.host_a.initcwnd, path.host_b.initcwnd);
+    a.run(move |n| n.route(None, R0.address, window_a))?;
     let network = |plug: Plug| {
         let [a, b, c, _] = plug.address.octets();
         Some(Ipv4Addr::new(a, b, c, 0))
     };
     if let Some(d) = &d {
-        r.run(move |n| n.route(network(B0), D0.address))?;
-        d.run(|n| n.route(None, R1_TO_D.address))?;
-        b.run(|n| n.route(None, D1.address))?;
+        r.run(move |n| n.route(network(B0), D0.address, None))?;
+        d.run(|n| n.route(None, R1_TO_D.address, None))?;
+        b.run(move |n| n.route(None, D1.address, window_b))?;
     } else {
-        b.run(|n| n.route(None, R1_TO_B.address))?;
+        b.run(move |n| n.route(None, R1_TO_B.address, window_b))?;
     }
 
     let tbf = bottleneck(path);
@@ -131,18 +133,54 @@ pub(super) fn build(job: &Job) -> Fallible<Net> {
     for end in [Some(&r), d.as_ref()].into_iter().flatten() {
         end.run(|_| sysctl::set("net/ipv4/ip_forward", "1"))?;
     }
-    for end in [Some(&a), Some(&b), x.as_ref()].into_iter().flatten() {
-        let more = job.sysctl.clone();
+    one_limit_for_both(&a, path)?;
+    let tuned = LabHost::default();
+    for (end, host) in [(Some(&a), &path.host_a), (Some(&b), &path.host_b), (x.as_ref(), &tuned)] {
+        let Some(end) = end else { continue };
+        let (host, more) = (host.clone(), job.sysctl.clone());
         end.run(move |_| {
-            // A stock kernel's, which would else depend on the guest's memory (net/ipv4/tcp.c).
-            sysctl::set("net/ipv4/tcp_rmem", "4096 131072 6291456")?;
-            sysctl::set("net/ipv4/tcp_wmem", "4096 16384 4194304")?;
+            grant(&host)?;
             // Each run starts as if nobody had ever used the path.
             sysctl::set("net/ipv4/tcp_no_metrics_save", "1")?;
             more.iter().try_for_each(|(name, value)| sysctl::set(&name.replace('.', "/"), value))
         })?;
     }
     Ok(Net { a, b, r, d, x })
+}
+
+/// Sets what a host's kernel grants the sockets of its namespace.
+fn grant(host: &LabHost) -> Fallible<()> {
+    for (name, [least, first, most]) in [("tcp_rmem", host.tcp_rmem), ("tcp_wmem", host.tcp_wmem)] {
+        sysctl::set(&format!("net/ipv4/{name}"), &format!("{least} {first} {most}"))?;
+    }
+    if own_buffer_limits() { set_buffer_limits(host) } else { Ok(()) }
+}
+
+fn set_buffer_limits(host: &LabHost) -> Fallible<()> {
+    sysctl::set("net/core/rmem_max", &host.rmem_max.to_string())?;
+    sysctl::set("net/core/wmem_max", &host.wmem_max.to_string())
+}
+
+/// Whether this thread's namespace has `rmem_max` and `wmem_max` of its own: the testbed's kernels do from 6.12 on.
+fn own_buffer_limits() -> bool {
+    // Root may write whatever its mode; only the mode tells a setting that is here to be read.
+    std::fs::metadata("/proc/sys/net/core/rmem_max").is_ok_and(|file| file.permissions().mode() & 0o200 != 0)
+}
+
+/// Sets the limits of both ends in an older kernel, which has only one of each.
+fn one_limit_for_both(a: &Node, path: &LabPath) -> Fallible<()> {
+    if a.run(|_| Ok(own_buffer_limits()))? {
+        return Ok(());
+    }
+    let limits = |host: &LabHost| (host.rmem_max, host.wmem_max);
+    if limits(&path.host_a) != limits(&path.host_b) {
+        return Err(
+            "this kernel has one rmem_max and one wmem_max for both hosts; give both the same, or take a kernel \
+                    from 6.12 on"
+                .into(),
+        );
+    }
+    set_buffer_limits(&path.host_a)
 }
 
 fn join(near: &Node, p: Plug, far: &Node, q: Plug, mtu: u32) -> Fallible<()> {
