@@ -10,6 +10,7 @@ mod progress;
 mod record;
 mod report;
 mod transport;
+mod windows;
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;

@@ -4,12 +4,14 @@
 use std::path::PathBuf;
 
 use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
-use fullpipe_profile::{Profile, ProfileError, Query, Selection, select};
+use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::protocol::hello::Limits;
 use fullpipe_transfer::protocol::sizing::SizingMode;
 
+use super::windows;
 use crate::failure::{Failure, Result};
+use crate::format;
 use crate::shipped_profile::{describe, text_of};
 
 /// Heading of these flags in the help text, and of the flags of `cp` that belong to them.
@@ -112,6 +114,8 @@ pub struct Chosen {
 /// testbed, one CUBIC stream is 0.4 points of the capacity better than eight at 11.8 ms, and two Hybla streams are 0.6
 /// points better than four at 91.6 ms.
 const EQUAL: f64 = 0.005;
+/// Rates within this fraction are equal for streams that their windows limit.
+const WINDOW_LIMITED_EQUAL: f64 = 0.05;
 /// Loss that is looked up instead of a higher one, which no profile has.
 const MAX_PROFILED_LOSS: f64 = 0.01;
 /// Packet size, bytes, that is looked up instead of a larger one: larger packets behave the same.
@@ -213,10 +217,23 @@ impl TransportArgs {
             format!("best would be {}, but a kernel lacks {lacks}", best.transport)
         });
         why.extend(lacking.clone());
+        let granted = if lacking.is_some() { over_more_streams(&selection.ranking, between) } else { None };
         let found = match lacking {
             None => Some(best),
             Some(_) => selection.ranking.iter().find(|choice| usable(&choice.transport)),
         };
+        if let Some((transport, bps)) = granted
+            && found.is_none_or(|choice| choice.expected.mean_bps < bps)
+        {
+            why.push(format!(
+                "{} streams, since the kernels' autotuning grants each about {} in flight",
+                transport.streams,
+                format::bytes(windows::autotuned(sender, receiver).unwrap_or_default())
+            ));
+            let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps));
+            why.extend(selection.notes);
+            return Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking });
+        }
         let Some(choice) = found else {
             why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
             let cc = usual_cc(sender);
@@ -300,6 +317,25 @@ impl TransportArgs {
     }
 }
 
+/// The best of a ranking with the kernels' own buffers, and over as many streams as its rate takes then. Returns it and the
+/// rate to expect, bit/s.
+fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport, f64)> {
+    let window = windows::autotuned(&between.sender, &between.receiver)?;
+    let there = ranking.iter().filter(|choice| has(&between.sender, &choice.transport.cc));
+    let autotuned = there.map(|choice| {
+        let bps = choice.expected.mean_bps;
+        let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window));
+        let rate = bps.min(windows::rate(streams, between.rtt_s, window));
+        (Transport { streams, buffer: Buffer::Auto, ..choice.transport.clone() }, rate)
+    });
+    let all: Vec<_> = autotuned.collect();
+    let most = all.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
+    // Many streams that their windows limit differ little, so the kernel's default goes first.
+    let equal = |(_, bps): &&(Transport, f64)| *bps >= (1.0 - WINDOW_LIMITED_EQUAL) * most;
+    let first = all.iter().filter(equal).min_by_key(|(transport, _)| (transport.cc != "cubic", transport.streams));
+    first.cloned()
+}
+
 /// The transport for a local network, where processors limit the rate, not windows.
 fn local(rtt_s: f64, sender: &Limits) -> Chosen {
     let (streams, rtt_ms) = (local_streams(), rtt_s * 1e3);
@@ -351,4 +387,45 @@ fn largest(sender: &Limits, receiver: &Limits) -> Buffer {
 /// Whether both kernels grant such a buffer.
 fn fits(buffer: Buffer, sender: &Limits, receiver: &Limits) -> bool {
     bytes(buffer) <= sender.send.min(receiver.receive)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        how: TransportArgs,
+    }
+
+    /// What is chosen between two equal hosts whose kernels have these congestion controls and grant these buffers.
+    fn chosen(rtt_s: f64, ccs: &[&str], limits: &Limits) -> Chosen {
+        let limits = Limits { ccs: ccs.iter().map(|&cc| cc.to_owned()).collect(), ..limits.clone() };
+        let between = Between { rtt_s, mtu: Some(9000), sender: limits.clone(), receiver: limits };
+        Words::parse_from(["cp"]).how.choose(&between).map_err(|e| e.to_string()).unwrap()
+    }
+
+    #[test]
+    fn hosts_as_they_come_get_more_streams() {
+        let stock =
+            Limits { send: 212_992, receive: 212_992, tuned_send: 4 << 20, tuned_receive: 6 << 20, ccs: Vec::new() };
+        let tuned = Limits { send: 1 << 30, receive: 1 << 30, ..stock.clone() };
+        for (rtt_s, least, most) in [(0.0226, 8, 20), (0.0916, 30, 60), (0.183, 60, 64)] {
+            let got = chosen(rtt_s, &["reno", "cubic"], &stock);
+            let Transport { cc, streams, buffer, .. } = &got.transport;
+            assert_eq!((cc.as_str(), *buffer), ("cubic", Buffer::Auto));
+            assert!((least..=most).contains(streams), "{rtt_s}: {streams}");
+            assert!(got.why.iter().any(|why| why.contains("grants each about 2.7")), "{:?}", got.why);
+            assert!(got.lacking.is_some() && got.expected_bps > Some(2e9), "{:?}", got.expected_bps);
+            // Where the kernels grant what the profile asks for, a transport of the profile is taken as it is.
+            let other = chosen(rtt_s, &["reno", "cubic"], &tuned);
+            assert!(other.why.iter().any(|why| why.contains("best in the profile")), "{:?}", other.why);
+        }
+        // A kernel that has told nothing.
+        let silent = Limits { tuned_send: 0, ..stock };
+        assert_eq!(chosen(0.0916, &["cubic"], &silent).transport.streams, FALLBACK_STREAMS);
+    }
 }
