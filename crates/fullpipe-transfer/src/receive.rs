@@ -6,6 +6,7 @@ mod destination;
 mod finish;
 pub mod journal;
 mod large;
+mod naming;
 mod ranges;
 mod receiver;
 mod resume;

@@ -74,7 +74,7 @@ fn each_host_grants_what_its_kernel_does() {
     assert_eq!(measure("host_a=stock+wmem_max:1000000,host_b=stock", "16MB").0, [2_000_000, 425_984]);
     let autotuned = measure("host=stock,kernel=6.12", "auto").1;
     let larger = measure("host=stock+tcp_rmem:4096/131072/67108864+tcp_wmem:4096/16384/67108864", "auto").1;
-    assert!(autotuned > 10.0 * of_two && larger > 3.0 * autotuned, "{of_two}, {autotuned}, {larger}");
+    assert!(autotuned > 5.0 * of_two && larger > 3.0 * autotuned, "{of_two}, {autotuned}, {larger}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Gives finished files their final names, and removes files.
+//! The system calls that give files their names or take them away. `receive/naming.rs` says when and in which order.
 
 use std::fs::File;
 use std::io;

@@ -1,6 +1,5 @@
 //! Small files: they arrive whole, many in a pack, and each is written and named at once.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
@@ -10,9 +9,9 @@ use std::sync::atomic::Ordering;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::metadata::{self, Special};
-use crate::fs::{at, ownership, publish};
+use crate::fs::{ownership, publish};
 use crate::limits::SMALL;
-use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 use crate::receive::journal::Record;
 use crate::threads::lock;
@@ -76,7 +75,7 @@ impl Receiver {
                         file.sync_all()?;
                     }
                     self.journal_synced.wait();
-                    self.link_nameless(&file, folder, name)?;
+                    self.link_nameless(&file, &folder.fd, name)?;
                     return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
                 }
                 None => self.nameless.store(false, Ordering::Relaxed),
@@ -90,52 +89,6 @@ impl Receiver {
             let _ = publish::remove(&folder.fd, &partial);
         }
         written
-    }
-
-    /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
-    /// is renamed over the other.
-    fn link_nameless(&self, file: &File, folder: &Folder, name: &Name) -> io::Result<()> {
-        match publish::link(file, &folder.fd, at::part(name.last())) {
-            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
-            other => return other,
-        }
-        let link = |other: &Path| publish::link(file, &folder.fd, other);
-        let ((), other) = ownership::fresh(&folder.fd, self.partial(name), link)?;
-        let renamed = publish::rename(&folder.fd, &other, at::part(name.last()));
-        if renamed.is_err() {
-            let _ = publish::remove(&folder.fd, &other);
-        }
-        renamed
-    }
-
-    /// Gives a whole file the permissions, owner and times of its source, and then its final name.
-    pub(super) fn name(
-        &self,
-        file: &File,
-        folder: &OwnedFd,
-        partial: &Path,
-        name: &Name,
-        meta: &Meta,
-    ) -> io::Result<()> {
-        if self.options.fsync {
-            // The content first: with its final permissions, another attempt may not be able to open the file.
-            file.sync_all()?;
-        }
-        metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
-        if self.options.fsync {
-            file.sync_all()?;
-        }
-        self.journal_synced.wait();
-        // Another user who may write to the folder may have replaced the partial file; so may a second copy of the same
-        // files that found no journal.
-        if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
-        }
-        publish::rename(folder, partial, at::part(name.last()))?;
-        if self.options.fsync {
-            nix::unistd::fsync(folder)?;
-        }
-        Ok(())
     }
 
     /// Counts a file that has its final name, and adds it to the journal.

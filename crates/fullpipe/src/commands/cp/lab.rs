@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fullpipe_lab::{Commands, Lab, LabCopy, RECORD, SERVER_ADDRESS, TOP};
+use fullpipe_path::lab_host::User;
 use fullpipe_path::{ExitClass, LabPath, Time};
 
 use super::args::Args;
@@ -15,6 +16,11 @@ use crate::{progress, run_record};
 
 /// Copies, and prints what the sending fullpipe in the guest prints.
 pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
+    if [&path.host_a, &path.host_b].iter().any(|host| host.user == User::User) {
+        let why = "an ordinary user of the testbed (user:user) may not write to this host's folders; leave it out, or copy \
+                   between programs of a scenario ('fullpipe lab run'), in the guest's memory";
+        return Err(Failure::usage(why));
+    }
     super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
     let mut words: Vec<String> = ["fullpipe", "cp", "--insecure"].map(str::to_owned).to_vec();
     let mut sources = Vec::new();

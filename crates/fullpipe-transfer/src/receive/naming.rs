@@ -1,0 +1,61 @@
+//! Gives whole files, small and large, their final names: what is synced first, what must be in the journal before, and
+//! what happens where the name is taken. The calls themselves are in `fs/publish.rs`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use super::receiver::Receiver;
+use crate::fs::metadata::{self, Special};
+use crate::fs::{at, ownership, publish};
+use crate::protocol::file::Meta;
+use crate::protocol::name::Name;
+
+impl Receiver {
+    /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
+    /// is renamed over the other.
+    pub(super) fn link_nameless(&self, file: &File, folder: &OwnedFd, name: &Name) -> io::Result<()> {
+        match publish::link(file, folder, at::part(name.last())) {
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
+            other => return other,
+        }
+        let link = |other: &Path| publish::link(file, folder, other);
+        let ((), other) = ownership::fresh(folder, self.partial(name), link)?;
+        let renamed = publish::rename(folder, &other, at::part(name.last()));
+        if renamed.is_err() {
+            let _ = publish::remove(folder, &other);
+        }
+        renamed
+    }
+
+    /// Gives a whole file the permissions, owner and times of its source, and then its final name.
+    pub(super) fn name(
+        &self,
+        file: &File,
+        folder: &OwnedFd,
+        partial: &Path,
+        name: &Name,
+        meta: &Meta,
+    ) -> io::Result<()> {
+        if self.options.fsync {
+            // The content first: with its final permissions, another attempt may not be able to open the file.
+            file.sync_all()?;
+        }
+        metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
+        if self.options.fsync {
+            file.sync_all()?;
+        }
+        self.journal_synced.wait();
+        // Another user who may write to the folder may have replaced the partial file; so may a second copy of the same
+        // files that found no journal.
+        if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
+        }
+        publish::rename(folder, partial, at::part(name.last()))?;
+        if self.options.fsync {
+            nix::unistd::fsync(folder)?;
+        }
+        Ok(())
+    }
+}
