@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::path::PathError;
+use crate::path_error::PathError;
 
 /// The keys of a host, as errors list them.
 const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, initcwnd, user";

@@ -6,6 +6,7 @@
 pub mod exit;
 pub mod lab_host;
 pub mod path;
+mod path_error;
 pub mod record;
 pub mod run;
 pub mod text;
@@ -14,7 +15,8 @@ pub mod units;
 
 pub use exit::{Classified, ExitClass};
 pub use lab_host::LabHost;
-pub use path::{Cross, Host, LabPath, Modality, Path, PathError};
+pub use path::{Cross, Host, LabPath, Modality, Path};
+pub use path_error::PathError;
 pub use run::{Direction, Run};
 pub use transport::{Buffer, Transport, TransportError, Workload};
 pub use units::{Probability, Rate, Size, Time, UnitError};

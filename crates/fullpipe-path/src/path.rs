@@ -5,64 +5,14 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{Classified, ExitClass};
 use crate::lab_host::LabHost;
-use crate::units::{Probability, Rate, Size, Time, UnitError};
+use crate::path_error::PathError;
+use crate::units::{Probability, Rate, Size, Time};
 
 /// Default port of `fullpipe serve`.
 pub const DEFAULT_PORT: u16 = 7412;
 /// Length of an Ethernet header, bytes. Linux's queues count it as part of a packet.
 pub const ETHERNET_HEADER: u64 = 14;
-
-/// The reason why a text is not a path.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum PathError {
-    /// A value did not parse.
-    #[error("path {key}: {source}")]
-    Unit {
-        /// The key of the value.
-        key: String,
-        /// The reason.
-        source: UnitError,
-    },
-    /// A key is unknown.
-    #[error("path: unknown key '{key}'; known keys: {known}")]
-    Key {
-        /// The key.
-        key: String,
-        /// The known keys.
-        known: &'static str,
-    },
-    /// A key has no value.
-    #[error("path: '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
-    Pair {
-        /// The text between two commas.
-        part: String,
-    },
-    /// A value is impossible.
-    #[error("path {key}: {why}")]
-    Value {
-        /// The key.
-        key: &'static str,
-        /// What is wrong with the value, and a right one.
-        why: String,
-    },
-    /// A TOML table does not parse.
-    #[error("path table: {0}")]
-    Table(String),
-    /// A text is not a host.
-    #[error("'{0}' is not a host: write NAME, NAME:PORT, or [IPv6]:PORT, or a lab: path")]
-    Host(String),
-    /// An emulated path lacks the prefix `lab:`.
-    #[error("'{0}' is not a host; did you mean lab:{0}?")]
-    Unmarked(String),
-}
-
-impl Classified for PathError {
-    fn class(&self) -> ExitClass {
-        ExitClass::Usage
-    }
-}
 
 /// A path between two hosts.
 #[derive(Debug, Clone, PartialEq)]
