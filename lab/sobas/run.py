@@ -35,8 +35,8 @@ class Way:
     flags: Sequence[str]
 
 
-SOBAS = Way("sobas", ["--buffer", "sobas"])
-PAPER = Way("paper", ["--buffer", "sobas", "--sobas", "paper"])
+SOBAS = Way("sobas", ["--buffer", "sobas", "--streams", "1"])
+PAPER = Way("paper", ["--buffer", "sobas", "--sobas", "paper", "--streams", "1"])
 LARGEST = Way("largest", ["--buffer", "1.07GB"])
 TUNED = Way("auto", ["--buffer", "auto"])
 

@@ -20,6 +20,7 @@ use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
 use crate::resolve::{self, Realm};
 use crate::sobas::setup::{self, SizingSetup};
@@ -38,8 +39,8 @@ pub struct Order<'a> {
     /// How files are treated.
     pub options: Options,
     /// Chooses the transport. It may be called twice: with what the client expects, and with what the server allows.
-    pub choose: &'a dyn Fn(&Between) -> Result<Transport, TransferError>,
-    /// Called when the transport that was chosen last is going to be used.
+    pub choose: &'a dyn Fn(&Between) -> Result<Sending, TransferError>,
+    /// Called when what was chosen last is going to be used.
     pub chosen: &'a dyn Fn(),
     /// Whether the counters collect the names of files as they are copied.
     pub names: bool,
@@ -47,6 +48,15 @@ pub struct Order<'a> {
     pub show: &'a mut dyn FnMut(&Counters),
     /// Ends the transfer when it is set to true.
     pub interrupted: &'a AtomicBool,
+}
+
+/// How the sender is to send.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sending {
+    /// Congestion control, number of streams, buffers and pacing.
+    pub transport: Transport,
+    /// The law by which SOBAS sets window and pacing during the transfer; `None` for a transport that stays as it is.
+    pub sizing: Option<SizingMode>,
 }
 
 /// What is known of the path between the two ends, and of their kernels.
@@ -80,6 +90,8 @@ pub struct Finished {
     pub skipped: Skipped,
     /// The transport that was used.
     pub transport: Transport,
+    /// The law by which SOBAS set window and pacing.
+    pub sizing: Option<SizingMode>,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
     /// The path's losses, if the sender reported them.
@@ -205,7 +217,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             untimed(&line)?;
             Ok::<_, TransferError>((line, session, introduced))
         })?;
-    let Introduced { met, transport, rtt_s } = introduced;
+    let Introduced { met, transport, sizing, rtt_s } = introduced;
     let counters = Arc::new(Counters::new(order.names));
     let (shown, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
     let show = &mut order.show;
@@ -232,7 +244,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, skipped, transport, rtt_s, trace, losses })
+    Ok(Finished { summary, skipped, transport, sizing, rtt_s, trace, losses })
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -312,6 +324,7 @@ fn greet(
 struct Introduced {
     met: Negotiated,
     transport: Transport,
+    sizing: Option<SizingMode>,
     rtt_s: f64,
 }
 
@@ -349,10 +362,7 @@ fn introduce(
 ) -> Result<Introduced, TransferError> {
     let sends = role.sends();
     let ours = join::hello().limits;
-    let mut options = order.options;
-    if sends {
-        options.sobas = options.sobas.map(|law| law.with(&ours));
-    }
+    let options = order.options;
     // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let port = match (known_s, &line.addresses[..]) {
@@ -360,8 +370,10 @@ fn introduce(
         _ => 0,
     };
     let choose = |line: &ControlChannel, rtt_s: f64, theirs: &Limits| {
-        let transport = (order.choose)(&between(line, rtt_s, sends, ours.clone(), theirs.clone()))?;
-        Ok::<_, TransferError>(Connect { transport, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
+        let between = between(line, rtt_s, sends, ours.clone(), theirs.clone());
+        let Sending { transport, sizing } = (order.choose)(&between)?;
+        let sizing = sizing.map(|law| law.with(&between.sender));
+        Ok::<_, TransferError>(Connect { transport, sizing, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
     };
     // The server's kernel mostly allows what this one does.
     let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
@@ -379,7 +391,7 @@ fn introduce(
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
-    let Connect { transport, rtt_ns, .. } = connect;
+    let Connect { transport, sizing, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Protection::None,
@@ -391,10 +403,9 @@ fn introduce(
     let mut to = join::answering(&line.addresses, port)?;
     let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
     to.set_port(udp);
-    let law = options.sobas.map(|law| if sends { law } else { law.with(&theirs) });
-    let sizing = law.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
-    let met = Negotiated { role, options, terms, streams, sizing };
-    Ok(Introduced { met, transport, rtt_s })
+    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    let met = Negotiated { role, options, terms, streams, sizing: setup };
+    Ok(Introduced { met, transport, sizing, rtt_s })
 }
 
 /// The round-trip time to the server, seconds.

@@ -263,7 +263,7 @@ fn prepare(
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
     }
-    let sizing = setup.options.sobas.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
+    let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
     Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
 }
 
@@ -377,7 +377,7 @@ impl DataListener {
         let listener = wished.map_or_else(|| listen(options.ports), Ok)?;
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
-        let (udp, udp_port) = match setup.options.sobas {
+        let (udp, udp_port) = match connect.sizing {
             Some(_) => setup::listen(&token, address, options.ports),
             None => (None, 0),
         };

@@ -139,7 +139,6 @@ fn ask(address: &str, path: Vec<u8>) {
         update: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
-        sobas: None,
     };
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL, program: HOSTILE.into(), limits: Limits::default() };
     let task = Task::Push(Target { path, folder: true, content: false, transfer: 7, process: 7 });

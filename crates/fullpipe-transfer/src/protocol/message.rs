@@ -265,8 +265,6 @@ pub struct Options {
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
     pub stall_ns: u64,
-    /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
-    pub sobas: Option<SizingMode>,
 }
 
 /// When to bypass the page cache.
@@ -285,6 +283,8 @@ pub enum Direct {
 pub struct Connect {
     /// Congestion control, number of streams, buffers and pacing.
     pub transport: Transport,
+    /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
+    pub sizing: Option<SizingMode>,
     /// Round-trip time that the client measured, in nanoseconds.
     pub rtt_ns: u64,
     /// The receiver's terms, if the client receives.

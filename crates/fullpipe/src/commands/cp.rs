@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::TransferError;
-use fullpipe_transfer::client::{self, Between, Finished, Order, Way};
+use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
 
@@ -111,7 +111,6 @@ fn options(args: &Args) -> Result<Options> {
         update: args.update,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
-        sobas: args.how.sobas(),
     })
 }
 
@@ -175,9 +174,9 @@ impl Copy<'_> {
         let args = self.args;
         let choose = |between: &Between| {
             let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let transport = chosen.transport.clone();
+            let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing };
             self.chosen.replace(Some((chosen, between.clone())));
-            Ok(transport)
+            Ok(sending)
         };
         let tell = || {
             let chosen = self.chosen.borrow();

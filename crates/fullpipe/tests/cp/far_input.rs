@@ -16,6 +16,7 @@ use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
 use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Reading, Setup, Target};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::preamble;
+use fullpipe_transfer::protocol::sizing::SizingMode;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
@@ -51,7 +52,6 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         update: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
-        sobas: None,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
     let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
@@ -74,6 +74,7 @@ fn message(rng: &mut StdRng) -> Message {
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(Connect {
             transport,
+            sizing: rng.random::<bool>().then_some(SizingMode::All),
             rtt_ns: rng.random(),
             terms: rng.random::<bool>().then(|| message::Terms {
                 offer: rng.random(),
@@ -217,7 +218,7 @@ impl Client {
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
-        let connect = Message::Connect(Box::new(Connect { transport, rtt_ns: 0, terms: None, port: 0 }));
+        let connect = Message::Connect(Box::new(Connect { transport, sizing: None, rtt_ns: 0, terms: None, port: 0 }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
         let Message::Hello(_) = frame::receive(&mut from).unwrap() else { panic!("no greeting") };
         let Message::Ready { port, token, terms, .. } = frame::receive(&mut from).unwrap() else { panic!("not ready") };

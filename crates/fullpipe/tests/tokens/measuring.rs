@@ -207,7 +207,6 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         update: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
-        sobas: None,
     };
     let paths = vec![b"/".to_vec()];
     let task = message::Task::Pull(message::Sources { paths, exclude: Vec::new(), patterns: false });
@@ -217,7 +216,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),
         tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
     });
-    let connect = message::Connect { transport, rtt_ns: 1_000_000, terms, port: 0 };
+    let connect = message::Connect { transport, sizing: None, rtt_ns: 1_000_000, terms, port: 0 };
     let setup = message::Setup { task, options, probably: None };
     for message in [
         message::Message::Hello(hello),

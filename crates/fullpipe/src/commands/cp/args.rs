@@ -153,6 +153,7 @@ impl Args {
             (self.verify, "--verify"),
             (self.update, "--update"),
             (self.no_encrypt, "--no-encrypt"),
+            (how.steady, "--steady"),
             (self.explain, "--explain"),
             (self.dry_run, "--dry-run"),
             (self.json, "--json"),

@@ -30,7 +30,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
             sources.push(folder.to_owned());
         }
     };
-    let mut how = args.how.over(path);
+    let mut how = args.how.clone();
     if let Some(profile) = &mut how.profile {
         *profile = current()?.join(&*profile);
         keep(profile);

@@ -147,7 +147,9 @@ impl Watch {
                 line.extend(fields);
             }
             outln!("{line}");
-        } else if let SizingEvent::Began { udp: false, .. } = note {
+        } else if let SizingEvent::Began { udp: false, .. } = note
+            && self.explained
+        {
             self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
         }
     }

@@ -51,7 +51,7 @@ pub fn write(
     let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
     // A short copy may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
-    let law = began.or(args.how.sobas()).map(law_name);
+    let law = began.or(finished.sizing).map(law_name);
     let sized = law.map(|law| SobasTrace { law, decisions: notes.iter().filter_map(decision).collect() });
     let over = match (&args.guest, endpoint) {
         (Some(_), _) => Over::Lab,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::{Buffer, LabPath, Probability, Rate, Size, Time, Transport, TransportError, Workload};
+use fullpipe_path::{Buffer, Probability, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::protocol::hello::Limits;
@@ -28,12 +28,15 @@ pub struct TransportArgs {
     #[arg(long, short = 'n', help_heading = HEADING)]
     streams: Option<u16>,
     /// Set each stream's socket buffers to SIZE, leave them to the kernel's autotuning (auto), or let window and pacing follow
-    /// the path during the copy (sobas) [default: from the profile]
+    /// the path during the copy (sobas) [default: sobas, but below 0.5 ms from the profile]
     #[arg(long, value_name = "SIZE|auto|sobas", help_heading = HEADING)]
     buffer: Option<Sizing>,
     /// With --buffer sobas: follow this law, of the paper or of this program
     #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
     sobas: SizingMode,
+    /// Send to the end as chosen at the start, and adjust nothing to what the path shows
+    #[arg(long, help_heading = HEADING)]
+    pub steady: bool,
     /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
     pacing: Option<Rate>,
@@ -100,6 +103,8 @@ fn law(text: &str) -> std::result::Result<SizingMode, String> {
 pub struct Chosen {
     /// The transport to send with.
     pub transport: Transport,
+    /// The law by which SOBAS sets window and pacing during the copy; `None` if they stay as they are.
+    pub sizing: Option<SizingMode>,
     /// Rate that the profile expects, bit/s; none if flags override the profile, or if it has no value for the path.
     pub expected_bps: Option<f64>,
     /// What the profile's runs sent. `expected_bps` is the mean over all of that, start-up included.
@@ -124,11 +129,6 @@ const JUMBO: u32 = 9000;
 const LOCAL_S: f64 = 0.5e-3;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
-/// Most that a socket may ask for (`Buffer`), bytes.
-const MAX_BUFFER: u64 = (1 << 30) - 1;
-/// Smallest autotuned buffer that counts as one, bytes: below it a kernel has told nothing.
-const MIN_TUNED: u64 = 4_000;
-
 impl TransportArgs {
     /// These flags as words of a command line.
     pub fn passed_on(&self) -> Vec<(&'static str, String)> {
@@ -138,22 +138,12 @@ impl TransportArgs {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
-        add("--sobas", self.sobas().map(|law| law_name(law).to_owned()));
+        add("--sobas", (self.buffer == Some(Sizing::Sobas)).then(|| law_name(self.sobas).to_owned()));
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
         add("--loss", self.loss.map(|loss| loss.to_string()));
         add("--queue", self.queue.map(|queue| queue.to_string()));
         words
-    }
-
-    /// These flags with what they leave open about the path filled in from the description of an emulated path.
-    pub fn over(&self, path: &LabPath) -> TransportArgs {
-        TransportArgs {
-            rate: self.rate.or(Some(path.rate)),
-            loss: self.loss.or(Some(path.loss)),
-            queue: self.queue.or(Some(path.queue)),
-            ..self.clone()
-        }
     }
 
     /// These flags for a path with this random loss.
@@ -174,12 +164,20 @@ impl TransportArgs {
             let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
             return Err(Failure::usage(why));
         }
+        if self.buffer == Some(Sizing::Sobas) && self.steady {
+            return Err(Failure::usage("--buffer sobas adjusts what --steady keeps; leave out one of them"));
+        }
         Ok(())
     }
 
-    /// The law of the controller that sizes window and pacing, if `--buffer sobas` asks for one.
-    pub fn sobas(&self) -> Option<SizingMode> {
-        (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
+    /// The law by which window and pacing follow the path during the copy, unless a flag pins them, or the path is so short
+    /// that neither limits it.
+    fn sizing(&self, rtt_s: f64) -> Option<SizingMode> {
+        match self.buffer {
+            Some(Sizing::Sobas) => Some(self.sobas),
+            Some(Sizing::Fixed(_)) => None,
+            None => (!self.steady && self.pacing.is_none() && rtt_s >= LOCAL_S).then_some(SizingMode::All),
+        }
     }
 
     /// Whether a flag says how to send, so that the profile no longer decides alone.
@@ -197,6 +195,7 @@ impl TransportArgs {
         } else {
             self.best_of_profile(between)?
         };
+        chosen.sizing = self.sizing(between.rtt_s);
         self.apply_flags(&mut chosen, between);
         chosen.transport.validate()?;
         Ok(chosen)
@@ -226,19 +225,26 @@ impl TransportArgs {
             && found.is_none_or(|choice| choice.expected.mean_bps < bps)
         {
             why.push(format!(
-                "{} streams, since the kernels' autotuning grants each about {} in flight",
+                "{} streams, since the kernels let each have about {} in flight",
                 transport.streams,
-                format::bytes(windows::autotuned(sender, receiver).unwrap_or_default())
+                format::bytes(windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes))
             ));
             let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps));
             why.extend(selection.notes);
-            return Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking });
+            return Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking, sizing: None });
         }
         let Some(choice) = found else {
             why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
             let cc = usual_cc(sender);
             let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
-            return Ok(Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking });
+            return Ok(Chosen {
+                transport,
+                expected_bps: None,
+                over: Workload::Size(Size(0)),
+                why,
+                lacking,
+                sizing: None,
+            });
         };
         let rtt_ms = between.rtt_s * 1e3;
         why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({})", selection.conditions));
@@ -246,7 +252,7 @@ impl TransportArgs {
         // A profile measured on faster paths may expect more than this path carries.
         let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(choice.expected.mean_bps));
         why.extend(selection.notes);
-        Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking })
+        Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking, sizing: None })
     }
 
     /// Ranks the profile's transports for a path. If the profile has nothing for such a path, gives up one property of
@@ -283,13 +289,9 @@ impl TransportArgs {
     /// Replaces what the flags say otherwise.
     fn apply_flags(&self, chosen: &mut Chosen, between: &Between) {
         let (sender, receiver) = (&between.sender, &between.receiver);
-        let (transport, why) = (&mut chosen.transport, &mut chosen.why);
+        let (transport, why, sizing) = (&mut chosen.transport, &mut chosen.why, chosen.sizing);
         if let Some(cc) = &self.cc {
             transport.cc.clone_from(cc);
-        }
-        if self.sobas().is_some() && between.rtt_s >= LOCAL_S {
-            // One stream fills the path; of several, those that are done leave their share unused.
-            transport.streams = 1;
         }
         transport.streams = self.streams.unwrap_or(transport.streams);
         transport.buffer = match self.buffer {
@@ -300,12 +302,13 @@ impl TransportArgs {
                 why.push(format!("the kernels grant {granted} of the {buffer} asked for; as root on both ends: {fix}"));
                 granted
             }
-            Some(Sizing::Sobas) => largest(sender, receiver),
-            None => transport.buffer,
+            // The window is limited by less while the copy runs.
+            _ if sizing.is_some() => windows::granted(sender, receiver).map_or(Buffer::Auto, |(buffer, _)| buffer),
+            _ => transport.buffer,
         };
-        if self.sobas().is_some() {
-            why.push("window and pacing will follow the path (--buffer sobas), within that buffer".into());
-            if self.sobas == SizingMode::All && !has(sender, "bbr") {
+        if let Some(law) = sizing {
+            why.push("window and pacing follow the path during the copy, within that buffer".into());
+            if law == SizingMode::All && !has(sender, "bbr") {
                 why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
             }
         }
@@ -317,16 +320,16 @@ impl TransportArgs {
     }
 }
 
-/// The best of a ranking with the kernels' own buffers, and over as many streams as its rate takes then. Returns it and the
+/// The best of a ranking with the largest buffers that the kernels grant, and over as many streams as its rate takes then. Returns it and the
 /// rate to expect, bit/s.
 fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport, f64)> {
-    let window = windows::autotuned(&between.sender, &between.receiver)?;
+    let (buffer, window) = windows::granted(&between.sender, &between.receiver)?;
     let there = ranking.iter().filter(|choice| has(&between.sender, &choice.transport.cc));
     let autotuned = there.map(|choice| {
         let bps = choice.expected.mean_bps;
         let streams = choice.transport.streams.max(windows::streams_for(bps, between.rtt_s, window));
         let rate = bps.min(windows::rate(streams, between.rtt_s, window));
-        (Transport { streams, buffer: Buffer::Auto, ..choice.transport.clone() }, rate)
+        (Transport { streams, buffer, ..choice.transport.clone() }, rate)
     });
     let all: Vec<_> = autotuned.collect();
     let most = all.iter().map(|(_, bps)| *bps).fold(0.0, f64::max);
@@ -344,7 +347,7 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
         why.push("the sender's kernel does not allow this user cubic".into());
     }
     let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
-    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking: None }
+    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking: None, sizing: None }
 }
 
 /// Streams in a local network: one for each of this host's processors, but 2 to 4. All streams write to one file, which
@@ -374,14 +377,6 @@ fn bytes(buffer: Buffer) -> u64 {
         Buffer::Auto => 0,
         Buffer::Bytes(Size(bytes)) => bytes,
     }
-}
-
-/// The largest buffer that both kernels grant to a socket, or their autotuning if it goes further.
-fn largest(sender: &Limits, receiver: &Limits) -> Buffer {
-    // tcp_rmem and tcp_wmem count bookkeeping too; the kernel adds as much to what a socket asks for.
-    let asked = sender.send.min(receiver.receive).min(MAX_BUFFER);
-    let tuned = sender.tuned_send.min(receiver.tuned_receive) / 2;
-    if asked >= tuned.max(MIN_TUNED) { Buffer::Bytes(Size(asked)) } else { Buffer::Auto }
 }
 
 /// Whether both kernels grant such a buffer.
@@ -418,7 +413,7 @@ mod tests {
             let Transport { cc, streams, buffer, .. } = &got.transport;
             assert_eq!((cc.as_str(), *buffer), ("cubic", Buffer::Auto));
             assert!((least..=most).contains(streams), "{rtt_s}: {streams}");
-            assert!(got.why.iter().any(|why| why.contains("grants each about 2.7")), "{:?}", got.why);
+            assert!(got.why.iter().any(|why| why.contains("let each have about 2.7")), "{:?}", got.why);
             assert!(got.lacking.is_some() && got.expected_bps > Some(2e9), "{:?}", got.expected_bps);
             // Where the kernels grant what the profile asks for, a transport of the profile is taken as it is.
             let other = chosen(rtt_s, &["reno", "cubic"], &tuned);

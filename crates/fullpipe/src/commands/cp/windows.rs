@@ -1,6 +1,7 @@
-//! How much the kernels' autotuning lets one stream have in flight, and how many streams a rate takes then.
+//! How much the kernels let one stream have in flight, and how many streams a rate takes then.
 
 use fullpipe_path::transport::MAX_STREAMS;
+use fullpipe_path::{Buffer, Size};
 use fullpipe_transfer::protocol::hello::Limits;
 
 /// The part of a receive buffer's limit that its window reaches; the rest is for the kernel's bookkeeping
@@ -17,6 +18,18 @@ const MIN_LIMIT: u64 = 4_000;
 pub fn autotuned(sender: &Limits, receiver: &Limits) -> Option<f64> {
     let told = sender.tuned_send.min(receiver.tuned_receive) >= MIN_LIMIT;
     told.then(|| (sender.tuned_send as f64 * SEND_SHARE).min(receiver.tuned_receive as f64 * RECEIVE_SHARE))
+}
+
+/// Most that a socket may ask for (`Buffer`), bytes.
+const MAX_BUFFER: u64 = (1 << 30) - 1;
+
+/// The buffer by which a stream may have most in flight, and how much that is, bytes: what sockets may ask for, or the
+/// kernels' autotuning if it goes as far. `None` if a kernel has not told its limits.
+pub fn granted(sender: &Limits, receiver: &Limits) -> Option<(Buffer, f64)> {
+    let tuned = autotuned(sender, receiver)?;
+    // A kernel adds to what a socket asks for as much as its bookkeeping takes.
+    let asked = sender.send.min(receiver.receive).min(MAX_BUFFER);
+    Some(if asked as f64 > tuned { (Buffer::Bytes(Size(asked)), asked as f64) } else { (Buffer::Auto, tuned) })
 }
 
 /// The number of streams that carry a rate, with so many bytes of each in flight in a round trip.
@@ -44,5 +57,8 @@ mod tests {
         assert_eq!(streams_for(1e10, 0.366, window), MAX_STREAMS);
         assert_eq!(streams_for(1e9, 0.001, window), 1);
         assert_eq!(autotuned(&stock, &Limits::default()), None);
+        assert_eq!(granted(&stock, &stock), Some((Buffer::Auto, window)));
+        let more = Limits { send: 16 << 20, receive: 16 << 20, ..stock };
+        assert_eq!(granted(&more, &more), Some((Buffer::Bytes(Size(16 << 20)), f64::from(16 << 20))));
     }
 }
