@@ -186,6 +186,15 @@ pub trait StreamHandle: Send + Sync {
         unsupported()
     }
 
+    /// Changes the congestion control of the stream while it sends.
+    ///
+    /// # Errors
+    /// The transport has no such setting, or lacks this congestion control.
+    fn set_congestion_control(&self, name: &str) -> io::Result<()> {
+        let _ = name;
+        unsupported()
+    }
+
     /// Limits how long a `read` waits for the first byte; `None` lets it wait without end.
     ///
     /// # Errors

@@ -11,6 +11,7 @@
 //!   to have left.
 //! - `Start`, again: losses have left TCP's window far below the rate, but have ended, and no queue stands. TCP alone would
 //!   recover one segment per round trip.
+//! - `Lossy`: the path loses segments by itself. Losses no longer lower the rate, and the sender bears them.
 //! - `Unlimited` (`free` in the record): BBR or Scalable beside others. Where those yield to it, it has more than a limit
 //!   would leave it.
 //! - `Yield`, `Disabled`: probes are lost. Less is sent for the length of a hundred probes. If probes are still lost, others
@@ -30,6 +31,7 @@ mod mode;
 mod params;
 mod queue;
 mod queue_trial;
+mod random_loss;
 mod rate_probe;
 mod repeated_drains;
 mod slow_start;
@@ -56,7 +58,8 @@ impl Adaptive {
         if model.retransmits > self.losses.retransmits {
             self.slow_start.lost(now);
         }
-        let urgent = self.congestion(now, model).or_else(|| self.loss(now, model));
+        let random = self.random_loss(now, model);
+        let urgent = random.or_else(|| self.congestion(now, model)).or_else(|| self.loss(now, model));
         if let Some(why) = urgent.or_else(|| self.restart_slow_start(now, model)) {
             return Some(why);
         }
@@ -67,6 +70,7 @@ impl Adaptive {
             Mode::Hold => self.hold(now, model),
             Mode::Drain(drain) => self.drain(now, model, drain),
             Mode::Follow(follow) => self.follow(now, model, follow),
+            Mode::Lossy => self.lossy(now, model),
             Mode::Unlimited(unlimited) => self.unlimited(now, model, unlimited),
             Mode::Yield(_) | Mode::Disabled(_) => None,
         }
@@ -103,12 +107,17 @@ impl Adaptive {
 
     /// Rate of the trains that ask whether more is free, bit/s, while they ask.
     pub fn asking_bps(&self) -> Option<f64> {
-        self.slow_start.asking_bps()
+        self.random_loss.asking_bps().or_else(|| self.slow_start.asking_bps())
     }
 
     /// Whether the sender is to restart slow start; tells so once.
     pub fn take_slow_start(&mut self) -> bool {
         std::mem::take(&mut self.restart_now)
+    }
+
+    /// Whether the sender is to change to a congestion control that bears losses; tells so once.
+    pub fn take_change(&mut self) -> bool {
+        std::mem::take(&mut self.random_loss.change)
     }
 
     /// Pacing rate that is wanted, bit/s; `None` sets no limit.
@@ -141,7 +150,7 @@ impl Adaptive {
             _ => 0.0,
         };
         model.fit(match self.mode {
-            Mode::Disabled(_) | Mode::Estimate(_) | Mode::Unlimited(_) => largest,
+            Mode::Disabled(_) | Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy => largest,
             Mode::Start if self.others.present => START_FACTOR * rate / 8.0 * t,
             Mode::Start => START_FACTOR * self.capacity.bps.unwrap_or(rate) / 8.0 * t,
             // The window alone limits: what is in flight beyond rate·T is the queue.

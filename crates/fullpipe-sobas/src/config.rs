@@ -29,6 +29,9 @@ pub struct Config {
     pub pacing: bool,
     /// Whether the controller may make the sender's TCP restart slow start. It does so only under a pacing rate.
     pub restart: bool,
+    /// Whether the controller may make the sender's TCP change to BBR, where the path loses segments by itself. It does so
+    /// only under a pacing rate.
+    pub change: bool,
     /// Whether UDP reaches the other end, so that packet trains can be sent.
     pub trains: bool,
     /// Fraction of its window that the sender's congestion control gives up at a loss: 0.5 for Reno, 0.125 for Scalable,

@@ -100,6 +100,11 @@ impl Sobas {
         {
             actions.push(Action::SlowStart);
         }
+        if let Algorithm::Adaptive(adaptive) = &mut self.algorithm
+            && adaptive.take_change()
+        {
+            actions.push(Action::BearLosses);
+        }
         if let Some(why) = why {
             actions.push(Action::Note(self.event(now, why)));
         }

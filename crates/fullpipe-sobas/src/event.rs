@@ -34,6 +34,8 @@ pub enum State {
     /// Adaptive: BBR or Scalable runs without a limit beside other traffic. It stays so if that traffic yields to it, and
     /// for BBR on long paths in any case.
     Free,
+    /// Adaptive: the path loses segments by itself. Losses no longer lower the rate.
+    Lossy,
 }
 
 /// The reason for a decision.
@@ -78,6 +80,8 @@ pub enum Why {
     Yielded,
     /// Other traffic gave up nothing, so the earlier limits apply again.
     Unyielding,
+    /// Segments are lost far below the capacity, without a queue and without others: the path loses them by itself.
+    RandomLoss,
 }
 
 impl fmt::Display for Why {
@@ -102,6 +106,7 @@ impl fmt::Display for Why {
             Why::Capacity => "the capacity is reached again",
             Why::Yielded => "others yield",
             Why::Unyielding => "others do not yield",
+            Why::RandomLoss => "the path loses segments by itself",
         })
     }
 }

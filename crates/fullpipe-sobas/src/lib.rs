@@ -12,7 +12,7 @@
 //! ```
 //! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       restart: true, trains: true, decrease: 0.5, mode: Mode::Adaptive };
+//! #                       restart: true, change: true, trains: true, decrease: 0.5, mode: Mode::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));
 //! for action in sobas.tick(5_000_000) {
@@ -20,6 +20,7 @@
 //!         Action::Window(bytes) => { /* each stream's share: bytes / streams */ }
 //!         Action::Pacing(bps) => { /* SO_MAX_PACING_RATE, in bytes per second, each stream's share */ }
 //!         Action::SlowStart => { /* the sender's TCP, from its present window */ }
+//!         Action::BearLosses => { /* TCP_CONGESTION, bbr */ }
 //!         Action::SendProbe | Action::SendTrain { .. } => { /* UDP, to the other end */ }
 //!         Action::Note(event) => { /* the record */ }
 //!     }

@@ -39,6 +39,10 @@ pub enum Action {
     /// Make the sender's TCP restart slow start on all streams. Losses have left its windows far below the pacing rate, and
     /// congestion avoidance would take minutes to recover.
     SlowStart,
+    /// Change the congestion control of the sender's TCP to BBR on all streams, for good: the path loses segments by itself,
+    /// which the others take for a full queue. Comes only if [`Config::change`](crate::Config::change) allows
+    /// it.
+    BearLosses,
     /// Send one probe of [`PROBE_BYTES`](crate::PROBE_BYTES).
     SendProbe,
     /// Send a packet train from the data's sender to its receiver.

@@ -319,15 +319,13 @@ fn a_change_is_in_the_record() {
 }
 
 #[test]
-fn a_path_that_others_congest_is_left_to_tcp() {
+fn lost_probes_without_a_queue_are_the_paths_own_losses() {
     let mut path = Path::new(0.97, 20.0, 2e6);
     path.loss = 0.03;
     let s = Sim::new(path.clone(), Cc::Cubic, adaptive()).run(10.0);
     let largest = Sim::new(path, Cc::Cubic, None).run(10.0);
-    assert_eq!(s.state(), Some(State::Disabled));
-    let last = s.events.last().unwrap();
-    assert_eq!((last.window, last.pacing_bps), (1 << 32, None));
-    assert!(s.share(0.0, 10.0) > 0.9 * largest.share(0.0, 10.0));
+    assert_eq!(s.state(), Some(State::Lossy));
+    assert!(s.share(2.0, 10.0) > 0.9 && largest.share(2.0, 10.0) < 0.3);
 }
 
 #[test]
@@ -384,6 +382,44 @@ fn without_trains_chance_losses_are_no_capacity() {
             let s = s.run(20.0);
             assert!(s.dropped(0.0, 0.05) > 0.0);
             assert!(s.share(19.0, 20.0) >= 0.95, "{cc:?}, {seed}: {}", s.share(19.0, 20.0));
+        }
+    }
+}
+
+#[test]
+fn losses_of_the_path_itself_are_borne() {
+    for (gbps, rtt, loss) in [(1.0, 20.0, 1e-3), (1.0, 90.0, 1e-3), (10.0, 45.0, 1e-4), (10.0, 45.0, 1e-3)] {
+        for cc in [Cc::Reno, Cc::Cubic] {
+            for seed in 1..4 {
+                let mut path = Path::new(gbps, rtt, 0.0);
+                (path.queue, path.loss, path.seed) = (path.bdp(), loss, seed);
+                let bearing = Sim::new(path.clone(), cc, adaptive()).run(6.0);
+                let what = format!("{gbps} Gb/s, {rtt} ms, {loss}, {cc:?}, {seed}");
+                assert!(bearing.events.iter().any(|e| e.why == Why::RandomLoss), "{what}");
+                assert!(bearing.share(4.0, 6.0) >= 0.95, "{what}: {}", bearing.share(4.0, 6.0));
+                assert!(bearing.queue(4.0, 6.0) <= 2e-3, "{what}: {}", bearing.queue(4.0, 6.0));
+            }
+        }
+    }
+}
+
+#[test]
+fn losses_of_a_full_queue_are_not_taken_for_the_paths() {
+    for queue in [65_536.0, 300_000.0, 2_500_000.0] {
+        for cross in [
+            Cross::Udp { bps: 0.4e9, from: 0.0, to: 1e9 },
+            Cross::Udp { bps: 0.4e9, from: 3.0, to: 6.0 },
+            Cross::Tcp { window: 1.25e6 },
+        ] {
+            // In half a millisecond of queue, another TCP has lost its window too when trains ask what is free.
+            if queue < 1e5 && matches!(cross, Cross::Tcp { .. }) {
+                continue;
+            }
+            for cc in [Cc::Reno, Cc::Cubic] {
+                let s = Sim::new(Path::new(1.0, 20.0, queue).cross(cross.clone()), cc, adaptive()).run(10.0);
+                let what = format!("{queue} bytes, {cross:?}, {cc:?}");
+                assert!(!s.events.iter().any(|e| e.why == Why::RandomLoss), "{what}: {:?}", s.events);
+            }
         }
     }
 }

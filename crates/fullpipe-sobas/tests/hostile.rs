@@ -34,6 +34,7 @@ fn one(seed: u64) {
         window: random.random(),
         pacing: random.random(),
         restart: random.random(),
+        change: random.random(),
         trains: random.random(),
         decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
         mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
@@ -63,7 +64,7 @@ fn one(seed: u64) {
                 Action::Window(bytes) => assert!(bytes >= 1 && bytes <= config.largest.max(1), "{seed}: {bytes}"),
                 Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
                 Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
-                Action::SlowStart | Action::SendProbe | Action::Note(_) => {}
+                Action::SlowStart | Action::BearLosses | Action::SendProbe | Action::Note(_) => {}
             }
         }
         let _ = sobas.next_wake();
@@ -87,6 +88,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         window: true,
         pacing: true,
         restart: true,
+        change: true,
         trains: true,
         decrease: 0.5,
         mode: Mode::Adaptive,

@@ -198,6 +198,10 @@ impl StreamHandle for TcpHandle {
         socket.set_tcp_congestion(&name)
     }
 
+    fn set_congestion_control(&self, name: &str) -> io::Result<()> {
+        SockRef::from(&self.socket).set_tcp_congestion(name.as_bytes())
+    }
+
     fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
         self.socket.set_read_timeout(time)
     }

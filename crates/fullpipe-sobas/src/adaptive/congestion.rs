@@ -27,7 +27,7 @@ impl Adaptive {
         match self.mode {
             Mode::Disabled(disabled) => self.disabled(now, model, disabled),
             Mode::Yield(yielding) => self.yielding(now, model, yielding),
-            Mode::Estimate(_) | Mode::Unlimited(_) => None,
+            Mode::Estimate(_) | Mode::Unlimited(_) | Mode::Lossy => None,
             _ if model.probes.congested() => {
                 let given = given_bps(model, now)?;
                 let since = now.saturating_sub(SIGHT.standing_ns);

@@ -61,6 +61,9 @@ impl Adaptive {
             return None;
         }
         self.rate = Some(drain.then);
+        if self.is_lossy_at(drain.then) {
+            return self.enter(Mode::Lossy, Why::Drained);
+        }
         self.queue_trial.unsteady(now, model);
         self.enter_follow(now, model, Why::Drained)
     }

@@ -31,6 +31,8 @@ impl Adaptive {
             return Some(why);
         }
         match self.mode {
+            // Trains are asking whether anybody else is there.
+            Mode::Start | Mode::Follow(_) | Mode::Drain(_) if self.random_loss.asking_bps().is_some() => None,
             // The queue overflowed if the rate was limited above what there is, or unlimited and a queue stood. Then the rate
             // given is what there is. Far below the rate, or without a queue, one loss may be chance, but two are not.
             Mode::Start

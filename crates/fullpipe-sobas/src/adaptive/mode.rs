@@ -13,6 +13,7 @@ pub(super) enum Mode {
     Yield(Yield),
     Disabled(Disabled),
     Unlimited(Unlimited),
+    Lossy,
 }
 
 impl Mode {
@@ -27,6 +28,7 @@ impl Mode {
             Mode::Yield(_) => State::Yield,
             Mode::Disabled(_) => State::Disabled,
             Mode::Unlimited(_) => State::Free,
+            Mode::Lossy => State::Lossy,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::mode::{Estimate, Follow, Mode};
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
+use super::random_loss::RandomLoss;
 use super::repeated_drains::RepeatedDrains;
 use super::slow_start::SlowStart;
 use crate::event::Why;
@@ -23,6 +24,7 @@ pub(crate) struct Adaptive {
     pub(super) ceiling: Ceiling,
     pub(super) others: Others,
     pub(super) losses: Losses,
+    pub(super) random_loss: RandomLoss,
     pub(super) repeated_drains: RepeatedDrains,
     pub(super) queue_trial: QueueTrial,
     pub(super) slow_start: SlowStart,
@@ -64,6 +66,7 @@ impl Adaptive {
             ceiling: Ceiling::default(),
             others: Others::default(),
             losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0 },
+            random_loss: RandomLoss::default(),
             repeated_drains: RepeatedDrains::default(),
             queue_trial: QueueTrial::default(),
             slow_start: SlowStart::new(now),

@@ -113,6 +113,7 @@ pub fn config(mode: Mode) -> Config {
         window: true,
         pacing: true,
         restart: true,
+        change: true,
         trains: true,
         decrease: 0.5,
         mode,
@@ -144,6 +145,7 @@ enum Later {
     Train { packets: u16, over_ns: u64 },
     Pacing(Option<u64>),
     SlowStart,
+    BearLosses,
     Seen(Observation),
 }
 
@@ -346,6 +348,7 @@ impl Sim {
             match later {
                 Later::Pacing(bps) => self.tcp.pacing = bps.map(|b| b as f64),
                 Later::SlowStart => self.tcp.ssthresh = f64::INFINITY,
+                Later::BearLosses => (self.tcp.bears, self.tcp.ssthresh) = (true, f64::INFINITY),
                 Later::Seen(observation) => sobas.observe(ns, observation),
                 Later::Probe { sent } => self.echo(now, half, sent),
                 Later::Train { .. } if self.deaf => {}
@@ -368,6 +371,7 @@ impl Sim {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
                     Action::SlowStart => self.later.push((now + half, Later::SlowStart)),
+                    Action::BearLosses => self.later.push((now + half, Later::BearLosses)),
                     Action::SendProbe if !self.udp => {}
                     Action::SendProbe => self.later.push((now + half, Later::Probe { sent: now })),
                     Action::SendTrain { packets, over_ns, .. } => {

@@ -32,6 +32,8 @@ pub(super) struct Tcp {
     pub least: f64,
     /// `tcpi_rtt`: smoothed by an eighth (RFC 6298, 2.3).
     pub srtt: f64,
+    /// BBR has taken over: a loss changes nothing, and it grows to its pacing rate.
+    pub bears: bool,
 }
 
 impl Tcp {
@@ -57,6 +59,7 @@ impl Tcp {
             acks_of_round: 0,
             least: 0.0,
             srtt: 0.0,
+            bears: false,
         }
     }
 
@@ -72,7 +75,7 @@ impl Tcp {
         self.gone += ack.own + ack.lost;
         self.edge = self.edge.max(ack.edge);
         self.lost += ack.lost;
-        if ack.lost > 0.0 && self.gone > self.recover {
+        if ack.lost > 0.0 && !self.bears && self.gone > self.recover {
             self.recover = self.sent;
             let beta = match self.cc {
                 Cc::Reno => 0.5,
@@ -92,7 +95,7 @@ impl Tcp {
                 self.least = if self.acks_of_round == 0 { ack.queued } else { self.least.min(ack.queued) };
                 self.acks_of_round += 1;
             }
-            if self.cc == Cc::Cubic && self.acks_of_round == 8 && self.least > rise {
+            if self.cc == Cc::Cubic && !self.bears && self.acks_of_round == 8 && self.least > rise {
                 self.ssthresh = self.cwnd;
                 (self.top, self.epoch, self.k) = (self.cwnd, now, 0.0);
             } else if self.cwnd < 2.0 * most {

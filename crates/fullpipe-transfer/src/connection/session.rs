@@ -320,6 +320,7 @@ impl Session {
                     Ok(
                         message @ (Message::Pace { .. }
                         | Message::SlowStart
+                        | Message::BearLosses
                         | Message::SenderStats(_)
                         | Message::Sized(_)),
                     ) => {

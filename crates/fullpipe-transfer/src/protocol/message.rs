@@ -168,6 +168,8 @@ pub enum Message {
     },
     /// Receiver: asks the sender to restart slow start in all streams.
     SlowStart,
+    /// Receiver: asks the sender to change the congestion control of all streams to BBR, which bears random losses.
+    BearLosses,
     /// Sender: statistics of its streams, sent if there are no UDP probes to carry them.
     SenderStats(SenderStats),
     /// Receiver: an event of its controller, for the record.

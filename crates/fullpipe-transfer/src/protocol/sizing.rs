@@ -19,18 +19,25 @@ pub enum SizingMode {
     Both,
     /// The adaptive law. It controls window and pacing rate, and restarts slow start if losses have left TCP far below the
     /// pacing rate.
+    Restart,
+    /// As [`SizingMode::Restart`]. It also changes the sender's congestion control to BBR if the path loses segments by itself.
     All,
 }
 
 impl SizingMode {
-    /// Reduces the mode to what the sender's kernel supports. [`SizingMode::All`] needs BBR to restart slow start.
+    /// Reduces the mode to what the sender's kernel supports. Restarting slow start needs BBR, too.
     pub(crate) fn with(self, sender: &Limits) -> SizingMode {
-        if self == SizingMode::All && !sender.ccs.iter().any(|cc| cc == BBR) { SizingMode::Both } else { self }
+        if self.restarts() && !sender.ccs.iter().any(|cc| cc == BBR) { SizingMode::Both } else { self }
     }
 
     /// Whether this mode controls the sender's pacing rate.
     pub(crate) fn paces(self) -> bool {
-        matches!(self, SizingMode::Pacing | SizingMode::Both | SizingMode::All)
+        matches!(self, SizingMode::Pacing | SizingMode::Both) || self.restarts()
+    }
+
+    /// Whether this mode restarts slow start.
+    pub(crate) fn restarts(self) -> bool {
+        matches!(self, SizingMode::Restart | SizingMode::All)
     }
 }
 

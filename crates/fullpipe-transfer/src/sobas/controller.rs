@@ -216,7 +216,8 @@ impl Controller {
             largest: self.max_window,
             window: law != SizingMode::Pacing,
             pacing: law.paces(),
-            restart: law == SizingMode::All,
+            restart: law.restarts(),
+            change: law == SizingMode::All,
             trains: met.is_some(),
             decrease: self.setup.decrease,
             mode: if law == SizingMode::Paper { Mode::Paper } else { Mode::Adaptive },
@@ -359,6 +360,9 @@ impl Controller {
             }
             Action::SlowStart => {
                 let _ = self.session.send(&Message::SlowStart);
+            }
+            Action::BearLosses => {
+                let _ = self.session.send(&Message::BearLosses);
             }
             Action::SendProbe => {
                 if self.setup.udp.is_some() {

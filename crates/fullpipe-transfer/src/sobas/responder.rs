@@ -13,7 +13,7 @@ use super::udp::{ReceivedDatagram, Udp};
 use crate::connection::session::Session;
 use crate::connection::stream::tcp_info;
 use crate::protocol::message::Message;
-use crate::protocol::sizing::{SenderStats, SizingMode};
+use crate::protocol::sizing::{BBR, SenderStats, SizingMode};
 use crate::telemetry::counters::Counters;
 
 /// Limits on what the receiving end may ask for, and on how often this end reports.
@@ -73,7 +73,7 @@ impl Responder {
         bursts: Vec<usize>,
         counters: Arc<Counters>,
     ) -> Responder {
-        let (paced, restarts) = (setup.law.paces(), setup.law == SizingMode::All);
+        let (paced, restarts, changes) = (setup.law.paces(), setup.law.restarts(), setup.law == SizingMode::All);
         let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(bursts)));
         if paced {
             // From the first byte on.
@@ -93,6 +93,11 @@ impl Responder {
                         // Where the transport cannot do that, nothing changes.
                         let _ = stream.restart_slow_start();
                     }
+                }
+            }
+            Message::BearLosses if changes => {
+                for stream in all.iter() {
+                    let _ = stream.set_congestion_control(BBR);
                 }
             }
             Message::Sized(note) => keep_event(&counters, note),

@@ -58,7 +58,7 @@ pub(crate) struct SizingSetup {
 impl SizingSetup {
     pub(crate) fn new(law: SizingMode, transport: &Transport, rtt_ns: u64, udp: Option<Udp>) -> SizingSetup {
         // BBR has no slow start that could begin again.
-        let law = if law == SizingMode::All && transport.cc == BBR { SizingMode::Both } else { law };
+        let law = if law.restarts() && transport.cc == BBR { SizingMode::Both } else { law };
         // The other end may claim any round-trip time.
         SizingSetup {
             law,

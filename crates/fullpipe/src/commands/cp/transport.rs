@@ -32,7 +32,7 @@ pub struct TransportArgs {
     #[arg(long, value_name = "SIZE|auto|sobas", help_heading = HEADING)]
     buffer: Option<Sizing>,
     /// With --buffer sobas: follow this law, of the paper or of this program
-    #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
+    #[arg(long, hide = true, value_name = "all|restart|both|window|pacing|paper", default_value = "all", value_parser = law)]
     sobas: SizingMode,
     /// Send to the end as chosen at the start, and adjust nothing to what the path shows
     #[arg(long, help_heading = HEADING)]
@@ -79,13 +79,14 @@ impl std::fmt::Display for Sizing {
     }
 }
 
-const LAWS: [SizingMode; 5] =
-    [SizingMode::All, SizingMode::Both, SizingMode::Window, SizingMode::Pacing, SizingMode::Paper];
+const LAWS: [SizingMode; 6] =
+    [SizingMode::All, SizingMode::Restart, SizingMode::Both, SizingMode::Window, SizingMode::Pacing, SizingMode::Paper];
 
 /// The name of a law on the command line and in records.
 pub fn law_name(law: SizingMode) -> &'static str {
     match law {
         SizingMode::All => "all",
+        SizingMode::Restart => "restart",
         SizingMode::Both => "both",
         SizingMode::Window => "window",
         SizingMode::Pacing => "pacing",
@@ -96,7 +97,7 @@ pub fn law_name(law: SizingMode) -> &'static str {
 /// Reads the value of `--sobas`.
 fn law(text: &str) -> std::result::Result<SizingMode, String> {
     let found = LAWS.into_iter().find(|law| law_name(*law) == text);
-    found.ok_or_else(|| "give all, both, window, pacing or paper".into())
+    found.ok_or_else(|| "give all, restart, both, window, pacing or paper".into())
 }
 
 /// A transport, and the reasons for it.
@@ -123,6 +124,8 @@ const EQUAL: f64 = 0.005;
 const WINDOW_LIMITED_EQUAL: f64 = 0.05;
 /// Loss that is looked up instead of a higher one, which no profile has.
 const MAX_PROFILED_LOSS: f64 = 0.01;
+/// Capacity of a path that no flag names, as profiles assume it, too.
+const ASSUMED_RATE: Rate = Rate(10_000_000_000);
 /// Packet size, bytes, that is looked up instead of a larger one: larger packets behave the same.
 const JUMBO: u32 = 9000;
 /// Below this round-trip time, seconds, a path is a local network: no window is ever the limit.
@@ -173,11 +176,13 @@ impl TransportArgs {
     /// The law by which window and pacing follow the path during the copy, unless a flag pins them, or the path is so short
     /// that neither limits it.
     fn sizing(&self, rtt_s: f64) -> Option<SizingMode> {
-        match self.buffer {
+        let law = match self.buffer {
             Some(Sizing::Sobas) => Some(self.sobas),
             Some(Sizing::Fixed(_)) => None,
             None => (!self.steady && self.pacing.is_none() && rtt_s >= LOCAL_S).then_some(SizingMode::All),
-        }
+        };
+        // A congestion control that is asked for stays.
+        law.map(|law| if law == SizingMode::All && self.cc.is_some() { SizingMode::Restart } else { law })
     }
 
     /// Whether a flag says how to send, so that the profile no longer decides alone.
@@ -264,6 +269,11 @@ impl TransportArgs {
         let rtt = Time((between.rtt_s * 1e9) as u64);
         let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
         describe(&mut query, self.rate, self.loss, self.queue)?;
+        if self.queue.is_none() && self.sizing(between.rtt_s).is_some() {
+            // Pacing keeps the queue short, so what matters is what a transport does where none overflows.
+            let rate = self.rate.unwrap_or(ASSUMED_RATE);
+            query.queue = Some(((rate.0 as f64 * between.rtt_s / 8.0) as u64, 1.0));
+        }
         let plain = Query { within: EQUAL, ..Query::from(rtt) };
         loop {
             let asked = match select(&profile, &query) {
@@ -308,7 +318,7 @@ impl TransportArgs {
         };
         if let Some(law) = sizing {
             why.push("window and pacing follow the path during the copy, within that buffer".into());
-            if law == SizingMode::All && !has(sender, "bbr") {
+            if matches!(law, SizingMode::All | SizingMode::Restart) && !has(sender, "bbr") {
                 why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
             }
         }
