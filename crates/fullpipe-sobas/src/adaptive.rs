@@ -26,6 +26,7 @@ mod congestion;
 mod drain;
 mod follow;
 mod loss;
+mod lossy;
 mod measure;
 mod mode;
 mod params;

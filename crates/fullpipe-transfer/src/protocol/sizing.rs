@@ -1,6 +1,6 @@
 //! The messages about window and pacing that the two ends exchange while SOBAS sizes them.
 
-use fullpipe_sobas::Event;
+use fullpipe_sobas::{Event, Why};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::hello::Limits;
@@ -74,6 +74,12 @@ pub enum SizingEvent {
 }
 
 impl SizingEvent {
+    /// Whether the controller has found that the path itself loses segments.
+    #[must_use]
+    pub fn shows_random_loss(&self) -> bool {
+        matches!(self, SizingEvent::Decided(event) if event.why == Why::RandomLoss)
+    }
+
     /// Returns the event as a JSON object. The field `what` names the kind of event.
     ///
     /// # Errors

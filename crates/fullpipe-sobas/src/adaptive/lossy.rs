@@ -1,0 +1,85 @@
+//! Losses that the path makes by itself, on a dirty fibre or in a radio link. They are told from those of a queue that
+//! overflows: the transfer is far below the capacity, no queue stood before the loss, and packet trains beside the transfer
+//! find the rest of the capacity free.
+//!
+//! A congestion control that takes each loss for a full queue leaves such a path empty: at one loss in a thousand, over
+//! 45 ms, CUBIC has a tenth of 10 Gb/s. So the sender's streams change to BBR, which does not, under a pacing rate just below
+//! the capacity, at which BBR's own start overflows nothing. Where the sender may not, losses no longer lower the rate that
+//! is aimed at.
+
+use super::measure::{given_bps, overflowed_s, queued_bps, round_ns};
+use super::mode::Mode;
+use super::params::{RATE, SIGHT};
+use super::random_loss::Question;
+use super::state::Adaptive;
+use crate::event::Why;
+use crate::network_model::NetworkModel;
+use crate::trains::MIN_ASKING_PPS;
+
+/// A transfer with at least this fraction of the capacity may have overflowed a queue that was too short to be seen.
+const BELOW: f64 = 0.7;
+/// A queue through which the path gives this fraction of the capacity or more is the transfer's own.
+const ALONE: f64 = 0.9;
+
+impl Adaptive {
+    /// Looks whether losses are the path's own; then nothing but pacing limits the sender.
+    pub(super) fn random_loss(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        let lost = self.random_loss.retransmitted(model.retransmits);
+        let limited = matches!(self.mode, Mode::Start | Mode::Hold | Mode::Follow(_) | Mode::Drain(_));
+        if !limited || !model.config.pacing || self.capacity.trained <= 0.0 {
+            self.random_loss.explained();
+            return None;
+        }
+        self.random_loss.hear(now, model, self.capacity.trained);
+        if (lost || model.probes.congested()) && !self.random_loss.is_same_round(now, round_ns(model)) {
+            self.count_random_loss(now, model);
+        }
+        if self.random_loss.take_proof() { self.bear_losses(now, model) } else { None }
+    }
+
+    /// Counts a loss that no queue explains, and lets trains ask whether others do.
+    fn count_random_loss(&mut self, now: u64, model: &mut NetworkModel) {
+        let Some(given) = given_bps(model, now) else { return };
+        let capacity = self.capacity.trained;
+        let shown = overflowed_s(model, now) > SIGHT.visible_s + self.burst(model);
+        if self.others.present || shown || given > BELOW * capacity {
+            self.random_loss.explained();
+        } else if self.random_loss.unexplained(now, model) {
+            model.trains.ask();
+            self.others.search_is_over = true;
+            let more = (RATE.of_capacity * capacity - given).max(MIN_ASKING_PPS * model.packet_bits());
+            let until = now + 3 * model.probes.base_ns() + 2 * SIGHT.standing_ns;
+            self.random_loss.asks(until, Question { more, has: given });
+        }
+    }
+
+    /// The path loses segments by itself: nothing but pacing limits the sender, which is to bear them.
+    fn bear_losses(&mut self, now: u64, model: &mut NetworkModel) -> Option<Why> {
+        self.losses.retransmits = model.retransmits;
+        self.rate = Some(self.capacity.cap().min(RATE.of_capacity * self.capacity.trained));
+        self.ceiling = Default::default();
+        self.queue_trial.end(now, &mut self.queue);
+        model.probes.forget_losses();
+        if model.config.change {
+            // From now on the sender holds a rate of its own, and has no slow start.
+            (model.config.decrease, model.config.restart, model.config.change) = (0.0, false, false);
+            self.random_loss.change = true;
+        }
+        self.enter(Mode::Lossy, Why::RandomLoss)
+    }
+
+    /// Whether a queue has shown the path's capacity, rather than others: then losses go on being the path's own.
+    pub(super) fn is_lossy_at(&self, given: f64) -> bool {
+        self.random_loss.known && given >= ALONE * self.capacity.trained
+    }
+
+    /// The path loses segments by itself. Only a queue shows that others have come, or that the path carries less.
+    pub(super) fn lossy(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+        let queue = self.standing_queue(model, now, SIGHT.standing_ns)?;
+        if queue <= self.high(model) {
+            return None;
+        }
+        let given = queued_bps(model, now)?;
+        self.drain_queue(now, model, given, queue, Why::Queue)
+    }
+}
