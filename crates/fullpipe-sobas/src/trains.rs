@@ -21,6 +21,8 @@ const MAX_ASKING_PACKETS: f64 = 32.0;
 pub const MIN_ASKING_PPS: f64 = MIN_PACED_PACKETS / MAX_PACED_S;
 /// An asking train did not fit if it arrived more slowly than it was sent by this factor. The transfer's own bursts slow it by less.
 const DID_NOT_FIT_FACTOR: f64 = 1.08;
+/// A train was slowed if it arrived more slowly than it was sent by this factor. Less is the error of its stamps.
+const SLOWED_FACTOR: f64 = 1.02;
 /// Longest duration of a paced train, seconds. On slow paths it has fewer packets.
 const MAX_PACED_S: f64 = 4e-3;
 /// Fewest packets of a paced train.
@@ -205,7 +207,11 @@ impl Trains {
         }
         // Slow start sends at twice its rate or not at all (`tcp_pacing_ss_ratio`), so a train meets anything from nothing to
         // twice the transfer's rate. Others take what is consistent with all trains.
-        let taken = |train: &Paced| (train.sent * (capacity / train.came - 1.0)).max(0.0);
+        // A train that was sent below the capacity and arrived as it was sent met nothing that it could see.
+        let slowed = |train: &Paced| train.sent / train.came > SLOWED_FACTOR;
+        let taken = |train: &Paced| {
+            if slowed(train) { (train.sent * (capacity / train.came - 1.0)).max(0.0) } else { 0.0 }
+        };
         let (mut least, mut most) = (0.0f64, f64::INFINITY);
         for train in &self.paced {
             least = least.max(taken(train) - 2.0 * train.own);
