@@ -101,22 +101,29 @@ fn slow_start_begins_again_after_losses() {
         let restarts = lines.iter().filter(|line| line["why"] == "restart").count();
         (restarts, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
     };
-    let (with, without) = (run("all"), run("both"));
+    let (with, without) = (run("restart"), run("both"));
     assert!(with.0 > 0 && without.0 == 0, "{with:?}, {without:?}");
     assert!(with.1 > 1.2 * without.1, "{with:?}, {without:?}");
 }
 
-/// Where others lose probes too, limits would only give the path to them.
+/// TCP takes each of them for a full queue, unless the controller sees that there is none.
 #[test]
-fn a_congested_path_is_left_to_tcp() {
-    let (_dir, source, to) = a_file_and_a_folder(4_000_000);
-    let path = format!("lab:rtt=20ms,rate=97mbit,queue=100KB,mtu=1500,loss=0.03:{}/", to.display());
-    let flags = ["cp", "--json", "--no-encrypt", "--cc", "cubic", "-n", "1", "--buffer", "sobas"];
-    let done = common::fullpipe_args(&[&flags[..], &[source.to_str().unwrap(), &path]].concat());
-    let lines = common::json_lines(&done);
-    let disabled = lines.iter().find(|line| line["state"] == "disabled").expect("still limited");
-    assert_eq!((&disabled["why"], &disabled["pacing_bps"]), (&"congested".into(), &serde_json::Value::Null));
-    assert_eq!(lines.last().unwrap()["bytes"], 4_000_000);
+fn losses_of_the_path_itself_are_borne() {
+    let (_dir, source, to) = a_file_and_a_folder(60_000_000);
+    let path = format!("lab:rtt=20ms,rate=970mbit,queue=2MB,mtu=1500,loss=0.003:{}/", to.display());
+    let run = |flags: &[&str]| {
+        let words = [&["cp", "--json", "--no-encrypt"], flags, &[source.to_str().unwrap(), &path]].concat();
+        let lines = common::json_lines(&common::fullpipe_args(&words));
+        fs::remove_file(to.join("file")).unwrap();
+        let seen = lines.iter().any(|line| line["why"] == "random_loss" && line["state"] == "lossy");
+        (seen, lines.last().unwrap()["rate_bps"].as_f64().unwrap())
+    };
+    let (adjusted, steady) = (run(&["-n", "2"]), run(&["-n", "2", "--cc", "cubic", "--steady"]));
+    assert!(adjusted.0 && !steady.0, "{adjusted:?}, {steady:?}");
+    assert!(adjusted.1 > 4.0 * steady.1, "{adjusted:?}, {steady:?}");
+    // A congestion control that is asked for stays, and with it what it does.
+    let pinned = run(&["-n", "2", "--cc", "cubic"]);
+    assert!(pinned.1 < adjusted.1 / 2.0, "{pinned:?}");
 }
 
 /// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
