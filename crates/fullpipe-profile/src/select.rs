@@ -49,6 +49,10 @@ pub struct Selection {
     pub within: f64,
     /// The kind of path that the profile was measured on.
     pub conditions: String,
+    /// Capacity of the path, bit/s: the query's, but no more than that of the kind of path. `None` if neither has one.
+    pub capacity_bps: Option<f64>,
+    /// Packet size of the kind of path, bytes.
+    pub mtu: Option<u32>,
     /// Values that were assumed because the query names none: `rate=10gbit`.
     pub assumed: Vec<String>,
     /// Sentences that say where the profile's path differs from the query's.
@@ -114,13 +118,17 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         choice = highest.clone();
         needed = runs_needed(highest, &ranking, query, &mut comparison);
     }
+    let conditions = &profile.paths[kind.path];
+    let asked_bps = query.rate.map(|rate| rate.0 as f64);
     Ok(Selection {
         certain: needed.is_empty(),
         choice,
         needed,
         level,
         within: query.within,
-        conditions: profile.paths[kind.path].describe(),
+        conditions: conditions.describe(),
+        capacity_bps: asked_bps.into_iter().chain(conditions.rate_bps).reduce(f64::min),
+        mtu: conditions.mtu,
         assumed: kind.assumed,
         notes: kind.notes,
         workload: profile.workloads[kind.workload],

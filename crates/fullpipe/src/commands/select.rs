@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
 use fullpipe_profile::{Choice, Profile, Query, Selection, select};
+use serde::Serialize;
 
 use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::outln;
 use crate::shipped_profile::{describe, text_of};
+use crate::start_up::StartUp;
 
 /// Most lines of the ranking, or of missing runs.
 const SHOWN: usize = 20;
@@ -45,10 +47,10 @@ pub struct Args {
     /// Choose for packets of at most this many bytes, such as 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
-    /// Choose for sending this much, such as 10GB, if the profile has several workloads
+    /// Predict a transfer of this size, such as 1GB; choose from the profile's runs of the nearest size
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
-    /// Choose for sending this long, such as 100s, if the profile has several workloads
+    /// Choose from the profile's runs whose duration is nearest to this, such as 100s
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
     /// Choose only with this confidence, such as 0.95 or 95%; if the data do not give it, list the runs to add, and fail
@@ -72,7 +74,8 @@ pub fn run(args: Args) -> Result {
     let profile = Profile::parse(&text, name)?;
     let selection = select(&profile, &query)?;
     if args.json {
-        let text = serde_json::to_string(&selection).map_err(|e| Failure::new(ExitClass::Record, e))?;
+        let text = serde_json::to_string(&WithSize { selection: &selection, for_size: for_size(&selection, &query) });
+        let text = text.map_err(|e| Failure::new(ExitClass::Record, e))?;
         outln!("{text}");
     }
     if args.certain.is_some() && !selection.certain {
@@ -88,6 +91,34 @@ pub fn run(args: Args) -> Result {
         }
     }
     Ok(())
+}
+
+/// A selection as JSON.
+#[derive(Serialize)]
+struct WithSize<'a> {
+    #[serde(flatten)]
+    selection: &'a Selection,
+    for_size: Option<ForSize>,
+}
+
+/// What to expect of a transfer of the size that was asked for.
+#[derive(Serialize)]
+struct ForSize {
+    bytes: u64,
+    seconds: f64,
+    rate_bps: f64,
+}
+
+/// Predicts a transfer of the size of `--size`; `None` without one, and if the profile's runs had that size.
+fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
+    let Some(Workload::Size(Size(bytes))) = query.workload.filter(|asked| *asked != selection.workload) else {
+        return None;
+    };
+    let choice = &selection.choice;
+    let start = StartUp { transport: &choice.transport, rtt_s: query.rtt_ms * 1e-3, mtu: query.mtu.or(selection.mtu) };
+    let mean_bps = choice.expected.mean_bps;
+    let seconds = start.seconds(bytes as f64, mean_bps, selection.workload, selection.capacity_bps);
+    Some(ForSize { bytes, seconds, rate_bps: bytes as f64 * 8.0 / seconds })
 }
 
 /// The query of the command line to the profile.
@@ -134,14 +165,19 @@ fn ask_path(path: &Path) -> Result<Query> {
 fn print(selection: &Selection, query: &Query, shipped: bool) {
     let choice = &selection.choice;
     outln!("transport   {}", choice.transport);
-    outln!("expected    {}", expected(choice, selection.level));
+    outln!("expected    {} over {}, start-up included", expected(choice, selection.level), selection.workload);
+    let for_size = for_size(selection, query);
+    if let Some(ForSize { bytes, seconds, rate_bps }) = for_size {
+        let share = if rate_bps < choice.expected.mean_bps { "larger" } else { "smaller" };
+        outln!(
+            "{:<11} about {} in {}: start-up is a {share} part of it",
+            Size(bytes).to_string(),
+            format::rate(rate_bps),
+            format::seconds(seconds)
+        );
+    }
     let source = if shipped { "the shipped profile" } else { "the profile" };
-    outln!(
-        "at          {} ms; {source} has {}, {}",
-        format::ms(query.rtt_ms),
-        selection.conditions,
-        selection.workload
-    );
+    outln!("at          {} ms; {source} has {}", format::ms(query.rtt_ms), selection.conditions);
     if choice.expected.outside {
         outln!(
             "note        {} ms is outside the measured range; this is the rate at {} ms",
@@ -149,8 +185,11 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
             format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
         );
     }
-    if !selection.assumed.is_empty() {
-        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", selection.assumed.join(", "));
+    // The line of the size has told already that the profile's runs sent something else.
+    let is_told = |assumed: &str| for_size.is_some() && assumed.starts_with("workload=");
+    let assumed: Vec<&str> = selection.assumed.iter().map(String::as_str).filter(|a| !is_told(a)).collect();
+    if !assumed.is_empty() {
+        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", assumed.join(", "));
     }
     for note in &selection.notes {
         outln!("note        {note}");

@@ -104,6 +104,8 @@ pub struct Chosen {
     pub expected_bps: Option<f64>,
     /// What the profile's runs sent. `expected_bps` is the mean over all of that, start-up included.
     pub over: Workload,
+    /// Capacity of the path, bit/s, if the flags or the profile say it.
+    pub capacity_bps: Option<f64>,
     /// Reasons for the choice, one sentence each.
     pub why: Vec<String>,
     /// A better transport and what a kernel lacks for it, as a sentence.
@@ -232,13 +234,27 @@ impl TransportArgs {
             ));
             let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps));
             why.extend(selection.notes);
-            return Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking });
+            return Ok(Chosen {
+                transport,
+                expected_bps,
+                over: selection.workload,
+                capacity_bps: selection.capacity_bps,
+                why,
+                lacking,
+            });
         }
         let Some(choice) = found else {
             why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
             let cc = usual_cc(sender);
             let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
-            return Ok(Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking });
+            return Ok(Chosen {
+                transport,
+                expected_bps: None,
+                over: Workload::Size(Size(0)),
+                capacity_bps: None,
+                why,
+                lacking,
+            });
         };
         let rtt_ms = between.rtt_s * 1e3;
         why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({})", selection.conditions));
@@ -246,7 +262,14 @@ impl TransportArgs {
         // A profile measured on faster paths may expect more than this path carries.
         let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(choice.expected.mean_bps));
         why.extend(selection.notes);
-        Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking })
+        Ok(Chosen {
+            transport,
+            expected_bps,
+            over: selection.workload,
+            capacity_bps: selection.capacity_bps,
+            why,
+            lacking,
+        })
     }
 
     /// Ranks the profile's transports for a path. If the profile has nothing for such a path, gives up one property of
@@ -344,7 +367,7 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
         why.push("the sender's kernel does not allow this user cubic".into());
     }
     let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
-    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking: None }
+    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), capacity_bps: None, why, lacking: None }
 }
 
 /// Streams in a local network: one for each of this host's processors, but 2 to 4. All streams write to one file, which
