@@ -49,10 +49,8 @@ pub enum ProfileError {
 
 impl Classified for ProfileError {
     fn class(&self) -> ExitClass {
-        match self {
-            ProfileError::NothingFits { .. } => ExitClass::Usage,
-            _ => ExitClass::Record,
-        }
+        // A profile is a file that the command line names, as a scenario and a token file are.
+        ExitClass::Usage
     }
 }
 
