@@ -1,11 +1,14 @@
 //! `fullpipe select`: chooses a transport for a path from a profile.
 
+mod this_host;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
 use fullpipe_profile::{Choice, Profile, Query, Selection, select};
 use serde::Serialize;
+use this_host::ThisHost;
 
 use crate::failure::{Failure, Result};
 use crate::format;
@@ -83,8 +86,9 @@ pub fn run(args: Args) -> Result {
     }
     if !args.json {
         print(&selection, &query, args.profile.is_none());
-        if let Some(Path::Host(_)) = args.path.as_deref().and_then(|path| path.parse().ok()) {
-            print_lacking(&selection);
+        let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
+        if !is_emulated {
+            ThisHost::read().lacks(&selection).iter().for_each(|lack| outln!("note        {lack}"));
         }
         if args.explain {
             explain(&selection);
@@ -208,32 +212,6 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     let t = &choice.transport;
     let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
     outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
-}
-
-/// Prints what this host's kernel lacks for the choice, and how to get it.
-fn print_lacking(selection: &Selection) {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
-    let available = read("ipv4/tcp_available_congestion_control");
-    let has = |cc: &str| available.split_whitespace().any(|name| name == cc);
-    let cc = &selection.choice.transport.cc;
-    if !available.is_empty() && !has(cc) {
-        let best = selection.ranking.iter().find(|choice| has(&choice.transport.cc));
-        let best = best.map_or_else(String::new, |c| {
-            format!("; the best that it has is {} ({})", c.transport, format::rate(c.expected.mean_bps))
-        });
-        outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
-    }
-    if let fullpipe_path::Buffer::Bytes(size) = selection.choice.transport.buffer {
-        for name in ["core/wmem_max", "core/rmem_max"] {
-            if read(name).trim().parse::<u64>().is_ok_and(|limit| limit < size.0) {
-                let key = format!("net.{}", name.replace('/', "."));
-                outln!(
-                    "note        this kernel grants smaller buffers; as root on both ends: sysctl -w {key}={}",
-                    size.0
-                );
-            }
-        }
-    }
 }
 
 fn explain(selection: &Selection) {
