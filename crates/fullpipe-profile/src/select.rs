@@ -49,6 +49,10 @@ pub struct Selection {
     pub within: f64,
     /// The kind of path that the profile was measured on.
     pub conditions: String,
+    /// A path of that kind with the query's RTT, as `fullpipe measure` takes it.
+    pub path: String,
+    /// Whether the profile's clients received the data (`fullpipe measure --reverse`).
+    pub receives: bool,
     /// Capacity of the path, bit/s: the query's, but no more than that of the kind of path. `None` if neither has one.
     pub capacity_bps: Option<f64>,
     /// Packet size of the kind of path, bytes.
@@ -132,6 +136,8 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         level,
         within: query.within,
         conditions: conditions.describe(),
+        path: conditions.path(query.rtt_ms),
+        receives: conditions.direction.as_deref() == Some("receive"),
         capacity_bps,
         mtu: conditions.mtu,
         assumed: kind.assumed,

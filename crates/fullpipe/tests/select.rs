@@ -29,3 +29,16 @@ fn the_rate_says_over_what_it_is_and_a_size_has_its_own() {
     assert!((0.5..0.8).contains(&share), "{json}");
     assert_eq!(json["for_size"]["bytes"], 1_000_000_000);
 }
+
+#[test]
+fn an_uncertain_choice_names_commands_that_measure_it() {
+    let done = select(&["--rtt", "91.6ms", "--rate", "10gbit", "--certain", "95%"]);
+    assert_eq!(done.status.code(), Some(1), "{done:?}");
+    let text = String::from_utf8(done.stderr).unwrap();
+    let line = text.lines().find(|line| line.contains("fullpipe measure")).unwrap();
+    let (path, flags) =
+        line.split_once("fullpipe measure ").unwrap().1.split_once("; done").unwrap().0.split_once(' ').unwrap();
+    assert!(matches!(path.parse(), Ok(fullpipe_path::Path::Lab(_))), "{path}");
+    assert!(flags.ends_with("--duration 10s --seed $seed --out runs"), "{flags}");
+    assert!(text.contains("\n  fullpipe analyze runs\n"), "{text}");
+}

@@ -2,11 +2,11 @@
 
 mod this_host;
 
-use std::path::PathBuf;
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
-use fullpipe_profile::{Choice, Profile, Query, Selection, select};
+use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Transport, Workload};
+use fullpipe_profile::{Choice, Needed, Profile, Query, Selection, select};
 use serde::Serialize;
 use this_host::ThisHost;
 
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result {
         outln!("{text}");
     }
     if args.certain.is_some() && !selection.certain {
-        return Err(Failure::new(ExitClass::Failed, uncertain(&selection)));
+        return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
     }
     if !args.json {
         print(&selection, &query, args.profile.is_none());
@@ -242,8 +242,8 @@ fn explain(selection: &Selection) {
     }
 }
 
-/// Why there is no sure choice, and which runs would make it one.
-fn uncertain(selection: &Selection) -> String {
+/// Why there is no sure choice, which runs would make it one, and the commands that make them.
+fn uncertain(selection: &Selection, args: &Args) -> String {
     let mut lines = vec![format!(
         "no transport is certain to be within {} of the best at {}; {} is the highest so far. Runs to add:",
         format::percent(selection.within),
@@ -262,7 +262,45 @@ fn uncertain(selection: &Selection) -> String {
     if more > 0 {
         lines.push(format!("  and {more} more transports; all with --json"));
     }
+    if let Some(first) = selection.needed.first() {
+        let seeds = match args.profile {
+            Some(_) => "",
+            None => ", from seed 1 as the records of the shipped profile are not on this host",
+        };
+        lines.push(format!("To make the first, and the others alike{seeds}:"));
+        lines.extend(commands(selection, first, args).into_iter().map(|command| format!("  {command}")));
+    }
     lines.join("\n")
+}
+
+/// The commands that make runs of one transport, and a profile with them.
+fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] {
+    let there = selection.ranking.iter().find(|choice| choice.transport == needed.transport);
+    let measured = there.map_or(0, |choice| choice.expected.n);
+    // The records of a profile lie beside it. Runs of the same seed are the same, so new ones go on counting.
+    let (folder, from) = match &args.profile {
+        Some(file) => (file.parent().filter(|folder| !folder.as_os_str().is_empty()), measured + 1),
+        None => (Some(FilePath::new("runs")), 1),
+    };
+    let folder = folder.unwrap_or(FilePath::new(".")).to_string_lossy().into_owned();
+    let folder = shlex::try_quote(&folder).map_or_else(|_| folder.clone(), |quoted| quoted.into_owned());
+    let Transport { cc, streams, buffer, pacing } = &needed.transport;
+    let pacing = pacing.map(|rate| format!(" --pacing {rate}")).unwrap_or_default();
+    let workload = match selection.workload {
+        Workload::Size(size) => format!("--size {size}"),
+        Workload::Duration(time) => format!("--duration {time}"),
+    };
+    let reverse = if selection.receives { " --reverse" } else { "" };
+    let measure = format!(
+        "fullpipe measure {} --cc {cc} --streams {streams} --buffer {buffer}{pacing} {workload}{reverse}",
+        selection.path
+    );
+    let last = measured + needed.runs;
+    [
+        format!("for seed in $(seq {from} {last}); do {measure} --seed $seed --out {folder}; done"),
+        format!("fullpipe analyze {folder}"),
+        format!("fullpipe select ... --profile {folder}/profile.json"),
+    ]
 }
 
 /// The expected rate with its interval: `9.412 Gb/s (9.3 to 9.5 at 95%, n=10)`.
