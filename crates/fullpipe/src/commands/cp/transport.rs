@@ -31,9 +31,10 @@ pub struct TransportArgs {
     /// the path during the copy (sobas) [default: from the profile]
     #[arg(long, value_name = "SIZE|auto|sobas", help_heading = HEADING)]
     buffer: Option<Sizing>,
-    /// With --buffer sobas: follow this law, of the paper or of this program
-    #[arg(long, hide = true, value_name = "all|both|window|pacing|paper", default_value = "all", value_parser = law)]
-    sobas: SizingMode,
+    /// With --buffer sobas: control window, pacing or both, these and slow start (all), or only the window, by the published
+    /// law (paper) [default: all]
+    #[arg(long, value_name = "all|both|window|pacing|paper", value_parser = law, help_heading = HEADING)]
+    sobas: Option<SizingMode>,
     /// Send no faster than this over all streams together, such as 9.9gbit; TCP spaces the packets evenly
     #[arg(long, value_name = "RATE", visible_alias = "bwlimit", help_heading = HEADING)]
     pacing: Option<Rate>,
@@ -172,6 +173,11 @@ impl TransportArgs {
             let (text, name) = text_of(self.profile.as_deref())?;
             Profile::parse(&text, name)?.entries(|_| true)?;
         }
+        if self.sobas.is_some() && self.buffer != Some(Sizing::Sobas) {
+            return Err(Failure::usage(
+                "--sobas has an effect only with --buffer sobas; add that, or leave --sobas out",
+            ));
+        }
         if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
             let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
             return Err(Failure::usage(why));
@@ -181,7 +187,7 @@ impl TransportArgs {
 
     /// The law of the controller that sizes window and pacing, if `--buffer sobas` asks for one.
     pub fn sobas(&self) -> Option<SizingMode> {
-        (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas)
+        (self.buffer == Some(Sizing::Sobas)).then_some(self.sobas.unwrap_or(SizingMode::All))
     }
 
     /// Whether a flag says how to send, so that the profile no longer decides alone.
@@ -328,7 +334,7 @@ impl TransportArgs {
         };
         if self.sobas().is_some() {
             why.push("window and pacing will follow the path (--buffer sobas), within that buffer".into());
-            if self.sobas == SizingMode::All && !has(sender, "bbr") {
+            if self.sobas() == Some(SizingMode::All) && !has(sender, "bbr") {
                 why.push("the sender's kernel has no BBR, so slow start will not restart after losses".into());
             }
         }
