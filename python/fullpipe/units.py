@@ -31,8 +31,8 @@ _RATE = _Kind(
     "rate",
     "10gbit",
     {"bit": 1, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12},
-    1e13,
-    "10tbit",
+    1e12,
+    "1tbit",
     {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9},
 )
 _SIZE = _Kind(

@@ -64,7 +64,7 @@ def test_the_names_of_runs_keep_their_sizes(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("parse", "form", "most"),
-    [(parse_rate, format_rate, 10**13), (parse_size, format_size, 10**15), (parse_time, format_time, 10**15)],
+    [(parse_rate, format_rate, 10**12), (parse_size, format_size, 10**15), (parse_time, format_time, 10**15)],
 )
 def test_every_value_comes_back(parse: Callable[[str], int], form: Callable[[int], str], most: int) -> None:
     draw = random.Random(1)

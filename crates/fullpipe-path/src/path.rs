@@ -349,7 +349,7 @@ impl TryFrom<Keys> for LabPath {
             (None, None) => return value("rate", "is missing; write rate=10gbit or modality=10gige".into()),
         };
         if rate.0 < 8_000 || rate.0 > 1_000_000_000_000 {
-            return value("rate", format!("{rate} is outside 8kbit to 1000gbit"));
+            return value("rate", format!("{rate} is outside 8kbit to 1tbit"));
         }
         let mtu = keys.mtu.unwrap_or(9000);
         if mtu != 1500 && mtu != 9000 {

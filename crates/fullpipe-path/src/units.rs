@@ -73,7 +73,7 @@ const RATE: Quantity = Quantity {
     what: "rate",
     example: "10gbit",
     units: &[("bit", 1.0), ("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("tbit", 1e12)],
-    high: "10tbit",
+    high: "1tbit",
 };
 const SIZE: Quantity = Quantity {
     what: "size",
@@ -216,7 +216,7 @@ pub(crate) fn from_text<'de, D: Deserializer<'de>, T: FromStr<Err: fmt::Display>
 /// A rate in bit/s. Text: `10gbit`, `9.92gbit`, `970mbit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u64);
-quantity!(Rate, RATE, 1e13, &[("bit", 0), ("kbit", 3), ("mbit", 6), ("gbit", 9)]);
+quantity!(Rate, RATE, 1e12, &[("bit", 0), ("kbit", 3), ("mbit", 6), ("gbit", 9)]);
 
 /// A size in bytes. Text: `250KB`, `64MB`, `1GB`, `2GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

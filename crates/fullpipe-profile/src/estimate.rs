@@ -50,6 +50,15 @@ pub(crate) struct Spread {
     pub freedom: f64,
 }
 
+impl Estimate {
+    /// Lowers the mean and the ends of its interval to a capacity, bit/s, above which no rate can be.
+    pub(crate) fn limit(&mut self, capacity_bps: f64) {
+        self.mean_bps = self.mean_bps.min(capacity_bps);
+        self.low_bps = self.low_bps.map(|low| low.min(capacity_bps));
+        self.high_bps = self.high_bps.map(|high| high.min(capacity_bps));
+    }
+}
+
 impl Spread {
     /// Returns the variance of the difference of two independent means (Welch 1947, Satterthwaite 1946).
     pub fn difference(self, other: Spread) -> Spread {

@@ -49,10 +49,8 @@ pub enum ProfileError {
 
 impl Classified for ProfileError {
     fn class(&self) -> ExitClass {
-        match self {
-            ProfileError::NothingFits { .. } => ExitClass::Usage,
-            _ => ExitClass::Record,
-        }
+        // A profile is a file that the command line names, as a scenario and a token file are.
+        ExitClass::Usage
     }
 }
 
@@ -113,6 +111,28 @@ pub struct Conditions {
 impl Conditions {
     /// Returns the properties as text for a user.
     pub fn describe(&self) -> String {
+        let queue = self.queue_bdp.map(|q| format!("{q}BDP")).or_else(|| self.queue.map(|q| q.to_string()));
+        let mut parts = self.parts(queue);
+        if let Some(direction) = &self.direction {
+            parts.push(format!("direction={direction}"));
+        }
+        parts.join(",")
+    }
+
+    /// Returns a path of this kind with this round-trip time, ms, as `fullpipe measure` takes it.
+    pub fn path(&self, rtt_ms: f64) -> String {
+        if let Some(host) = &self.host {
+            return host.clone();
+        }
+        let bdp = self.rate_bps.map(|bps| bps * rtt_ms / 8e3);
+        let queue = self.queue_bdp.zip(bdp).map(|(queue, bdp)| Size((queue * bdp).round() as u64)).or(self.queue);
+        let rtt = format!("rtt={rtt_ms}ms");
+        let parts: Vec<String> = [rtt].into_iter().chain(self.parts(queue.map(|q| q.to_string()))).collect();
+        format!("lab:{}", parts.join(","))
+    }
+
+    /// The properties but for the direction, each as `name=value`, with this queue.
+    fn parts(&self, queue: Option<String>) -> Vec<String> {
         let mut parts = Vec::new();
         let mut add = |name: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -121,7 +141,7 @@ impl Conditions {
         };
         add("host", self.host.clone());
         add("rate", self.rate_bps.map(|bps| Rate(bps as u64).to_string()));
-        add("queue", self.queue_bdp.map(|q| format!("{q}BDP")).or_else(|| self.queue.map(|q| q.to_string())));
+        add("queue", queue);
         add("mtu", self.mtu.map(|mtu| mtu.to_string()));
         add("loss", self.loss.filter(|p| !p.is_zero()).map(|p| p.to_string()));
         add("loss_back", self.loss_back.filter(|p| !p.is_zero()).map(|p| p.to_string()));
@@ -135,8 +155,7 @@ impl Conditions {
         add("host_noise", self.host_noise_ms.map(|ms| format!("{ms}ms")));
         add("host_a", self.host_a.clone());
         add("host_b", self.host_b.clone());
-        add("direction", self.direction.clone());
-        parts.join(",")
+        parts
     }
 }
 

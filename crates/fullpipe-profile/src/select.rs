@@ -49,6 +49,14 @@ pub struct Selection {
     pub within: f64,
     /// The kind of path that the profile was measured on.
     pub conditions: String,
+    /// A path of that kind with the query's RTT, as `fullpipe measure` takes it.
+    pub path: String,
+    /// Whether the profile's clients received the data (`fullpipe measure --reverse`).
+    pub receives: bool,
+    /// Capacity of the path, bit/s: the query's, but no more than that of the kind of path. `None` if neither has one.
+    pub capacity_bps: Option<f64>,
+    /// Packet size of the kind of path, bytes.
+    pub mtu: Option<u32>,
     /// Values that were assumed because the query names none: `rate=10gbit`.
     pub assumed: Vec<String>,
     /// Sentences that say where the profile's path differs from the query's.
@@ -114,13 +122,24 @@ pub fn select(profile: &Profile, query: &Query) -> Result<Selection, ProfileErro
         choice = highest.clone();
         needed = runs_needed(highest, &ranking, query, &mut comparison);
     }
+    let conditions = &profile.paths[kind.path];
+    let asked_bps = query.rate.map(|rate| rate.0 as f64);
+    let capacity_bps = asked_bps.into_iter().chain(conditions.rate_bps).reduce(f64::min);
+    // Student's interval knows no capacity, and the profile's path may be faster than the query's.
+    for choice in ranking.iter_mut().chain([&mut choice]) {
+        choice.expected.limit(capacity_bps.unwrap_or(f64::INFINITY));
+    }
     Ok(Selection {
         certain: needed.is_empty(),
         choice,
         needed,
         level,
         within: query.within,
-        conditions: profile.paths[kind.path].describe(),
+        conditions: conditions.describe(),
+        path: conditions.path(query.rtt_ms),
+        receives: conditions.direction.as_deref() == Some("receive"),
+        capacity_bps,
+        mtu: conditions.mtu,
         assumed: kind.assumed,
         notes: kind.notes,
         workload: profile.workloads[kind.workload],
@@ -247,6 +266,18 @@ mod tests {
         assert_eq!(name(&select(&p, &Query { within: 0.05, ..query() }).unwrap().choice), "htcp-4");
         assert_eq!(got.conditions, "rate=10gbit,queue=1BDP,mtu=9000");
         assert!(got.assumed.is_empty() && got.notes.is_empty());
+    }
+
+    #[test]
+    fn no_rate_is_above_the_capacity() {
+        let p = profile(&[TEN], &[(0, Spec("cubic", 10, "1GB", 3, 9.9, Some(0.3)))]);
+        let expected = |query: &Query| select(&p, query).unwrap().ranking[0].expected.clone();
+        let own = expected(&query());
+        assert!(own.mean_bps == 9.9e9 && own.low_bps < Some(9.9e9) && own.high_bps == Some(1e10), "{own:?}");
+        let slower = Query { rate: Some(Rate(8_000_000_000)), ..query() };
+        let (got, choice) = (expected(&slower), select(&p, &slower).unwrap().choice);
+        assert!(got.mean_bps == 8e9 && got.low_bps <= Some(8e9) && got.high_bps == Some(8e9), "{got:?}");
+        assert_eq!(choice.expected, got);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod progress;
 mod rlimit;
 mod run_record;
 mod shipped_profile;
+mod start_up;
 mod token_files;
 
 use std::ffi::OsString;

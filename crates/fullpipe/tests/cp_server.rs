@@ -114,8 +114,8 @@ fn only_with_its_token() {
     for (token, code, part) in [
         (None, 2, "the server needs a token"),
         (Some("nonsense"), 2, "not a valid token"),
-        (Some(other_server.as_str()), 4, "certificate is not the token's"),
-        (Some(other_secret.as_str()), 4, "the token is not this server's"),
+        (Some(other_server.as_str()), 4, "Ask the server's operator for a new token"),
+        (Some(other_secret.as_str()), 4, "ask this one's operator for a new token"),
     ] {
         let (got, text) = error(&stage.cp(&["file", &stage.url("/")], token));
         assert_eq!(got, code, "{text}");

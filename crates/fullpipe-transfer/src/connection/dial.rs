@@ -204,11 +204,13 @@ fn answer(
     let mut stream = guard.wrap(socket).map_err(|e| {
         // What is no TLS at all is no certificate either.
         let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        if matches!(told, Some(rustls::Error::InvalidCertificate(_))) {
+            let why = "this is not the server that the token is for; the token is mistyped, or from before the server got a \
+                       new key, or another server answers here. Ask the server's operator for a new token";
+            return TransferError::Trust { peer: peer.clone(), why: why.to_owned() };
+        }
         if matches!(told, Some(e) if !matches!(e, rustls::Error::InvalidMessage(_))) {
-            let why = format!(
-                "its certificate is not the token's ({}); is the token of this server?",
-                text::from_peer(&e.to_string())
-            );
+            let why = format!("no encrypted connection ({}); ask its operator", text::from_peer(&e.to_string()));
             return TransferError::Trust { peer: peer.clone(), why };
         }
         let why = error::why(&e);

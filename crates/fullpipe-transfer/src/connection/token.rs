@@ -261,7 +261,10 @@ pub(crate) fn lock(token: &Path) -> Result<Flock<File>, TransferError> {
 /// # Errors
 /// The file cannot be read, another user may have written it, or it holds no token.
 pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
-    let missing = || local(format!("cannot read {}", file.display()))(io::Error::from_raw_os_error(libc::ENOENT));
+    let missing = || {
+        let remedy = "check the name, or copy the token from the server's operator into it";
+        TransferError::Usage(format!("cannot read {}: no such file; {remedy}", file.display()))
+    };
     let Secret { content, exposed } = read_secret(file)?.ok_or_else(missing)?;
     let token = String::from_utf8_lossy(&content).parse();
     let token = token.map_err(|e| TransferError::Usage(format!("{}: {e}", file.display())))?;

@@ -97,8 +97,13 @@ pub enum Refusal {
 
 impl From<Refusal> for Denial {
     fn from(refusal: Refusal) -> Denial {
-        let advice = matches!(refusal, Refusal::Expired(_)).then(|| "ask its operator for a new one".to_owned());
-        Denial { why: refusal.to_string(), advice }
+        let advice = match refusal {
+            Refusal::Unknown => {
+                "it is mistyped, revoked, or for another server: ask this one's operator for a new token"
+            }
+            Refusal::Expired(_) => "ask its operator for a new one",
+        };
+        Denial::new(refusal.to_string(), advice)
     }
 }
 

@@ -180,10 +180,10 @@ impl Copy<'_> {
         };
         let tell = || {
             let chosen = self.chosen.borrow();
-            let Some((chosen, Between { rtt_s, .. })) = chosen.as_ref() else { return };
-            watch.chosen(chosen, *rtt_s);
+            let Some((chosen, between)) = chosen.as_ref() else { return };
+            watch.chosen(chosen, between.rtt_s);
             if args.explain && !args.json && watch.moved() == 0 {
-                explain::print(args, chosen, *rtt_s, true);
+                explain::print(args, chosen, between, self.options, explain::known_bytes(self.way), true);
             }
         };
         let mut show = |counters: &_| watch.show(counters);

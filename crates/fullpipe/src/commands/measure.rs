@@ -236,20 +236,28 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
         }
         None => outln!("loss        {again}"),
     }
-    outln!("bottleneck  {}", bottleneck(outcome.bottleneck, run.transport.buffer));
+    outln!("bottleneck  {}", bottleneck(outcome.bottleneck, run));
     if let Some(target) = target {
         outln!("record      {}", target.display());
     }
 }
 
-/// What limited the run, and what to try.
-fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
-    match (what, buffer) {
+/// What limited the run, and what to try. The hosts of an emulated path are part of its description, and have no settings
+/// that a user could raise.
+fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
+    let is_emulated = matches!(run.path, Path::Lab(_));
+    match (what, run.transport.buffer) {
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
+        (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
+            "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"
+        }
         (Bottleneck::Rwnd, Buffer::Auto) => {
             "rwnd: the receiver's window; try --buffer, or raise net.ipv4.tcp_rmem there"
         }
         (Bottleneck::Rwnd, _) => "rwnd: the receiver's window; try a larger --buffer",
+        (Bottleneck::Sndbuf, Buffer::Auto) if is_emulated => {
+            "sndbuf: the sender's buffer; try --buffer, or add ,host=tuned+tcp_wmem:4096/16384/268435456 to the path"
+        }
         (Bottleneck::Sndbuf, Buffer::Auto) => {
             "sndbuf: the sender's buffer; try --buffer, or raise net.ipv4.tcp_wmem there"
         }
@@ -257,5 +265,27 @@ fn bottleneck(what: Bottleneck, buffer: Buffer) -> &'static str {
         (Bottleneck::Path, _) => "path: it is full",
         (Bottleneck::Cpu, _) => "cpu: a processor of one of the ends is busy",
         (Bottleneck::Pacing, _) => "pacing: the rate that --pacing sets",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_is_for_the_path_that_was_measured() {
+        let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let advice = |path: &str, what| {
+            let workload = Workload::Size(Size(1_000_000));
+            let (direction, sample) = (Direction::Send, Time(100_000_000));
+            let path = path.parse().unwrap();
+            bottleneck(what, &Run { path, transport: transport.clone(), workload, direction, seed: 1, sample })
+        };
+        assert!(advice("host", Bottleneck::Sndbuf).ends_with("raise net.ipv4.tcp_wmem there"));
+        for what in [Bottleneck::Sndbuf, Bottleneck::Rwnd] {
+            let text = advice("lab:rtt=1ms,rate=1gbit", what);
+            let keys = text.split(' ').find_map(|word| word.strip_prefix(",host=")).unwrap();
+            assert!(format!("lab:rtt=1ms,rate=1gbit,host={keys}").parse::<Path>().is_ok(), "{text}");
+        }
     }
 }

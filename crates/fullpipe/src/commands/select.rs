@@ -1,15 +1,20 @@
 //! `fullpipe select`: chooses a transport for a path from a profile.
 
-use std::path::PathBuf;
+mod this_host;
+
+use std::path::{Path as FilePath, PathBuf};
 use std::time::Duration;
 
-use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Workload};
-use fullpipe_profile::{Choice, Profile, Query, Selection, select};
+use fullpipe_path::{ExitClass, Path, Probability, Rate, Size, Time, Transport, Workload};
+use fullpipe_profile::{Choice, Needed, Profile, Query, Selection, select};
+use serde::Serialize;
+use this_host::ThisHost;
 
 use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::outln;
 use crate::shipped_profile::{describe, text_of};
+use crate::start_up::StartUp;
 
 /// Most lines of the ranking, or of missing runs.
 const SHOWN: usize = 20;
@@ -45,10 +50,10 @@ pub struct Args {
     /// Choose for packets of at most this many bytes, such as 9000
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(576..=65535))]
     mtu: Option<u32>,
-    /// Choose for sending this much, such as 10GB, if the profile has several workloads
+    /// Predict a transfer of this size, such as 1GB; choose from the profile's runs of the nearest size
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
-    /// Choose for sending this long, such as 100s, if the profile has several workloads
+    /// Choose from the profile's runs whose duration is nearest to this, such as 100s
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
     /// Choose only with this confidence, such as 0.95 or 95%; if the data do not give it, list the runs to add, and fail
@@ -72,22 +77,52 @@ pub fn run(args: Args) -> Result {
     let profile = Profile::parse(&text, name)?;
     let selection = select(&profile, &query)?;
     if args.json {
-        let text = serde_json::to_string(&selection).map_err(|e| Failure::new(ExitClass::Record, e))?;
+        let text = serde_json::to_string(&WithSize { selection: &selection, for_size: for_size(&selection, &query) });
+        let text = text.map_err(|e| Failure::new(ExitClass::Record, e))?;
         outln!("{text}");
     }
     if args.certain.is_some() && !selection.certain {
-        return Err(Failure::new(ExitClass::Failed, uncertain(&selection)));
+        return Err(Failure::new(ExitClass::Failed, uncertain(&selection, &args)));
     }
     if !args.json {
         print(&selection, &query, args.profile.is_none());
-        if let Some(Path::Host(_)) = args.path.as_deref().and_then(|path| path.parse().ok()) {
-            print_lacking(&selection);
+        let is_emulated = matches!(args.path.as_deref().map(str::parse), Some(Ok(Path::Lab(_))));
+        if !is_emulated {
+            ThisHost::read().lacks(&selection).iter().for_each(|lack| outln!("note        {lack}"));
         }
         if args.explain {
             explain(&selection);
         }
     }
     Ok(())
+}
+
+/// A selection as JSON.
+#[derive(Serialize)]
+struct WithSize<'a> {
+    #[serde(flatten)]
+    selection: &'a Selection,
+    for_size: Option<ForSize>,
+}
+
+/// What to expect of a transfer of the size that was asked for.
+#[derive(Serialize)]
+struct ForSize {
+    bytes: u64,
+    seconds: f64,
+    rate_bps: f64,
+}
+
+/// Predicts a transfer of the size of `--size`; `None` without one, and if the profile's runs had that size.
+fn for_size(selection: &Selection, query: &Query) -> Option<ForSize> {
+    let Some(Workload::Size(Size(bytes))) = query.workload.filter(|asked| *asked != selection.workload) else {
+        return None;
+    };
+    let choice = &selection.choice;
+    let start = StartUp { transport: &choice.transport, rtt_s: query.rtt_ms * 1e-3, mtu: query.mtu.or(selection.mtu) };
+    let mean_bps = choice.expected.mean_bps;
+    let seconds = start.seconds(bytes as f64, mean_bps, selection.workload, selection.capacity_bps);
+    Some(ForSize { bytes, seconds, rate_bps: bytes as f64 * 8.0 / seconds })
 }
 
 /// The query of the command line to the profile.
@@ -134,14 +169,19 @@ fn ask_path(path: &Path) -> Result<Query> {
 fn print(selection: &Selection, query: &Query, shipped: bool) {
     let choice = &selection.choice;
     outln!("transport   {}", choice.transport);
-    outln!("expected    {}", expected(choice, selection.level));
+    outln!("expected    {} over {}, start-up included", expected(choice, selection.level), selection.workload);
+    let for_size = for_size(selection, query);
+    if let Some(ForSize { bytes, seconds, rate_bps }) = for_size {
+        let share = if rate_bps < choice.expected.mean_bps { "larger" } else { "smaller" };
+        outln!(
+            "{:<11} about {} in {}: start-up is a {share} part of it",
+            Size(bytes).to_string(),
+            format::rate(rate_bps),
+            format::seconds(seconds)
+        );
+    }
     let source = if shipped { "the shipped profile" } else { "the profile" };
-    outln!(
-        "at          {} ms; {source} has {}, {}",
-        format::ms(query.rtt_ms),
-        selection.conditions,
-        selection.workload
-    );
+    outln!("at          {} ms; {source} has {}", format::ms(query.rtt_ms), selection.conditions);
     if choice.expected.outside {
         outln!(
             "note        {} ms is outside the measured range; this is the rate at {} ms",
@@ -149,8 +189,11 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
             format::ms(choice.expected.from_rtt_ms.first().copied().unwrap_or_default())
         );
     }
-    if !selection.assumed.is_empty() {
-        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", selection.assumed.join(", "));
+    // The line of the size has told already that the profile's runs sent something else.
+    let is_told = |assumed: &str| for_size.is_some() && assumed.starts_with("workload=");
+    let assumed: Vec<&str> = selection.assumed.iter().map(String::as_str).filter(|a| !is_told(a)).collect();
+    if !assumed.is_empty() {
+        outln!("assumed     {}; change with --rate, --loss, --queue, --mtu or --size", assumed.join(", "));
     }
     for note in &selection.notes {
         outln!("note        {note}");
@@ -169,32 +212,6 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     let t = &choice.transport;
     let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
     outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
-}
-
-/// Prints what this host's kernel lacks for the choice, and how to get it.
-fn print_lacking(selection: &Selection) {
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
-    let available = read("ipv4/tcp_available_congestion_control");
-    let has = |cc: &str| available.split_whitespace().any(|name| name == cc);
-    let cc = &selection.choice.transport.cc;
-    if !available.is_empty() && !has(cc) {
-        let best = selection.ranking.iter().find(|choice| has(&choice.transport.cc));
-        let best = best.map_or_else(String::new, |c| {
-            format!("; the best that it has is {} ({})", c.transport, format::rate(c.expected.mean_bps))
-        });
-        outln!("note        this kernel lacks {cc}; as root: modprobe tcp_{cc}{best}");
-    }
-    if let fullpipe_path::Buffer::Bytes(size) = selection.choice.transport.buffer {
-        for name in ["core/wmem_max", "core/rmem_max"] {
-            if read(name).trim().parse::<u64>().is_ok_and(|limit| limit < size.0) {
-                let key = format!("net.{}", name.replace('/', "."));
-                outln!(
-                    "note        this kernel grants smaller buffers; as root on both ends: sysctl -w {key}={}",
-                    size.0
-                );
-            }
-        }
-    }
 }
 
 fn explain(selection: &Selection) {
@@ -225,8 +242,8 @@ fn explain(selection: &Selection) {
     }
 }
 
-/// Why there is no sure choice, and which runs would make it one.
-fn uncertain(selection: &Selection) -> String {
+/// Why there is no sure choice, which runs would make it one, and the commands that make them.
+fn uncertain(selection: &Selection, args: &Args) -> String {
     let mut lines = vec![format!(
         "no transport is certain to be within {} of the best at {}; {} is the highest so far. Runs to add:",
         format::percent(selection.within),
@@ -245,7 +262,45 @@ fn uncertain(selection: &Selection) -> String {
     if more > 0 {
         lines.push(format!("  and {more} more transports; all with --json"));
     }
+    if let Some(first) = selection.needed.first() {
+        let seeds = match args.profile {
+            Some(_) => "",
+            None => ", from seed 1 as the records of the shipped profile are not on this host",
+        };
+        lines.push(format!("To make the first, and the others alike{seeds}:"));
+        lines.extend(commands(selection, first, args).into_iter().map(|command| format!("  {command}")));
+    }
     lines.join("\n")
+}
+
+/// The commands that make runs of one transport, and a profile with them.
+fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] {
+    let there = selection.ranking.iter().find(|choice| choice.transport == needed.transport);
+    let measured = there.map_or(0, |choice| choice.expected.n);
+    // The records of a profile lie beside it. Runs of the same seed are the same, so new ones go on counting.
+    let (folder, from) = match &args.profile {
+        Some(file) => (file.parent().filter(|folder| !folder.as_os_str().is_empty()), measured + 1),
+        None => (Some(FilePath::new("runs")), 1),
+    };
+    let folder = folder.unwrap_or(FilePath::new(".")).to_string_lossy().into_owned();
+    let folder = shlex::try_quote(&folder).map_or_else(|_| folder.clone(), |quoted| quoted.into_owned());
+    let Transport { cc, streams, buffer, pacing } = &needed.transport;
+    let pacing = pacing.map(|rate| format!(" --pacing {rate}")).unwrap_or_default();
+    let workload = match selection.workload {
+        Workload::Size(size) => format!("--size {size}"),
+        Workload::Duration(time) => format!("--duration {time}"),
+    };
+    let reverse = if selection.receives { " --reverse" } else { "" };
+    let measure = format!(
+        "fullpipe measure {} --cc {cc} --streams {streams} --buffer {buffer}{pacing} {workload}{reverse}",
+        selection.path
+    );
+    let last = measured + needed.runs;
+    [
+        format!("for seed in $(seq {from} {last}); do {measure} --seed $seed --out {folder}; done"),
+        format!("fullpipe analyze {folder}"),
+        format!("fullpipe select ... --profile {folder}/profile.json"),
+    ]
 }
 
 /// The expected rate with its interval: `9.412 Gb/s (9.3 to 9.5 at 95%, n=10)`.

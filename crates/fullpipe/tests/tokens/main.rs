@@ -109,8 +109,8 @@ fn tokens_come_go_and_are_named_in_the_log_without_a_restart() {
     assert!(!String::from_utf8_lossy(&text.stdout).contains(&alice[4..20]), "no secrets: {text:?}");
     let revoked = common::json_lines(&stage.token(&["revoke", "alice", "--json"]));
     assert_eq!(revoked, [json!({"kind": "revoked", "name": "alice"})]);
-    refused(stage.push(&alice), "the token is not this server's");
-    refused(stage.measure(&alice), "the token is not this server's");
+    refused(stage.push(&alice), "the token is not this server's; it is mistyped, revoked");
+    refused(stage.measure(&alice), "the token is not this server's; it is mistyped, revoked");
     let first = fs::read_to_string(stage.at("token")).unwrap();
     fine(stage.push(first.trim()));
     // One that is revoked again is not known, nor is another.

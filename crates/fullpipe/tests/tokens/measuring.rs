@@ -147,7 +147,10 @@ fn a_proof_does_not_tell_the_secret_and_is_good_once() {
     let (mut socket, _) = greeted(&stage.server.address);
     socket.write_all(&frame(&proof)).unwrap();
     let answer = next(&mut socket);
-    assert!(answer["kind"] == "refused" && answer["why"] == "the token is not this server's", "{answer}");
+    assert!(
+        answer["kind"] == "refused" && answer["why"].as_str().unwrap().starts_with("the token is not this server's; "),
+        "{answer}"
+    );
 }
 
 #[test]

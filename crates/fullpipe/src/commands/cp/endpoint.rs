@@ -17,6 +17,25 @@ use crate::failure::{Failure, Result};
 /// slash too many.
 const FOREIGN_SCHEMES: [&str; 9] = ["ssh", "scp", "sftp", "rsync", "http", "https", "ftp", "gsiftp", "file"];
 
+/// Most letters in which a scheme may differ from `fullpipe` and count as that, misspelt.
+const MAX_WRONG_LETTERS: usize = 2;
+
+/// Whether a word is `fullpipe` but for letter case and at most two letters that are wrong, missing or too many.
+fn is_misspelt(scheme: &str) -> bool {
+    // The edit distance (Levenshtein 1966), row by row: `row[j]` is that of what was read to the first j letters.
+    let right = "fullpipe";
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (i, typed) in scheme.to_lowercase().chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, letter) in right.chars().enumerate() {
+            let replaced = diagonal + usize::from(letter != typed);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[right.len()] <= MAX_WRONG_LETTERS
+}
+
 /// A source or destination, as typed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place {
@@ -74,6 +93,11 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| FOREIGN_SCHEMES.contains(scheme)) {
         let known = "write HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server)";
         return Err(Failure::usage(format!("{text}: fullpipe does not speak {scheme}; {known}")));
+    }
+    if let Some((scheme, _)) = text.split_once("://").filter(|(scheme, _)| is_misspelt(scheme)) {
+        return Err(Failure::usage(format!(
+            "{text}: write a server as fullpipe://HOST:PORT/PATH; a host that is named '{scheme}' is {scheme}:/PATH"
+        )));
     }
     // An IPv6 address has colons of its own, and stands in brackets.
     let start = bytes.iter().position(|b| *b == b']').filter(|_| text.starts_with('[') || text.contains("@["));
@@ -269,6 +293,10 @@ mod tests {
             "fullpipe://::1:7603/x",
             "ssh://h/x",
             "sftp://me@h/x",
+            "fulpipe://h/x",
+            "fullpip://h/x",
+            "Fullpipe://h/x",
+            "fullppie://h:7/x",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -31,9 +31,10 @@ pub struct TransportArgs {
     /// the path during the copy (sobas) [default: sobas, but below 0.5 ms from the profile]
     #[arg(long, value_name = "SIZE|auto|sobas", help_heading = HEADING)]
     buffer: Option<Sizing>,
-    /// With --buffer sobas: follow this law, of the paper or of this program
-    #[arg(long, hide = true, value_name = "all|restart|both|window|pacing|paper", default_value = "all", value_parser = law)]
-    sobas: SizingMode,
+    /// With --buffer sobas: control window, pacing or both, these and slow start (restart), these and the congestion control
+    /// (all), or only the window, by the published law (paper) [default: all]
+    #[arg(long, value_name = "all|restart|both|window|pacing|paper", value_parser = law, help_heading = HEADING)]
+    sobas: Option<SizingMode>,
     /// Send to the end as chosen at the start, and adjust nothing to what the path shows
     #[arg(long, help_heading = HEADING)]
     pub steady: bool,
@@ -110,6 +111,8 @@ pub struct Chosen {
     pub expected_bps: Option<f64>,
     /// What the profile's runs sent. `expected_bps` is the mean over all of that, start-up included.
     pub over: Workload,
+    /// Capacity of the path, bit/s, if the flags or the profile say it.
+    pub capacity_bps: Option<f64>,
     /// Reasons for the choice, one sentence each.
     pub why: Vec<String>,
     /// A better transport and what a kernel lacks for it, as a sentence.
@@ -141,7 +144,10 @@ impl TransportArgs {
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
         add("--pacing", self.pacing.map(|p| p.to_string()));
-        add("--sobas", (self.buffer == Some(Sizing::Sobas)).then(|| law_name(self.sobas).to_owned()));
+        add(
+            "--sobas",
+            (self.buffer == Some(Sizing::Sobas)).then(|| law_name(self.sobas.unwrap_or(SizingMode::All)).to_owned()),
+        );
         add("--profile", self.profile.as_ref().map(|file| file.display().to_string()));
         add("--rate", self.rate.map(|rate| rate.to_string()));
         add("--loss", self.loss.map(|loss| loss.to_string()));
@@ -163,6 +169,11 @@ impl TransportArgs {
             let (text, name) = text_of(self.profile.as_deref())?;
             Profile::parse(&text, name)?.entries(|_| true)?;
         }
+        if self.sobas.is_some() && self.buffer != Some(Sizing::Sobas) {
+            return Err(Failure::usage(
+                "--sobas has an effect only with --buffer sobas; add that, or leave --sobas out",
+            ));
+        }
         if self.buffer == Some(Sizing::Sobas) && self.pacing.is_some() {
             let why = "--buffer sobas sets the pacing rate itself; leave out --pacing, or choose another --buffer";
             return Err(Failure::usage(why));
@@ -177,7 +188,7 @@ impl TransportArgs {
     /// that neither limits it.
     fn sizing(&self, rtt_s: f64) -> Option<SizingMode> {
         let law = match self.buffer {
-            Some(Sizing::Sobas) => Some(self.sobas),
+            Some(Sizing::Sobas) => Some(self.sobas.unwrap_or(SizingMode::All)),
             Some(Sizing::Fixed(_)) => None,
             None => (!self.steady && self.pacing.is_none() && rtt_s >= LOCAL_S).then_some(SizingMode::All),
         };
@@ -236,7 +247,15 @@ impl TransportArgs {
             ));
             let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps));
             why.extend(selection.notes);
-            return Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking, sizing: None });
+            return Ok(Chosen {
+                transport,
+                expected_bps,
+                over: selection.workload,
+                capacity_bps: selection.capacity_bps,
+                why,
+                lacking,
+                sizing: None,
+            });
         }
         let Some(choice) = found else {
             why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
@@ -246,6 +265,7 @@ impl TransportArgs {
                 transport,
                 expected_bps: None,
                 over: Workload::Size(Size(0)),
+                capacity_bps: None,
                 why,
                 lacking,
                 sizing: None,
@@ -257,7 +277,15 @@ impl TransportArgs {
         // A profile measured on faster paths may expect more than this path carries.
         let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(choice.expected.mean_bps));
         why.extend(selection.notes);
-        Ok(Chosen { transport, expected_bps, over: selection.workload, why, lacking, sizing: None })
+        Ok(Chosen {
+            transport,
+            expected_bps,
+            over: selection.workload,
+            capacity_bps: selection.capacity_bps,
+            why,
+            lacking,
+            sizing: None,
+        })
     }
 
     /// Ranks the profile's transports for a path. If the profile has nothing for such a path, gives up one property of
@@ -357,7 +385,8 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
         why.push("the sender's kernel does not allow this user cubic".into());
     }
     let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
-    Chosen { transport, expected_bps: None, over: Workload::Size(Size(0)), why, lacking: None, sizing: None }
+    let over = Workload::Size(Size(0));
+    Chosen { transport, sizing: None, expected_bps: None, over, capacity_bps: None, why, lacking: None }
 }
 
 /// Streams in a local network: one for each of this host's processors, but 2 to 4. All streams write to one file, which
