@@ -7,6 +7,7 @@ mod finish;
 pub mod journal;
 mod large;
 mod naming;
+mod offers;
 mod ranges;
 mod receiver;
 mod resume;
