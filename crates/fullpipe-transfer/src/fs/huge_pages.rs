@@ -18,7 +18,7 @@ use libc::{
 };
 
 use crate::fs::sparse;
-use crate::limits::HUGE_PAGE;
+use crate::sizes::HUGE_PAGE;
 use guard::Guard;
 
 /// Number of failures after which no more huge pages are asked for. A single failure may be due to a page that another

@@ -14,9 +14,9 @@ use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::TransferError;
 use crate::fs::metadata::{self, Special};
-use crate::limits::SMALL;
 use crate::protocol::file::FileItem;
 use crate::protocol::message::Want;
+use crate::sizes::SMALL;
 use crate::threads::lock;
 
 /// Seconds by which a file's ctime may lie before the time of its change: the kernel stamps with its last timer tick, and

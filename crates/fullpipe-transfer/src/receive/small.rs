@@ -10,10 +10,10 @@ use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::metadata::{self, Special};
 use crate::fs::{ownership, publish};
-use crate::limits::SMALL;
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 use crate::receive::journal::Record;
+use crate::sizes::SMALL;
 use crate::threads::lock;
 
 /// The folder that a stream wrote its last small file to. The next one mostly lies in the same folder.

@@ -14,11 +14,11 @@ use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::huge_pages::{Page, Window};
-use crate::limits::{HUGE_PAGE, SMALL};
 use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::Extent;
 use crate::protocol::frame;
+use crate::sizes::{HUGE_PAGE, SMALL};
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 

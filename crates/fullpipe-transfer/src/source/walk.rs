@@ -16,10 +16,10 @@ use nix::sys::stat::{FileStat, SFlag};
 use crate::error::{TransferError, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::{at, metadata};
-use crate::limits::SMALL;
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::sizes::SMALL;
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.

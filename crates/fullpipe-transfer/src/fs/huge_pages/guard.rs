@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use libc::{MAP_ANONYMOUS, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, c_int, c_void, siginfo_t};
 
-use crate::limits::HUGE_PAGE;
+use crate::sizes::HUGE_PAGE;
 
 /// Most pages that are mapped at once in this process. Streams beyond that write in the usual way.
 const MAX_WATCHED_PAGES: usize = 256;
