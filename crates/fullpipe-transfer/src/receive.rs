@@ -3,6 +3,7 @@
 
 mod blocks;
 mod destination;
+mod destination_names;
 mod finish;
 pub mod journal;
 mod large;

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::destination::{self, renamed_folder};
 use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
 use crate::fs::{at, metadata, ownership, publish};
@@ -22,7 +21,7 @@ use crate::threads::lock;
 impl Receiver {
     /// Makes a folder. Its permissions and times are set at the end, when all is in it; the journal keeps them until then.
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
-        let made = self.named(name).and_then(|name| {
+        let made = self.names.final_name(name).and_then(|name| {
             let folder = self.root.folder(Some(&name))?;
             if !meta.xattrs.is_empty() {
                 metadata::open_up(&folder)?;
@@ -38,8 +37,12 @@ impl Receiver {
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
             // This folder is all that the transfer copies, so nothing of it can be written.
-            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && self.rename.is_some() && name.parent().is_none() => {
-                let shown = printable(self.rename.as_deref().unwrap_or_default());
+            Err(e)
+                if e.raw_os_error() == Some(libc::ENOTDIR)
+                    && self.names.rename.is_some()
+                    && name.parent().is_none() =>
+            {
+                let shown = printable(self.names.rename.as_deref().unwrap_or_default());
                 Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
             }
             Err(e) => self.leave(name.bytes(), &e),
@@ -49,10 +52,10 @@ impl Receiver {
     /// Makes a symbolic link, or skips it.
     pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
         let make = || -> io::Result<()> {
-            let name = self.named(name)?;
+            let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
             let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
-            let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
+            let ((), partial) = ownership::fresh(&folder, self.names.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
                 .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
             if named.is_err() {
@@ -120,8 +123,8 @@ impl Receiver {
     /// Removes the journal if no later attempt needs it. Call it when both ends know that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = publish::remove(&self.root, &destination::request(self.number));
-            let _ = publish::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &self.names.request());
+            let _ = publish::remove(&self.root, &self.names.journal());
         }
     }
 
@@ -136,7 +139,7 @@ impl Receiver {
     /// this returns false and the journal stays.
     pub(super) fn is_for_nothing(&self) -> bool {
         let is_empty = lock(&self.journal).is_empty();
-        is_empty && !renamed_folder(&self.root, self.rename.as_deref()) && self.remove_orphans().is_ok()
+        is_empty && !self.names.is_renamed_folder(&self.root) && self.remove_orphans().is_ok()
     }
 
     /// Removes partial files that no attempt will continue: their sources have changed or are gone, or nothing of them
@@ -178,7 +181,7 @@ impl Receiver {
         let mut failed = BTreeMap::new();
         let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
             self.session.moved(1);
-            let done = self.named(&name).and_then(|name| {
+            let done = self.names.final_name(&name).and_then(|name| {
                 let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
                 let meta = Meta { mode: open(meta.mode), ..meta.clone() };
                 let folder = self.root.open_at(name.path(), how, 0)?;

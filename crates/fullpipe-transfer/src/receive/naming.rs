@@ -21,7 +21,7 @@ impl Receiver {
             other => return other,
         }
         let link = |other: &Path| publish::link(file, folder, other);
-        let ((), other) = ownership::fresh(folder, self.partial(name), link)?;
+        let ((), other) = ownership::fresh(folder, self.names.partial(name), link)?;
         let renamed = publish::rename(folder, &other, at::part(name.last()));
         if renamed.is_err() {
             let _ = publish::remove(folder, &other);

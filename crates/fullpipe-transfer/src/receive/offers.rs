@@ -86,7 +86,7 @@ impl Receiver {
     fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<bool> {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
-        let name = self.named(&item.name)?;
+        let name = self.names.final_name(&item.name)?;
         let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
         let file = File::from(file);
         let now = file.metadata()?;

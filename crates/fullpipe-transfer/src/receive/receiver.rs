@@ -8,11 +8,9 @@
 //! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
 //! opened or a message sent.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +19,8 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
-use super::destination::{self, Destination};
+use super::destination::Destination;
+use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
 use super::verifier::{self, Verifier};
@@ -35,10 +34,9 @@ use crate::protocol::digest::Key;
 use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary};
-use crate::protocol::name::{self, Name, printable};
+use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::{self, Skipped};
 use crate::sizes::{SMALL, block_size};
-use crate::source::glob::Part;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{PeerTrace, Trace};
 use crate::threads::{lock, thread};
@@ -58,16 +56,12 @@ pub struct Receiver {
     pub(super) session: Arc<Session>,
     pub(super) options: Options,
     pub(super) root: Root,
-    pub(super) rename: Option<Vec<u8>>,
-    pub(super) only: Option<Vec<Part>>,
-    /// Number in the names of the transfer's own files: journal, partial files, request.
-    pub(super) number: u64,
+    /// How the transfer names files at the destination.
+    pub(super) names: DestinationNames,
     /// Number of the process that asked for this transfer ([`crate::protocol::message::Target::process`]).
     pub(super) process: u64,
     /// Guards the journal's file and the records that are not written yet. The lock covers the write of a record.
     pub(super) journal: Mutex<Journal>,
-    /// Name of the journal in the destination folder.
-    pub(super) journal_name: PathBuf,
     /// Guards what earlier attempts have finished, as far as this attempt has not used it up.
     pub(super) resume: Mutex<ResumeState>,
     /// Key of the blocks' digests. It lasts as long as the journal.
@@ -165,14 +159,11 @@ impl Receiver {
             session,
             options,
             root: to.root,
-            rename: to.rename,
-            only: to.only,
-            number: to.number,
+            names: to.names,
             process: to.process,
             key: to.journal.key(),
             tags: to.tags,
             journal: Mutex::new(to.journal),
-            journal_name: to.journal_name,
             resume: Mutex::new(to.resume),
             large: LargeFiles::default(),
             end: Mutex::new(EndState { streams: n, all_sent: false, skipped: Skipped::default() }),
@@ -252,7 +243,7 @@ impl Receiver {
         // After a success the journal is mostly gone. After a failure it lacks the records that still wait here.
         let _ = lock(&self.journal).flush();
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
-            let _ = publish::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &self.names.journal());
         }
         // The file is unlocked and closed after the mutex.
         let held = lock(&self.lock).take();
@@ -263,7 +254,7 @@ impl Receiver {
     /// a long time that the old connection is dead.
     fn look_for_request(&self) {
         use std::os::unix::fs::FileExt;
-        let request = destination::request(self.number);
+        let request = self.names.request();
         let Ok(Trust::Trusted(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
         let mut process = [0; 8];
         if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
@@ -317,22 +308,6 @@ impl Receiver {
         Ok(())
     }
 
-    /// The name that something gets at the destination.
-    pub(super) fn named<'a>(&self, name: &'a Name) -> io::Result<Cow<'a, Name>> {
-        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top.is_match(name.first()))) {
-            return Err(io::Error::other("it was not asked for"));
-        }
-        let name = match &self.rename {
-            None => Cow::Borrowed(name),
-            Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
-        };
-        if name.bytes().split(|b| *b == b'/').any(name::is_scratch) {
-            let why = "fullpipe's own files have such names while it works";
-            return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
-        }
-        Ok(name)
-    }
-
     /// Opens the folder that something goes to, and makes it if it is missing. If an earlier copy left it without
     /// permission to write, the permission is set.
     pub(super) fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
@@ -343,15 +318,6 @@ impl Receiver {
             metadata::open_up(&folder)?;
         }
         Ok(folder)
-    }
-
-    /// The name of a file until it is whole. It lies in the file's own folder, so that a rename finishes the file.
-    pub(super) fn partial(&self, name: &Name) -> PathBuf {
-        name::scratch(self.partial_number(name), "partial")
-    }
-
-    pub(super) fn partial_number(&self, name: &Name) -> u64 {
-        name.key() ^ self.number
     }
 }
 

@@ -15,9 +15,9 @@ use crate::receive::journal::Block;
 impl Receiver {
     /// The extents of a partial file that match the journal's digests, in order and without overlaps, at most `most`.
     pub(super) fn intact(&self, item: &FileItem, mut blocks: Vec<Block>, most: usize) -> io::Result<Vec<Extent>> {
-        let name = self.named(&item.name)?;
+        let name = self.names.final_name(&item.name)?;
         let folder = self.root.folder(name.parent().as_ref())?;
-        let Trust::Trusted(file) = ownership::open(folder, &self.partial(&name), OFlag::O_RDONLY)? else {
+        let Trust::Trusted(file) = ownership::open(folder, &self.names.partial(&name), OFlag::O_RDONLY)? else {
             return Ok(Vec::new());
         };
         blocks.sort_by_key(|(extent, _)| extent.offset);

@@ -43,7 +43,7 @@ impl Receiver {
 
     /// Writes a small file into its folder, which is opened unless it is the same as for the file before.
     pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
-        let name = self.named(&item.name)?;
+        let name = self.names.final_name(&item.name)?;
         let mut folder = match last.take().filter(|folder| folder.name.as_ref().map(Name::bytes) == name.above()) {
             Some(known) => known,
             None => {
@@ -82,7 +82,7 @@ impl Receiver {
             }
         }
         let create = |name: &Path| ownership::create(&folder.fd, name);
-        let (file, partial) = ownership::fresh(&folder.fd, self.partial(name), create)?;
+        let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
         let written = file.write_all_at(content, 0);
         let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
