@@ -67,7 +67,7 @@ impl Receiver {
             Ok(file) => Ok(Some(self.large.opened(id, file))),
             Err(e) => {
                 let ended = self.large.not_opened(id);
-                self.leave(item.name.bytes(), &e)?;
+                self.skip(item.name.bytes(), &e)?;
                 self.session.send(&if ended { Message::FileDone { id } } else { Message::Unwanted { id } })?;
                 Ok(None)
             }
@@ -163,7 +163,7 @@ impl Receiver {
         if large.end() {
             return Ok(());
         }
-        self.leave(large.item.name.bytes(), error)?;
+        self.skip(large.item.name.bytes(), error)?;
         self.large.give_up(id);
         // If the sender ends the file from here on, `file_end` answers it.
         if large.ended().is_none() {
@@ -179,7 +179,7 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.
@@ -190,7 +190,7 @@ impl Receiver {
         match result {
             Ok(()) if reading == Reading::Whole => self.large_named(large)?,
             Ok(()) => {}
-            Err(e) => self.leave(large.item.name.bytes(), &e)?,
+            Err(e) => self.skip(large.item.name.bytes(), &e)?,
         }
         if reading == Reading::Whole {
             self.large.remove(id);

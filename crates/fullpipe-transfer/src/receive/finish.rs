@@ -45,7 +45,7 @@ impl Receiver {
                 let shown = printable(self.names.rename.as_deref().unwrap_or_default());
                 Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
             }
-            Err(e) => self.leave(name.bytes(), &e),
+            Err(e) => self.skip(name.bytes(), &e),
         }
     }
 
@@ -65,7 +65,7 @@ impl Receiver {
         };
         match make() {
             Ok(()) => self.counters.named(name),
-            Err(e) => self.leave(name.bytes(), &e)?,
+            Err(e) => self.skip(name.bytes(), &e)?,
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Receiver {
         }
         failed.into_iter().try_for_each(|(name, e)| {
             if e.raw_os_error() != Some(libc::EPERM) {
-                return self.leave(&name, &e);
+                return self.skip(&name, &e);
             }
             // The folder may belong to another user and be writable for this one: its content has arrived.
             let why = format!("its permissions and times cannot be set: {}", why(&e));

@@ -30,7 +30,7 @@ impl Receiver {
     }
 
     /// Gives a whole file the permissions, owner and times of its source, and then its final name.
-    pub(super) fn name(
+    pub(super) fn give_name(
         &self,
         file: &File,
         folder: &OwnedFd,

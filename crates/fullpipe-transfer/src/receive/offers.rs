@@ -72,11 +72,11 @@ impl Receiver {
         }
         // All of the content is here; only the final name is missing.
         match self.open(item) {
-            Ok(large) => match self.name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
+            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
                 Ok(()) => self.large_named(&large)?,
-                Err(e) => self.leave(item.name.bytes(), &e)?,
+                Err(e) => self.skip(item.name.bytes(), &e)?,
             },
-            Err(e) => self.leave(item.name.bytes(), &e)?,
+            Err(e) => self.skip(item.name.bytes(), &e)?,
         }
         Ok(Want::Nothing)
     }

@@ -289,7 +289,7 @@ impl Receiver {
 
     /// Skips one file, folder or link that cannot be written. A full disk ends the transfer instead: it would skip all
     /// the others too.
-    pub(super) fn leave(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
+    pub(super) fn skip(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
         if let Some(lack) = Lack::of(error) {
             let lack = if lack == Lack::Space && self.root.has_no_inodes() { Lack::Inodes } else { lack };
             return Err(TransferError::Full { lack, what: printable(name) });

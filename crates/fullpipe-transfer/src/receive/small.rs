@@ -37,7 +37,7 @@ impl Receiver {
     ) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
             Ok(()) => self.small_named(item, content),
-            Err(e) => self.leave(item.name.bytes(), &e),
+            Err(e) => self.skip(item.name.bytes(), &e),
         }
     }
 
@@ -84,7 +84,7 @@ impl Receiver {
         let create = |name: &Path| ownership::create(&folder.fd, name);
         let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
         let written = file.write_all_at(content, 0);
-        let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
+        let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
             let _ = publish::remove(&folder.fd, &partial);
         }

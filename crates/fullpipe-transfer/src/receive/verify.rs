@@ -35,7 +35,7 @@ impl Receiver {
         let digest = timed(&self.counters.hash_ns, || small_digest(&self.key, item.key(), content));
         match self.names.final_name(&item.name) {
             Ok(name) => self.to_verify(item, &name, Expected::Whole(digest)),
-            Err(e) => return self.leave(item.name.bytes(), &e),
+            Err(e) => return self.skip(item.name.bytes(), &e),
         }
         Ok(())
     }

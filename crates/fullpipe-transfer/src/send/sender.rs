@@ -42,6 +42,7 @@ const MAX_OFFERED_FILES: usize = 256;
 pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
+
 /// A file to send.
 pub(crate) struct OutgoingFile {
     /// The file's number in messages.
@@ -225,7 +226,7 @@ impl Sender {
     }
 
     /// Skips a file that cannot be read.
-    pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
+    pub(super) fn skip(&self, name: &[u8], why: impl std::fmt::Display) {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
@@ -404,7 +405,7 @@ impl Sender {
         let extents = match extents {
             Ok(list) => schedule::without(&list, have),
             Err(e) => {
-                self.leave(source.item.name.bytes(), why(&e));
+                self.skip(source.item.name.bytes(), why(&e));
                 return Ok(());
             }
         };
