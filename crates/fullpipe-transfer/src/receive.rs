@@ -5,6 +5,7 @@ mod blocks;
 mod destination;
 mod destination_names;
 mod finish;
+mod folders;
 pub mod journal;
 mod large;
 mod naming;
