@@ -58,7 +58,7 @@ impl Receiver {
             self.forget_journal();
         }
         self.tell_progress();
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.traces.own {
             trace.tell(&self.session)?;
         }
         self.all_done.store(true, Ordering::SeqCst);

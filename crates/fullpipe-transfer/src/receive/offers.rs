@@ -15,10 +15,12 @@ use super::receiver::Receiver;
 use crate::error::TransferError;
 use crate::fs::metadata::{self, Special};
 use crate::protocol::file::FileItem;
-use crate::protocol::message::Want;
+use crate::protocol::message::{Message, Want};
 use crate::sizes::SMALL;
 use crate::threads::lock;
 
+/// Most extents in the answer to one offer. A longer answer would not fit a frame.
+const MAX_ANSWERED_EXTENTS: usize = 1 << 17;
 /// Seconds by which a file's ctime may lie before the time of its change: the kernel stamps with its last timer tick, and
 /// file systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
 const CTIME_GRAIN_S: i64 = 2;
@@ -39,9 +41,16 @@ struct Journaled {
 }
 
 impl Receiver {
+    /// Tells the sender what it must send of the files in an offer.
+    pub(super) fn answer(&self, offer: &[FileItem]) -> Result<(), TransferError> {
+        let mut room = MAX_ANSWERED_EXTENTS;
+        let wants = offer.iter().map(|item| self.want(item, &mut room)).collect::<Result<Vec<_>, _>>()?;
+        self.session.send(&Message::Want(wants))
+    }
+
     /// Decides which bytes of an offered file the sender must send. The answer lists at most `room` extents that are
     /// here already, and `room` shrinks by their number.
-    pub(super) fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
+    fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
         let key = item.key();
         let journaled = {
             let resume = lock(&self.resume);

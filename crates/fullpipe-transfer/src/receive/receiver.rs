@@ -38,7 +38,7 @@ use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::{self, Skipped};
 use crate::sizes::{SMALL, block_size};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
 /// Bytes that are received, hashed and written at a time, so that they stay in the processor's cache.
@@ -47,8 +47,6 @@ pub(super) const PIECE: usize = 256 << 10;
 const MAX_UNANSWERED_OFFERS: usize = 64;
 /// Most files in one offer. A sender offers no more.
 const MAX_OFFERED_FILES: usize = 256;
-/// Most extents in the answer to one offer. A longer answer would not fit a frame.
-const MAX_ANSWERED_EXTENTS: usize = 1 << 17;
 
 /// The receiving end of a session. Threads share it: one for each stream and one that writes behind it, those that
 /// verify, one that answers offers, and the session's own, which hands it messages.
@@ -91,10 +89,8 @@ pub struct Receiver {
     pub(super) nameless: AtomicBool,
     /// The files to read back, with `--verify`. It has locks of its own.
     pub(super) verifier: Verifier,
-    /// This end's samples of TCP_INFO, if samples were asked for.
-    pub(super) trace: Option<Arc<Trace>>,
-    /// Guards the sender's samples, which arrive in several messages.
-    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
+    pub(super) traces: Traces,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
@@ -145,15 +141,14 @@ impl Receiver {
         let (offers, offered) = mpsc::sync_channel(MAX_UNANSWERED_OFFERS);
         let n = streams.len();
         let readers = if options.verify { verifier::READERS } else { 0 };
-        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
+        let traces = Traces::start(&session, &streams, Side::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
-            trace,
-            peer_trace: Mutex::default(),
+            traces,
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
@@ -174,15 +169,7 @@ impl Receiver {
             counters,
         });
         let syncing = receiver.clone();
-        thread("sync", move || {
-            let file = lock(&syncing.lock).as_ref().map(|lock| lock.try_clone());
-            let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
-            let synced = synced.and_then(|()| metadata::sync_folder(syncing.root.folder(None)?));
-            if !syncing.session.is_over() {
-                syncing.check(synced.map_err(local("writing the journal to disk")));
-            }
-            let _ = syncing.journal_synced.set(());
-        })?;
+        thread("sync", move || syncing.sync_journal())?;
         let most = block_size(options.block, n).max(SMALL);
         for (i, stream) in streams.into_iter().enumerate() {
             let receiver = receiver.clone();
@@ -202,19 +189,27 @@ impl Receiver {
         let answering = receiver.clone();
         thread("offers", move || {
             for offer in offered {
-                let mut room = MAX_ANSWERED_EXTENTS;
-                let wants = offer.iter().map(|item| answering.want(item, &mut room)).collect::<Result<Vec<_>, _>>();
-                let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
-                answering.check(result);
+                answering.check(answering.answer(&offer));
             }
             answering.running.fetch_sub(1, Ordering::SeqCst);
         })?;
         Ok(receiver)
     }
 
+    /// Writes the journal's file and its name to disk, so that files may take their names.
+    fn sync_journal(&self) {
+        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
+        let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
+        let synced = synced.and_then(|()| metadata::sync_folder(self.root.folder(None)?));
+        if !self.session.is_over() {
+            self.check(synced.map_err(local("writing the journal to disk")));
+        }
+        let _ = self.journal_synced.set(());
+    }
+
     /// This end's samples and the sender's, if samples were asked for.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
-        (self.trace.clone(), lock(&self.peer_trace).seen())
+        self.traces.both()
     }
 
     /// The losses that the sender reported.
@@ -359,7 +354,7 @@ impl Handler for Receiver {
             }
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
-                lock(&self.peer_trace).take(&end, &samples);
+                self.traces.take(&end, &samples);
                 if last && self.is_done() {
                     self.forget_journal();
                     self.session.finish();

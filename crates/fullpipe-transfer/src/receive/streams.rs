@@ -102,7 +102,7 @@ impl Receiver {
             let received = timed(&self.counters.net_ns, || frame::receive_packed::<Chunk>(&mut line.stream));
             let (chunk, header) = received.map_err(lost)?;
             line.header = header;
-            if let Some(trace) = &self.trace {
+            if let Some(trace) = &self.traces.own {
                 trace.arrived(i, 0);
             }
             let len = chunk.data_len().filter(|len| *len <= most);
@@ -161,7 +161,7 @@ impl Receiver {
                     self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);
                 }
             }
-            if let Some(trace) = &self.trace {
+            if let Some(trace) = &self.traces.own {
                 trace.arrived(i, arrived);
             }
         }

@@ -27,7 +27,7 @@ use crate::sizes::{SMALL, block_size};
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
 /// Bytes that are read, hashed and sent at a time, so that they stay in the processor's cache.
@@ -124,10 +124,8 @@ pub struct Sender {
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
     pub(super) changed: Condvar,
-    /// This end's samples of TCP_INFO, if samples were asked for.
-    pub(super) trace: Option<Arc<Trace>>,
-    /// Guards the receiver's samples, which arrive in several messages.
-    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
+    pub(super) traces: Traces,
     /// Counters for displays.
     pub counters: Arc<Counters>,
 }
@@ -160,10 +158,9 @@ impl Sender {
             waiters: 0,
             summary: None,
         };
-        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
+        let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
-            trace,
-            peer_trace: Mutex::default(),
+            traces,
             session: session.clone(),
             options,
             offer: terms.offer || options.update,
@@ -216,7 +213,7 @@ impl Sender {
 
     /// This end's samples and the receiver's, if samples were asked for.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
-        (self.trace.clone(), lock(&self.peer_trace).seen())
+        self.traces.both()
     }
 
     pub(super) fn check(&self, result: Result<(), TransferError>) {
@@ -466,7 +463,7 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { end, samples, .. } => lock(&self.peer_trace).take(&end, &samples),
+            Message::Report { end, samples, .. } => self.traces.take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)
