@@ -1,1 +1,1 @@
-"""The papers' findings beside ours, from the testbed: `python -m lab.papers`."""
+"""Compares the papers' findings with the testbed's: `python -m lab.papers`."""

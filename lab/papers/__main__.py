@@ -27,7 +27,7 @@ queues are unknown. Their hosts had limits of their own.
 
 
 def sections(claims: list[Claim]) -> str:
-    """The claims in Markdown: their verdicts in a table, then a section for each."""
+    """Formats the claims as Markdown: a table of verdicts, then a section for each claim."""
     lines = ["| claim | verdict |", "|---|---|"]
     lines += [f"| [{claim.name}](#{claim.name.lower()}) | {claim.verdict} |" for claim in claims]
     for claim in claims:
@@ -41,7 +41,7 @@ def sections(claims: list[Claim]) -> str:
 
 
 def main() -> int:
-    """Reads, compares, writes."""
+    """Reads the records, compares them with the papers, and writes the page and the figures."""
     parser = argparse.ArgumentParser(prog="python -m lab.papers", description=__doc__)
     parser.add_argument(
         "runs", type=Path, help="folder with papers-profiles, papers-traces, papers-sizes and shipped"

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (prose)
-"""S1 to S8: what the papers found, and what these runs show.
+"""Compares eight claims of the papers, S1 to S8, with our runs.
 
-Every verdict is computed from the runs; the reasons are ours.
+Verdicts are computed from the runs; the explanations are written here.
 """
 
 from collections.abc import Callable
@@ -84,7 +84,7 @@ def s2(data: Data) -> Claim:
 
 
 def transitions(data: Data, cc: str, buffer: int) -> list[str]:
-    """τ_T of the dual sigmoid for 1 to 10 streams, in words."""
+    """Formats τ_T (ms) of the dual sigmoid for 1 to 10 streams; a dash where there is none."""
     found = []
     for n in STREAMS:
         fit = fit_dual_sigmoid(*profile(data.ten, cc=cc, streams=n, buffer_bytes=buffer))
@@ -247,7 +247,7 @@ def s7(data: Data) -> Claim:
 
 
 def exponents(data: Data, cc: str, rtt: float) -> dict[int, tuple[float, float, float]]:
-    """Aggregate Lyapunov exponent of the 1 Hz trace and its interval, by the number of streams."""
+    """Computes the Lyapunov exponent of the aggregate 1 Hz trace and its interval, by the number of streams."""
     found = {}
     for n in (1, 4, 7, 10):
         runs = pick(data.traces.runs, cc=cc, streams=n, rtt_ms=rtt)
@@ -286,7 +286,7 @@ def s8(data: Data) -> Claim:
         f"{_verdict(nearer, of)} on streams; {'agree' if slope < -0.5 else 'differs'} on throughput"
         if of
         else "cannot say",
-        "Not told how the papers estimate it; nearest-neighbour estimates on 100 points are positive for pure noise. With an "
+        "The papers do not say how they estimate it; nearest-neighbour estimates on 100 points are positive for pure noise. With an "
         "exact path and hosts that cost nothing, what varies is the congestion control's own sawtooth: no exponent is surely "
         "positive, and none costs throughput.",
     )

@@ -1,4 +1,4 @@
-"""The runs that the comparison is made from, and cells of their grid."""
+"""Reads the runs that are compared with the papers, and selects cells of their grid."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ LARGE, NORMAL, DEFAULT = 10**9, 250 * 10**6, 250 * 10**3
 
 @dataclass(frozen=True)
 class Data:
-    """Records of `campaigns/papers-*.toml` and of `campaigns/shipped.toml`."""
+    """The records of `campaigns/papers-*.toml` and `campaigns/shipped.toml`."""
 
     profiles: pl.DataFrame
     sizes: pl.DataFrame
@@ -65,7 +65,7 @@ def rates(runs: pl.DataFrame, **what: object) -> Floats:
 
 
 def stated(samples: Sequence[float] | Floats) -> str:
-    """Mean, half of the 95% interval and n: `9.41 ±0.02 (n=3)`, Gb/s."""
+    """Formats the mean in Gb/s, half of its 95% interval, and n: `9.41 ±0.02 (n=3)`."""
     x = np.asarray(samples, dtype=np.float64)
     if len(x) == 0:
         return "not measured"

@@ -1,4 +1,4 @@
-"""`python3 -m lab.validate [--fast] [--write FILE] [--only NAME]...`."""
+"""Runs the checks: `python3 -m lab.validate [--fast] [--write FILE] [--only NAME]...`."""
 
 import argparse
 import sys
@@ -21,7 +21,7 @@ CHECKS: dict[str, Check] = {
     "impairments": impair.impairments,
     "kernel": kernels.kernels,
 }
-#: Python's own exit codes: a bar missed, and wrong usage (argparse) or something missing.
+#: Exit codes: a bar was missed; the testbed cannot run here.
 MISSED, MISSING = 1, 3
 
 
@@ -31,7 +31,7 @@ def kernel() -> str:
 
 
 def run(name: str, fast: bool) -> list[tuple[Row, float]]:
-    """A check's rows, each with the real seconds that it took; told on stderr as they come."""
+    """Runs one check and prints its rows as they come. Returns each with the real seconds that it took."""
     rows: list[tuple[Row, float]] = []
     before = time.monotonic()
 
@@ -53,7 +53,7 @@ def run(name: str, fast: bool) -> list[tuple[Row, float]]:
 
 
 def main() -> int:
-    """Runs the checks; gives the exit code."""
+    """Runs the checks and returns the exit code."""
     parser = argparse.ArgumentParser(prog="python3 -m lab.validate", description="Validates the testbed.")
     parser.add_argument("--fast", action="store_true", help="all checks, each shortened; under a minute")
     parser.add_argument("--only", metavar="NAME", action="append", choices=CHECKS, help=", ".join(CHECKS))

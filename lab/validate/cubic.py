@@ -1,4 +1,4 @@
-"""CUBIC's epochs on a drop-tail path, held against its closed form."""
+"""Compares CUBIC's epochs on a drop-tail path with its closed form."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,30 +7,30 @@ from statistics import fmean
 from .row import Row
 from .tool import Keys, Line, measure
 
-#: beta and C as the kernel has them (net/ipv4/tcp_cubic.c: beta 717 of 1024, bic_scale 41 of 1024, in
-#: tens); RFC 9438 says 0.7 and 0.4.
+#: beta and C in the kernel (net/ipv4/tcp_cubic.c: beta is 717 of 1024; bic_scale, in tenths, 41 of 1024).
+#: RFC 9438 has 0.7 and 0.4.
 BETA = 717 / 1024
 C = 41 * 10 / 1024
-#: tcpi_ca_state while all is well, and while a fast recovery goes on (linux/tcp.h).
+#: The values of tcpi_ca_state without a loss, and during fast recovery (linux/tcp.h).
 OPEN, RECOVERY = 0, 3
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """From the end of one recovery to the beginning of the next."""
+    """The time from the end of one recovery to the beginning of the next."""
 
     before: int
-    """Congestion window in the last sample before the loss that opened it, packets."""
+    """Congestion window in the last sample before the loss that began the epoch, packets."""
     threshold: int
     """Slow-start threshold after that loss, packets."""
     times: list[float]
-    """Of its samples, seconds."""
+    """Times of the samples in the epoch, seconds."""
     windows: list[int]
-    """Congestion window then, packets."""
+    """Congestion window at each of these times, packets."""
 
 
 def epochs(samples: list[Line]) -> list[Epoch]:
-    """Cuts a sender's samples at its recoveries; the last, unfinished epoch is left out."""
+    """Cuts a sender's samples at its recoveries. Leaves out the last epoch, which is not finished."""
     found: list[Epoch] = []
     times: list[float] = []
     windows: list[int] = []
@@ -49,10 +49,10 @@ def epochs(samples: list[Line]) -> list[Epoch]:
 
 
 def fit(epoch: Epoch) -> tuple[float, float]:
-    """K in seconds, and the plateau in packets: least squares of W + C (t - K)^3 to the window.
+    """Fits W + C (t - K)^3 to the window by least squares. Returns K in seconds and the plateau W in packets.
 
-    For a given K the best W is a mean, so that one unknown is left; the error has one minimum within the
-    bounds, and a golden-section search finds it.
+    For a given K the best W is a mean, so only K is unknown. The error has one minimum within the bounds,
+    which a golden-section search finds.
     """
     start = epoch.times[0]
     ages = [t - start for t in epoch.times]
@@ -75,9 +75,9 @@ def fit(epoch: Epoch) -> tuple[float, float]:
 
 
 def closed_form(epoch: Epoch, last_max: float) -> tuple[float, float]:
-    """K of the closed form, and the plateau W_max that goes with it (bictcp_recalc_ssthresh).
+    """Returns K of the closed form, and its plateau W_max (bictcp_recalc_ssthresh).
 
-    Where a flow lost before it came back to its last plateau, fast convergence puts the next one lower.
+    If a flow has a loss before it reaches its last plateau again, fast convergence lowers the next plateau.
     """
     lost_at = epoch.threshold / BETA
     w_max = lost_at * (1.0 + BETA) / 2.0 if lost_at < last_max else lost_at
@@ -85,7 +85,7 @@ def closed_form(epoch: Epoch, last_max: float) -> tuple[float, float]:
 
 
 def cubic(fast: bool) -> Iterator[Row]:
-    """One flow: decrease by 0.7, and K within 5% of the closed form."""
+    """Checks one flow: the decrease by 0.7 at each loss, and K within 5% of the closed form."""
     # The Reno-friendly region must stay below CUBIC's own curve: a window of some thousand packets, or
     # a long round trip.
     rtt, rate, seconds = ("45.6ms", "1gbit", 40) if fast else ("11.8ms", "10gbit", 100)
@@ -94,7 +94,7 @@ def cubic(fast: bool) -> Iterator[Row]:
     name = f"CUBIC, {rtt}, {rate}, queue 1 BDP, {seconds} s"
     number, last_max = 0, 0.0
     for number, epoch in enumerate(epochs(record.of("sender")), 1):
-        # Slow start ends in the first loss, its window growing by half between two samples.
+        # The first loss ends slow start, where the window grows by half between two samples: too coarse.
         if number > 1:
             decrease = epoch.threshold / epoch.before
             yield Row(

@@ -1,4 +1,4 @@
-"""Round-trip times."""
+"""Checks round-trip times."""
 
 import re
 from collections.abc import Iterator
@@ -8,14 +8,17 @@ from .tool import Keys, Program, scenario
 
 #: The papers' seven round-trip times, ms (HPDC'17, section 2).
 RTTS = (0.4, 11.8, 22.6, 45.6, 91.6, 183.0, 366.0)
-#: How far a reply may be off, ms.
+#: Largest deviation of a reply, ms.
 BAR_MS = 0.010
 #: Bytes of an echo's headers: ICMP 8, IPv4 20, Ethernet 14.
 HEADERS = 42
 
 
 def echo_times(keys: Keys, payload: int, count: int) -> tuple[float, float]:
-    """Least and greatest RTT of `count` echoes, ms; ping's summary has three decimals, its lines do not."""
+    """Returns the smallest and the largest RTT of `count` echoes, ms.
+
+    They are from ping's summary, which has three decimals; the lines have fewer.
+    """
     run = ["ping", "-q", "-c", str(count), "-i", "0.5", "-s", str(payload), "b"]
     out = scenario(keys, [Program("a", run)]).stdout[0]
     found = re.search(r"rtt min/avg/max/mdev = ([\d.]+)/[\d.]+/([\d.]+)/", out)
@@ -26,12 +29,12 @@ def echo_times(keys: Keys, payload: int, count: int) -> tuple[float, float]:
 
 
 def serialisation_ms(frame: int, rate: float) -> float:
-    """Time that a frame of so many bytes takes on the line, there and back."""
+    """Returns the time in ms that a frame of `frame` bytes takes on the line, there and back."""
     return 2.0 * frame * 8.0 / rate * 1e3
 
 
 def ping(fast: bool) -> Iterator[Row]:
-    """RTT of ping: what is set, plus serialisation."""
+    """Checks that ping's RTT is the path's, plus serialisation."""
     for rate_text, rate in (("10gbit", 10e9),) if fast else (("10gbit", 10e9), ("1gbit", 1e9)):
         for rtt in RTTS:
             low, high = echo_times({"rtt": f"{rtt:g}ms", "rate": rate_text}, 56, 5 if fast else 20)
@@ -42,7 +45,7 @@ def ping(fast: bool) -> Iterator[Row]:
                 measured=f"{low:.3f} to {high:.3f} ms",
                 ok=abs(low - expected) <= BAR_MS and abs(high - expected) <= BAR_MS,
             )
-    # tbf's bucket holds one packet, so one that comes alone is let through whole, at once; only what
-    # follows it waits. Told, since the bar is about ping's own small packets.
+    # tbf's bucket holds one packet, so a single packet passes at once, and only packets behind it wait. This
+    # row has no bar, since the bar above is for ping's own small packets.
     low, high = echo_times({"rtt": "11.8ms", "rate": "10gbit"}, 8972, 5 if fast else 20)
     yield Row("ping, 9000-byte packets, 11.8 ms, 10gbit", "", f"{low:.3f} to {high:.3f} ms", None)

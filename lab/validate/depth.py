@@ -1,4 +1,4 @@
-"""The bottleneck's queue under overload."""
+"""Checks the bottleneck's queue under overload."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ FRAME = 9000 + HEADER
 
 
 def overload(fast: bool, rtt_ms: float, queue: int, text: str | None) -> Iterator[Row]:
-    """1.2 times the capacity for a while: how deep the queue gets, and where every packet is."""
+    """Sends 1.2 times the capacity. Checks how deep the queue gets, and accounts for every packet."""
     seconds = 0.3 if fast else 2.0
     keys: Keys = {"rtt": f"{rtt_ms:g}ms", "rate": "10gbit", "cross": "udp:12gbit"}
     if text is not None:
@@ -29,7 +29,7 @@ def overload(fast: bool, rtt_ms: float, queue: int, text: str | None) -> Iterato
     seen = scene.path["forward"]["packets"] + last["backlog_bytes"] / FRAME
     offered = 12e9 * scene.path["seconds"] / 8.0 / FRAME
     drops = scene.path["forward"]["drops"]
-    # The source is as exact as the check of constant-rate UDP wants it, no more.
+    # The source's rate is as exact as the check of constant-rate UDP demands, and no more.
     slack = BAR * offered
     yield Row(
         check=f"{name}: drops",
@@ -40,7 +40,7 @@ def overload(fast: bool, rtt_ms: float, queue: int, text: str | None) -> Iterato
 
 
 def burst(fast: bool) -> Iterator[Row]:
-    """A known number of packets, in GSO packets of seven, faster than the bottleneck: each is counted."""
+    """Sends a known number of packets, in GSO packets of seven, faster than the bottleneck. Counts each."""
     packets = 7 * (600 if fast else 3000)
     keys: Keys = {"rtt": "11.8ms", "rate": "10gbit", "queue": "5MB"}
     # Seven 9000-byte packets each 25 µs are 20 Gb/s.
@@ -55,7 +55,7 @@ def burst(fast: bool) -> Iterator[Row]:
 
 
 def depth(fast: bool) -> Iterator[Row]:
-    """The deepest queue under overload, and every drop counted."""
+    """Checks the deepest queue under overload, and that every drop is counted."""
     yield from overload(fast, 11.8, 16_000_000, "16MB")
     yield from overload(fast, 45.6, 57_000_000, None)
     yield from burst(fast)

@@ -1,4 +1,4 @@
-"""Jitter, reordering, duplication and corruption."""
+"""Checks jitter, reordering, duplication and corruption."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ from .udp import send
 
 RTT_MS = 22.6
 PATH: Keys = {"rtt": f"{RTT_MS:g}ms", "rate": "10gbit", "mtu": 1500}
-#: Payload of the packets here, and their size as frames.
+#: Bytes of payload of each packet here, and of its frame.
 PAYLOAD = 1000
 FRAME = PAYLOAD + 28 + HEADER
 
 
 def jitter(fast: bool) -> Iterator[Row]:
-    """Uniform within the stated bounds for packets far apart; order kept for packets close together."""
+    """Checks that jitter is uniform within its bounds, and that packets close together keep their order."""
     packets, jitter_ms = 500 if fast else 5000, 2.0
     keys: Keys = {**PATH, "jitter": f"{jitter_ms:g}ms"}
     alone = send(keys, packets, PAYLOAD, interval_ns=10_000_000)
@@ -48,10 +48,10 @@ def jitter(fast: bool) -> Iterator[Row]:
 
 
 def impairments(fast: bool) -> Iterator[Row]:
-    """All that can happen to packets besides loss."""
+    """Checks all impairments except loss."""
     yield from jitter(fast)
     packets, p = 10_000 if fast else 100_000, 1e-2
-    # A packet each 100 µs: one that jumps a millisecond ahead overtakes ten.
+    # One packet is sent every 100 µs, so a packet that jumps a millisecond ahead overtakes ten.
     came = send({**PATH, "reorder": p}, packets, PAYLOAD, interval_ns=100_000)
     early = sum(delay < (RTT_MS / 2.0 - 0.5) * 1e6 for delay in came.delays_ns)
     overtaking = sum(later < number for number, later in zip(came.numbers, came.numbers[1:], strict=False))
@@ -65,8 +65,8 @@ def impairments(fast: bool) -> Iterator[Row]:
     yield Row(row.check, row.bar, row.measured, row.ok and len(times) == packets and max(times.values()) == 2)
 
     came = send({**PATH, "corrupt": p}, packets, PAYLOAD, interval_ns=10_000)
-    # A flipped bit in the source's Ethernet address, 6 bytes, is of no consequence. All else is noticed,
-    # by the addressee (destination, type), the IP header's checksum or UDP's.
+    # A flipped bit in the source's Ethernet address (6 bytes) has no effect. Any other is noticed: in the
+    # destination or the type by the addressee, elsewhere by the checksum of IP or UDP.
     seen = 1.0 - 6.0 / FRAME
     missing = packets - len(set(came.numbers))
     yield binomial(f"corrupt {p:g}", "packets discarded by checksums", packets, p * seen, missing)

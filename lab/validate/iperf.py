@@ -1,4 +1,4 @@
-"""iperf3 against `fullpipe measure`: the same path, buffers, congestion control and duration."""
+"""Compares iperf3 with `fullpipe measure`: same path, buffers, congestion control and duration."""
 
 import json
 import shutil
@@ -12,10 +12,10 @@ BAR = 0.01
 
 
 def iperf3(keys: Keys, window: str, seconds: int) -> float:
-    """What iperf3's server received, bit/s.
+    """Returns the rate that iperf3's server reports, bit/s.
 
-    Bytes read over the server's own time. That begins with the test, about a round trip before the first
-    byte can come, where fullpipe counts from the first byte's arrival: hence tests of many round trips.
+    Its time begins with the test, about a round trip before the first byte can arrive; fullpipe's begins with
+    the first byte's arrival. So tests must take many round trips.
     """
     run = ["iperf3", "--client", "b", "--time", str(seconds), "--window", window, "--congestion", "cubic"]
     scene = scenario(
@@ -26,7 +26,7 @@ def iperf3(keys: Keys, window: str, seconds: int) -> float:
 
 
 def against(fast: bool) -> Iterator[Row]:
-    """Goodput of both, over paths where loss, buffer or the path itself is the limit."""
+    """Compares the goodput of both over paths where loss, the buffer or the path itself is the limit."""
     if shutil.which("iperf3") is None:
         yield Row("iperf3", "", "not installed", None)
         return

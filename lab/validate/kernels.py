@@ -1,4 +1,4 @@
-"""The other kernel, if it has been built."""
+"""Checks the other guest kernel, if it has been built."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from .delay import BAR_MS, echo_times
 from .row import Row
 from .tool import Keys, ToolError, measure
 
-#: Exit code of fullpipe where a kernel is missing.
+#: Exit code of fullpipe if a kernel is missing.
 MISSING = 3
 
 

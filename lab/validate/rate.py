@@ -1,4 +1,4 @@
-"""Constant-rate UDP below and above the capacity."""
+"""Checks constant-rate UDP below and above the capacity."""
 
 from collections.abc import Iterator
 
@@ -7,14 +7,14 @@ from .tool import Keys, Program, scenario
 
 #: Relative deviation that is allowed.
 BAR = 1e-3
-#: Bytes of the Ethernet header, part of every frame that is counted.
+#: Bytes of the Ethernet header, which counters include in every frame.
 HEADER = 14
 #: Bytes that 10 Gigabit Ethernet adds to each frame on the line (path.rs, IEEE 802.3).
 OVERHEAD_10GIGE = 24
 
 
 def received(stdout: str) -> tuple[int, int]:
-    """Bytes and packets that b0 has received, from /proc/net/dev."""
+    """Returns the bytes and packets that b0 has received, from the text of /proc/net/dev."""
     for line in stdout.splitlines():
         name, _, fields = line.partition(":")
         if name.strip() == "b0":
@@ -24,7 +24,7 @@ def received(stdout: str) -> tuple[int, int]:
 
 
 def arrivals(keys: Keys, first_s: float, last_s: float) -> tuple[int, int]:
-    """Bytes and packets that arrive at end b between two instants of virtual time."""
+    """Returns the bytes and packets that arrive at end b between two instants of virtual time."""
     read = ["cat", "/proc/net/dev"]
     programs = [Program("b", read, start=f"{at}s", wait=True) for at in (first_s, last_s)]
     before, after = (received(text) for text in scenario(keys, programs).stdout)
@@ -32,7 +32,7 @@ def arrivals(keys: Keys, first_s: float, last_s: float) -> tuple[int, int]:
 
 
 def udp(fast: bool) -> Iterator[Row]:
-    """UDP at 0.5, 0.95 and 1.05 of capacity; rates count frames with their Ethernet header."""
+    """Checks UDP at 0.5, 0.95 and 1.05 of the capacity. Rates count frames with their Ethernet header."""
     paths: list[tuple[str, float, int, int]] = [
         ("rate=10gbit", 10e9, 9000, 0),
         ("rate=10gbit", 10e9, 1500, 0),

@@ -1,4 +1,4 @@
-"""The same description and seed give the same record; another seed gives another."""
+"""Checks that one description and seed always give the same record, and another seed another one."""
 
 import json
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from .row import Row
 from .tool import Keys, measure_text
 
-#: Name, path, transport.
+#: Name, path and flags of each run.
 RUNS: list[tuple[str, Keys, list[str]]] = [
     ("a clean path", {"rtt": "45.6ms", "rate": "10gbit"}, ["--buffer", "256MB"]),
     (
@@ -23,7 +23,7 @@ RUNS: list[tuple[str, Keys, list[str]]] = [
 
 
 def without_real(text: str) -> list[str]:
-    """A record's lines without what names real time or the host; all else to the byte."""
+    """Returns a record's lines without the fields under `real`. All else stays byte for byte."""
     lines = text.splitlines()
     for i in (0, -1):
         line = json.loads(lines[i])
@@ -33,12 +33,12 @@ def without_real(text: str) -> list[str]:
 
 
 def differing(one: list[str], other: list[str]) -> int:
-    """Number of lines that differ."""
+    """Returns the number of lines that differ."""
     return sum(a != b for a, b in zip(one, other, strict=False)) + abs(len(one) - len(other))
 
 
 def repeat(fast: bool) -> Iterator[Row]:
-    """Twice the same seed, and once another."""
+    """Runs each description twice with one seed, and once with another."""
     for name, keys, flags in RUNS[1:2] + RUNS[5:6] if fast else RUNS:
         duration = ["--duration", "2s" if fast else "10s"]
         first, again, other = (

@@ -13,9 +13,10 @@ class Row:
     bar: str
     """The condition; empty if the figure is only reported."""
     measured: str
+    """The measured value, with its unit."""
     ok: bool | None
     """Whether the condition holds; None without a condition, or if the check was not run."""
 
 
-#: A check takes whether to be quick and yields its rows.
+#: A check takes whether to be fast (shorter, less exact), and yields its rows.
 Check = Callable[[bool], Iterator[Row]]

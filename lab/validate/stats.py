@@ -1,15 +1,15 @@
-"""Statistics that the checks need, from their definitions."""
+"""Computes the statistics that the checks need, from their definitions."""
 
 from math import exp, lgamma, log, log1p, sqrt
 
 
 def binomial_interval(n: int, p: float, level: float = 0.99) -> tuple[int, int]:
-    """The central interval of Binomial(n, p): it holds a draw with probability `level` or a little more."""
+    """Returns the central interval of Binomial(n, p). A draw lies in it with at least probability `level`."""
     if n == 0 or p <= 0.0:
         return 0, 0
     tail = (1.0 - level) / 2.0
     spread = sqrt(n * p * (1.0 - p))
-    # Beyond twelve deviations, and for small means beyond forty counts, nothing is left to sum.
+    # The mass beyond twelve standard deviations, and for small means beyond forty counts, is negligible.
     first = max(0, int(n * p - 12.0 * spread - 40.0))
     last = min(n, int(n * p + 12.0 * spread + 40.0))
     low, high, total = first, last, 0.0
@@ -25,7 +25,7 @@ def binomial_interval(n: int, p: float, level: float = 0.99) -> tuple[int, int]:
 
 
 def uniform_distance(values: list[float], low: float, high: float) -> float:
-    """Kolmogorov's distance between a sample and the uniform distribution on [low, high], 0 to 1."""
+    """Returns Kolmogorov's distance, 0 to 1, between a sample and the uniform distribution on [low, high]."""
     ordered = sorted(values)
     n = len(ordered)
     distance = 0.0
@@ -36,8 +36,8 @@ def uniform_distance(values: list[float], low: float, high: float) -> float:
 
 
 def uniform_distance_bound(n: int) -> float:
-    """The distance that a sample of n from the distribution itself exceeds once in a hundred times.
+    """Returns the distance that a sample of n draws from the distribution exceeds with probability 1%.
 
-    Kolmogorov's asymptotic 1% point, 1.628 / sqrt(n).
+    It is Kolmogorov's asymptotic 1% point, 1.628 / sqrt(n).
     """
     return 1.628 / sqrt(n)

@@ -19,7 +19,7 @@ Line = dict[str, Any]
 
 
 class ToolError(Exception):
-    """A command of fullpipe failed; has its error text and its exit code."""
+    """The failure of a command of fullpipe, with its error text and exit code."""
 
     def __init__(self, words: str, code: int) -> None:
         """Takes the error text and the exit code."""

@@ -28,7 +28,7 @@ class Arrivals:
 
 
 def send(keys: Keys, packets: int, payload: int, *, per_call: int = 1, interval_ns: int) -> Arrivals:
-    """Sends packets, several at once as GSO packets if told, a call each interval."""
+    """Sends packets, `per_call` at once as one GSO packet, with `interval_ns` between two calls."""
     receive = ["python3", "-c", guest.source("receive"), PORT, QUIET]
     words = [str(number) for number in (packets, payload, per_call, interval_ns)]
     seconds = packets // per_call * interval_ns / 1e9

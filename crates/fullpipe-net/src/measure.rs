@@ -235,6 +235,35 @@ fn share(samples: &[&Sample], question: impl Fn(&Sample) -> Option<bool>) -> f64
     f64::from(yes) / f64::from(all.max(1))
 }
 
+/// The last value of a TCP_INFO field that a stream's samples have; 0 if they lack it.
+fn last(samples: &[&Sample], stream: usize, field: &str) -> u64 {
+    let mut of_stream = samples.iter().rev().filter(|sample| usize::from(sample.stream) == stream);
+    of_stream.next().and_then(|sample| sample.info.get(field)).unwrap_or(0)
+}
+
+/// What the sender's samples of a run's streams show; the other evidence is left at its default.
+fn evidence(samples: &[&Sample], streams: usize) -> Evidence {
+    let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).sum::<u64>();
+    let queued = share(samples, |sample| {
+        let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
+        Some(rtt > least + (least / 20).max(1_000))
+    });
+    let starved = share(samples, |sample| {
+        let field = |name| sample.info.get(name);
+        let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
+        let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
+        Some(room && field("notsent_bytes")? < 65_536)
+    });
+    Evidence {
+        busy: sum("busy_time"),
+        rwnd: sum("rwnd_limited"),
+        sndbuf: sum("sndbuf_limited"),
+        queued,
+        starved,
+        ..Evidence::default()
+    }
+}
+
 /// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
 /// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
 pub fn combine(
@@ -247,10 +276,6 @@ pub fn combine(
 ) -> Measured {
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
-    let last = |stream: usize, field: &str| {
-        let mut of_stream = at_sender.iter().rev().filter(|sample| usize::from(sample.stream) == stream);
-        of_stream.next().and_then(|sample| sample.info.get(field)).unwrap_or(0)
-    };
     let streams: Vec<StreamOutcome> = receiver
         .report
         .received
@@ -260,7 +285,7 @@ pub fn combine(
             bytes: r.bytes,
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
-            retransmits: last(i, "total_retrans"),
+            retransmits: last(&at_sender, i, "total_retrans"),
         })
         .collect();
     let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
@@ -270,28 +295,13 @@ pub fn combine(
     // A run shorter than the clock's step still took some time.
     let length = seconds(end.saturating_sub(first).max(1));
     let goodput_bps = bytes as f64 * 8.0 / length;
-    let sum = |field: &str| (0..streams.len()).map(|i| last(i, field)).sum::<u64>();
-    let queued = share(&at_sender, |sample| {
-        let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
-        Some(rtt > least + (least / 20).max(1_000))
-    });
-    let starved = share(&at_sender, |sample| {
-        let field = |name| sample.info.get(name);
-        let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
-        let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
-        Some(room && field("notsent_bytes")? < 65_536)
-    });
     let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = Evidence {
         goodput: goodput_bps,
         capacity,
         pacing: request.transport.pacing.map(|rate| rate.0 as f64),
-        busy: sum("busy_time"),
-        rwnd: sum("rwnd_limited"),
-        sndbuf: sum("sndbuf_limited"),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
-        queued,
-        starved,
+        ..evidence(&at_sender, streams.len())
     };
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     real.insert("wall_s".into(), wall_s.into());

@@ -1,5 +1,5 @@
 //! The hosts at the two ends of an emulated path: what their kernels grant a socket, and who runs the programs. The testbed
-//! sets both in its guest (`topology.rs` and `programs.rs` there).
+//! sets both in its guest (`host_limits.rs` and `programs.rs` there).
 
 use std::fmt;
 use std::str::FromStr;

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// The algorithm that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum Algorithm {
     /// The paper's Figure 8: sets the window alone, once per transfer.
     Paper,
     /// Sets window and pacing rate, and follows the path for as long as the transfer runs.
@@ -25,7 +25,7 @@ pub struct Config {
     pub largest: u64,
     /// Whether the controller may set the receiver's window.
     pub window: bool,
-    /// Whether the controller may set the sender's pacing rate. [`Mode::Paper`] never does.
+    /// Whether the controller may set the sender's pacing rate. [`Algorithm::Paper`] never does.
     pub pacing: bool,
     /// Whether the controller may make the sender's TCP restart slow start. It does so only under a pacing rate.
     pub restart: bool,
@@ -38,5 +38,5 @@ pub struct Config {
     /// 0 for BBR, which holds a rate of its own.
     pub decrease: f64,
     /// The algorithm that decides.
-    pub mode: Mode,
+    pub algorithm: Algorithm,
 }

@@ -1,7 +1,7 @@
 //! The controller of one transfer: feeds the network model, runs the algorithm, and turns its limits into actions.
 
 use crate::adaptive::Adaptive;
-use crate::config::{Config, Mode};
+use crate::config::{Algorithm, Config};
 use crate::event::{Event, State, Why};
 use crate::network_model::{MAX_RTT_NS, MIN_WINDOW_SEGMENTS, NetworkModel, RECORD_RATE_NS};
 use crate::paper::Paper;
@@ -16,8 +16,9 @@ const MIN_TICK_NS: u64 = 1_000_000;
 /// Least time between two packet trains, nanoseconds. At 97 Mb/s a train of 32 packets takes 4 ms.
 const MIN_TRAIN_INTERVAL_NS: u64 = 4_000_000;
 
+/// The algorithm that was chosen, with its state.
 #[derive(Debug, Clone)]
-enum Algorithm {
+enum Running {
     Paper(Paper),
     Adaptive(Box<Adaptive>),
 }
@@ -26,7 +27,7 @@ enum Algorithm {
 #[derive(Debug, Clone)]
 pub struct Sobas {
     model: NetworkModel,
-    algorithm: Algorithm,
+    algorithm: Running,
     now: u64,
     next_probe: u64,
     next_train: u64,
@@ -48,9 +49,9 @@ impl Sobas {
             largest: config.largest.max(1),
             ..config
         };
-        let algorithm = match config.mode {
-            Mode::Paper => Algorithm::Paper(Paper::new(now_ns, config.largest)),
-            Mode::Adaptive => Algorithm::Adaptive(Box::new(Adaptive::new(now_ns))),
+        let algorithm = match config.algorithm {
+            Algorithm::Paper => Running::Paper(Paper::new(now_ns, config.largest)),
+            Algorithm::Adaptive => Running::Adaptive(Box::new(Adaptive::new(now_ns))),
         };
         let model = NetworkModel::new(config, rtt_ns);
         Sobas { model, algorithm, now: now_ns, next_probe: now_ns, next_train: now_ns, window: None, pacing: None }
@@ -77,8 +78,8 @@ impl Sobas {
     /// Instant of the next [`tick`](Sobas::tick), nanoseconds. An earlier tick does no harm.
     pub fn next_wake(&self) -> u64 {
         let algorithm = match &self.algorithm {
-            Algorithm::Paper(_) => u64::MAX,
-            Algorithm::Adaptive(adaptive) => adaptive.next_wake(),
+            Running::Paper(_) => u64::MAX,
+            Running::Adaptive(adaptive) => adaptive.next_wake(),
         };
         let train = if self.is_training() || self.paced_train().is_some() { self.next_train } else { u64::MAX };
         algorithm.min(self.next_probe).min(train).max(self.now.saturating_add(MIN_TICK_NS))
@@ -90,17 +91,17 @@ impl Sobas {
         let (now, mut actions) = (self.now, Vec::new());
         self.send(now, &mut actions);
         let why = match &mut self.algorithm {
-            Algorithm::Paper(paper) => paper.step(now, &mut self.model),
-            Algorithm::Adaptive(adaptive) => adaptive.step(now, &mut self.model),
+            Running::Paper(paper) => paper.step(now, &mut self.model),
+            Running::Adaptive(adaptive) => adaptive.step(now, &mut self.model),
         };
         self.limit(&mut actions);
         // Slow start may only begin once the pacing rate is in force.
-        if let Algorithm::Adaptive(adaptive) = &mut self.algorithm
+        if let Running::Adaptive(adaptive) = &mut self.algorithm
             && adaptive.take_slow_start()
         {
             actions.push(Action::SlowStart);
         }
-        if let Algorithm::Adaptive(adaptive) = &mut self.algorithm
+        if let Running::Adaptive(adaptive) = &mut self.algorithm
             && adaptive.take_change()
         {
             actions.push(Action::BearLosses);
@@ -114,8 +115,8 @@ impl Sobas {
     /// The present state.
     pub fn state(&self) -> State {
         match &self.algorithm {
-            Algorithm::Paper(paper) => paper.state,
-            Algorithm::Adaptive(adaptive) => adaptive.state(),
+            Running::Paper(paper) => paper.state,
+            Running::Adaptive(adaptive) => adaptive.state(),
         }
     }
 
@@ -153,7 +154,7 @@ impl Sobas {
     /// The rate of the next paced train, packets per second, while such trains are wanted; and whether it asks for room
     /// beside the transfer.
     fn paced_train(&self) -> Option<(f64, bool)> {
-        let Algorithm::Adaptive(adaptive) = &self.algorithm else { return None };
+        let Running::Adaptive(adaptive) = &self.algorithm else { return None };
         if !self.model.config.trains || !self.model.trains.wants_paced() {
             return None;
         }
@@ -170,8 +171,8 @@ impl Sobas {
     fn limit(&mut self, actions: &mut Vec<Action>) {
         let config = self.model.config;
         let (window, pacing) = match &self.algorithm {
-            Algorithm::Paper(paper) => (paper.window, None),
-            Algorithm::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing()),
+            Running::Paper(paper) => (paper.window, None),
+            Running::Adaptive(adaptive) => (adaptive.window(&self.model), adaptive.pacing()),
         };
         // Conversion to a float may have rounded up.
         let window = (window as u64).min(config.largest);
@@ -180,7 +181,7 @@ impl Sobas {
             actions.push(Action::Window(window));
         }
         let least = MIN_WINDOW_SEGMENTS * self.model.segments() * 8e9 / self.model.probes.base_ns() as f64;
-        let may_pace = config.pacing && config.mode == Mode::Adaptive;
+        let may_pace = config.pacing && config.algorithm == Algorithm::Adaptive;
         let pacing = pacing.filter(|_| may_pace).map(|bps| bps.max(least).max(1.0) as u64);
         if self.pacing != pacing {
             self.pacing = pacing;
@@ -199,11 +200,11 @@ impl Sobas {
             rtt_ns: model.probes.base_ns(),
             queue_ns: model.probes.standing_ns(recent).unwrap_or(0),
             capacity_bps: match &self.algorithm {
-                Algorithm::Paper(_) => match model.trains.dispersion() {
+                Running::Paper(_) => match model.trains.dispersion() {
                     Dispersion::Known { mean, .. } => Some(model.payload_bps(mean) as u64),
                     Dispersion::Unknown => None,
                 },
-                Algorithm::Adaptive(adaptive) => adaptive.capacity_bps().map(|bps| bps as u64),
+                Running::Adaptive(adaptive) => adaptive.capacity_bps().map(|bps| bps as u64),
             },
             window: self.window.unwrap_or(model.config.largest),
             pacing_bps: self.pacing,

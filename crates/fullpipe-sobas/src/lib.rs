@@ -2,17 +2,17 @@
 //!
 //! The algorithm is from Prasad, Jain and Dovrolis, *Socket Buffer Auto-Sizing for High-Performance Data Transfers*
 //! (J. Grid Computing 2003); "section" and "Figure" in this crate refer to that paper. It limits the window of a TCP
-//! transfer to what fills the path, so that the transfer does not overflow the bottleneck's queue. [`Mode::Paper`] is the
-//! published algorithm. [`Mode::Adaptive`] also sets the sender's pacing rate, because a shallow queue cannot hold TCP's
+//! transfer to what fills the path, so that the transfer does not overflow the bottleneck's queue. [`Algorithm::Paper`] is the
+//! published algorithm. [`Algorithm::Adaptive`] also sets the sender's pacing rate, because a shallow queue cannot hold TCP's
 //! bursts; restarts slow start where losses have left TCP below that rate; and keeps adjusting until the transfer ends.
 //!
 //! A shell owns the sockets. It opens the streams with the largest buffers (the window scale is fixed at the handshake),
 //! then turns what it sees into [`Observation`]s, and the [`Action`]s that it gets back into system calls:
 //!
 //! ```
-//! # use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas};
+//! # use fullpipe_sobas::{Action, Config, Algorithm, Observation, Sobas};
 //! # let config = Config { mss: 1448, packet: 1500, streams: 4, largest: 1 << 30, window: true, pacing: true,
-//! #                       restart: true, change: true, trains: true, decrease: 0.5, mode: Mode::Adaptive };
+//! #                       restart: true, change: true, trains: true, decrease: 0.5, algorithm: Algorithm::Adaptive };
 //! let mut sobas = Sobas::new(config, 20_000_000, 0);
 //! sobas.observe(5_000_000, Observation::Bytes(14_480));
 //! for action in sobas.tick(5_000_000) {
@@ -43,7 +43,7 @@ mod throughput;
 mod trains;
 
 pub use adaptive::{MAX_BURST_BYTES, SMOOTH_PACING_BPS};
-pub use config::{Config, Mode};
+pub use config::{Algorithm, Config};
 pub use controller::Sobas;
 pub use event::{Event, State, Why};
 pub use network_model::MAX_RTT_NS;

@@ -2,11 +2,11 @@
 
 mod sim;
 
-use fullpipe_sobas::{Config, Mode, State, Why};
+use fullpipe_sobas::{Algorithm, Config, State, Why};
 use sim::{Cc, Cross, Path, Sim, config, eight};
 
 fn adaptive() -> Option<Config> {
-    Some(config(Mode::Adaptive))
+    Some(config(Algorithm::Adaptive))
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn where_queues_are_shallow_they_come_to_share_too() {
 fn who_is_not_led_by_losses_is_let_run_beside_others() {
     for (rtt, for_good) in [(20.0, false), (150.0, true)] {
         let path = Path::new(0.97, rtt, 1e6).cross(Cross::Udp { bps: 0.3e9, from: 0.0, to: 1e9 });
-        let c = Config { decrease: 0.0, restart: false, ..config(Mode::Adaptive) };
+        let c = Config { decrease: 0.0, restart: false, ..config(Algorithm::Adaptive) };
         let s = Sim::new(path, Cc::Reno, Some(c)).run(8.0);
         let free = s.events.iter().position(|e| e.state == State::Free).expect("others are seen");
         assert_eq!(s.events[free].pacing_bps, None);
@@ -162,7 +162,7 @@ fn who_is_not_led_by_losses_is_let_run_beside_others() {
         for seed in 1..6 {
             let mut path = Path::new(0.97, rtt, 1e6);
             (path.loss, path.seed) = (2e-5, seed);
-            let c = Config { decrease: 0.0, restart: false, ..config(Mode::Adaptive) };
+            let c = Config { decrease: 0.0, restart: false, ..config(Algorithm::Adaptive) };
             let s = Sim::new(path, cc, Some(c)).run(8.0);
             assert_ne!(s.state(), Some(State::Free), "{rtt} ms, {cc:?}, seed {seed}");
             runs += 1;
@@ -171,7 +171,7 @@ fn who_is_not_led_by_losses_is_let_run_beside_others() {
     }
     assert!(4 * freed < runs, "{freed} of {runs}");
     // Alone it is limited.
-    let c = Config { decrease: 0.0, restart: false, ..config(Mode::Adaptive) };
+    let c = Config { decrease: 0.0, restart: false, ..config(Algorithm::Adaptive) };
     let s = Sim::new(Path::new(0.97, 20.0, 1e6), Cc::Reno, Some(c)).run(4.0);
     assert!(s.events.iter().all(|e| e.state != State::Free));
 }
@@ -181,7 +181,7 @@ fn who_gives_up_little_is_let_run_beside_tcp() {
     let run = |cross: Cross, decrease: f64| {
         let mut path = Path::new(0.97, 50.0, 2.5e6).cross(cross);
         path.burst = 16_384.0;
-        Sim::new(path, Cc::Scalable, Some(Config { decrease, ..config(Mode::Adaptive) })).run(13.0)
+        Sim::new(path, Cc::Scalable, Some(Config { decrease, ..config(Algorithm::Adaptive) })).run(13.0)
     };
     let free = |s: &Sim| s.events.iter().filter(|e| e.state == State::Free).count();
     let tcp = || Cross::Tcp { window: 0.5e9 * 0.05 / 8.0 };
@@ -203,7 +203,7 @@ fn cross_traffic_is_followed() {
         for (window, pacing) in [(true, true), (true, false), (false, true)] {
             let mut path = path.clone().cross(Cross::Udp { bps: 0.41e9 * gbps, from: come, to: gone });
             path.queue = 2.0 * path.bdp();
-            let c = Config { window, pacing, ..config(Mode::Adaptive) };
+            let c = Config { window, pacing, ..config(Algorithm::Adaptive) };
             let s = Sim::new(path, Cc::Reno, Some(c)).run(end);
             let what = format!("{gbps} Gb/s, {rtt} ms, window {window}, pacing {pacing}");
             assert!(s.share(come + bar, gone) >= 0.94 * 0.59, "{what}: {}", s.share(come + bar, gone));
@@ -233,7 +233,7 @@ fn what_losses_took_comes_back() {
             let (come, gone) = (4.0, 4.0 + bar + 1.0);
             let path = path.cross(Cross::Udp { bps: 0.41e9 * gbps, from: come, to: gone });
             let of = |restart| {
-                let c = Config { restart, ..config(Mode::Adaptive) };
+                let c = Config { restart, ..config(Algorithm::Adaptive) };
                 Sim::new(path.clone(), cc, Some(c)).run(gone + bar + 1.0)
             };
             let (with, without) = (of(true), of(false));
@@ -346,7 +346,7 @@ fn without_trains_the_capacity_is_learnt() {
         for cc in [Cc::Reno, Cc::Cubic] {
             let mut path = Path::new(gbps, rtt, 0.0);
             path.queue = path.bdp();
-            let s = Sim::new(path, cc, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(8.0);
+            let s = Sim::new(path, cc, Some(Config { trains: false, ..config(Algorithm::Adaptive) })).run(8.0);
             let what = format!("{gbps} Gb/s, {rtt} ms, {cc:?}");
             assert_eq!(s.events[0].why, Why::NoTrains);
             assert!(s.share(5.0, 8.0) >= 0.95, "{what}: {}", s.share(5.0, 8.0));
@@ -363,7 +363,7 @@ fn without_trains_cross_traffic_is_followed() {
     for (gbps, rtt) in [(1.0, 10.0), (1.0, 60.0), (10.0, 20.0)] {
         let mut path = Path::new(gbps, rtt, 0.0).cross(Cross::Udp { bps: 0.4e9 * gbps, from: 5.0, to: 9.0 });
         path.queue = 2.0 * path.bdp();
-        let s = Sim::new(path, Cc::Cubic, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(14.0);
+        let s = Sim::new(path, Cc::Cubic, Some(Config { trains: false, ..config(Algorithm::Adaptive) })).run(14.0);
         let what = format!("{gbps} Gb/s, {rtt} ms");
         assert!(s.share(7.0, 9.0) >= 0.94 * 0.6, "{what}: {}", s.share(7.0, 9.0));
         assert!(s.mean_queue(7.0, 9.0) <= 3e-3 + 0.06 * s.path.rtt, "{what}: {}", s.mean_queue(7.0, 9.0));
@@ -377,7 +377,7 @@ fn without_trains_chance_losses_are_no_capacity() {
         for seed in 1..6 {
             let mut path = Path::new(1.0, 10.0, 0.0);
             (path.queue, path.loss, path.seed) = (path.bdp(), 0.01, seed);
-            let mut s = Sim::new(path, cc, Some(Config { trains: false, ..config(Mode::Adaptive) })).run(0.05);
+            let mut s = Sim::new(path, cc, Some(Config { trains: false, ..config(Algorithm::Adaptive) })).run(0.05);
             s.path.loss = 0.0;
             let s = s.run(20.0);
             assert!(s.dropped(0.0, 0.05) > 0.0);
@@ -447,7 +447,7 @@ fn a_longer_route_is_no_queue() {
 
 #[test]
 fn no_actuator_no_order() {
-    let c = Config { window: false, pacing: false, ..config(Mode::Adaptive) };
+    let c = Config { window: false, pacing: false, ..config(Algorithm::Adaptive) };
     let s = Sim::new(Path::new(1.0, 20.0, 2.5e6), Cc::Cubic, Some(c)).run(3.0);
     assert!(!s.events.is_empty());
     assert!(s.events.iter().all(|e| e.pacing_bps.is_none() && e.window == 1 << 32));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas, State, Train};
+use fullpipe_sobas::{Action, Algorithm, Config, Observation, Sobas, State, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -105,7 +105,7 @@ fn closed_loop(seed: u64, decisions: &mut Decisions) {
         change: true,
         trains: random.random_ratio(3, 4),
         decrease: pick(random, &[0.0, 0.125, 0.5]),
-        mode: if random.random_ratio(1, 8) { Mode::Paper } else { Mode::Adaptive },
+        algorithm: if random.random_ratio(1, 8) { Algorithm::Paper } else { Algorithm::Adaptive },
     };
     let capacity = pick(random, &[97e6, 620e6, 970e6, 10e9]);
     let rtt = pick(random, &[0.01, 0.02, 0.06, 0.15]);
@@ -214,7 +214,7 @@ fn arbitrary_observations_are_answered_as_recorded() {
             change: true,
             trains: random.random(),
             decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
-            mode: if random.random_ratio(1, 4) { Mode::Paper } else { Mode::Adaptive },
+            algorithm: if random.random_ratio(1, 4) { Algorithm::Paper } else { Algorithm::Adaptive },
         };
         let base = random.random_range(1_000..100_000_000);
         let (mut now, mut bytes, mut lost) = (0, 0, 0);

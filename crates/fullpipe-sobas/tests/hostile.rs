@@ -1,6 +1,6 @@
 //! Whatever is seen, in whatever order: no panic, and only orders that can be carried out.
 
-use fullpipe_sobas::{Action, Config, Mode, Observation, Sobas, Train};
+use fullpipe_sobas::{Action, Algorithm, Config, Observation, Sobas, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -37,7 +37,7 @@ fn one(seed: u64) {
         change: random.random(),
         trains: random.random(),
         decrease: [0.0, 0.125, 0.5][random.random_range(0..3)],
-        mode: if random.random() { Mode::Paper } else { Mode::Adaptive },
+        algorithm: if random.random() { Algorithm::Paper } else { Algorithm::Adaptive },
     };
     let mut now = any(random, 1 << 40);
     let mut sobas = Sobas::new(config, any(random, 400_000_000), now);
@@ -91,7 +91,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         change: true,
         trains: true,
         decrease: 0.5,
-        mode: Mode::Adaptive,
+        algorithm: Algorithm::Adaptive,
     };
     let mut sobas = Sobas::new(config, 20_000_000, 0);
     let mut now = 0;

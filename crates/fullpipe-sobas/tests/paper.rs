@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "the adaptive law is asked for more")]
 mod sim;
 
-use fullpipe_sobas::{Action, Mode, Observation, Sobas, State, Train, Why};
+use fullpipe_sobas::{Action, Algorithm, Observation, Sobas, State, Train, Why};
 use sim::{Cc, MSS, Path, Sim, config, eight};
 
 const MS: u64 = 1_000_000;
@@ -19,7 +19,7 @@ struct Script {
 
 impl Script {
     fn new() -> Script {
-        let sobas = Sobas::new(config(Mode::Paper), 20 * MS, 0);
+        let sobas = Sobas::new(config(Algorithm::Paper), 20 * MS, 0);
         let mut script = Script { sobas, now: 0, total: 0.0, window: 1 << 32, events: vec![] };
         let gap = MSS * 8.0 / 0.97;
         let arrivals_ns = (0..32).map(|i| (f64::from(i) * gap) as u64).collect();
@@ -103,7 +103,7 @@ fn figure_8_on_a_congested_path() {
 fn deep_queues_are_not_overflown() {
     for (name, mut path, available) in eight().into_iter().filter(|p| p.0 == "gigabit" || p.0 == "campus") {
         path.queue = path.bdp();
-        let s = Sim::new(path, Cc::Reno, Some(config(Mode::Paper))).run(10.0);
+        let s = Sim::new(path, Cc::Reno, Some(config(Algorithm::Paper))).run(10.0);
         assert_eq!(s.state(), Some(State::Sized), "{name}");
         assert!(s.share(2.0, 10.0) >= 0.95 * available, "{name}: {}", s.share(2.0, 10.0));
         assert_eq!(s.dropped(0.0, 10.0), 0.0, "{name}");
@@ -113,7 +113,7 @@ fn deep_queues_are_not_overflown() {
 
 #[test]
 fn it_acts_once() {
-    let s = Sim::new(Path::new(0.97, 20.0, 2.4e6), Cc::Reno, Some(config(Mode::Paper))).run(6.0);
+    let s = Sim::new(Path::new(0.97, 20.0, 2.4e6), Cc::Reno, Some(config(Algorithm::Paper))).run(6.0);
     let sized = s.events.iter().position(|e| e.state == State::Sized).unwrap();
     assert_eq!(s.events.len(), sized + 1);
     assert!(s.events.iter().all(|e| e.pacing_bps.is_none()));

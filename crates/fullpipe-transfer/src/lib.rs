@@ -14,19 +14,19 @@
 //! telemetry
 //! fs, source, connection
 //! protocol
-//! limits, threads, error
+//! sizes, threads, error
 //! ```
 
 pub mod client;
 pub mod connection;
 mod error;
 pub mod fs;
-mod limits;
 pub mod protocol;
 pub mod receive;
 pub mod resolve;
 pub mod send;
 pub mod server;
+mod sizes;
 pub mod sobas;
 pub mod source;
 pub mod telemetry;

@@ -3,10 +3,13 @@
 
 mod blocks;
 mod destination;
+mod destination_names;
 mod finish;
+mod folders;
 pub mod journal;
 mod large;
 mod naming;
+mod offers;
 mod ranges;
 mod receiver;
 mod resume;

@@ -1,6 +1,6 @@
-"""Prints number and one-way delay of every UDP packet in the order of arrival: PORT QUIET_SECONDS.
+"""Prints number and one-way delay (ns) of each UDP packet in the order of arrival: PORT QUIET_SECONDS.
 
-Ends when nothing has come for so long. Both ends share one clock.
+Ends when no packet has come for QUIET_SECONDS. Both ends share one clock.
 """
 
 import socket

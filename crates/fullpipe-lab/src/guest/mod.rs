@@ -1,10 +1,12 @@
 //! The guest side: this program as the first process of user-mode Linux.
 
 mod cross_traffic;
+mod host_limits;
 mod host_noise;
 mod netlink;
 mod node;
 mod programs;
+mod queues;
 mod root;
 mod step;
 mod sysctl;

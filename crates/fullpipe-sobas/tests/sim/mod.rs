@@ -9,7 +9,7 @@ mod tcp;
 
 use std::collections::VecDeque;
 
-use fullpipe_sobas::{Action, Config, Event, Mode, Observation, Sobas, State, Train};
+use fullpipe_sobas::{Action, Algorithm, Config, Event, Observation, Sobas, State, Train};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -104,7 +104,7 @@ pub fn eight() -> Vec<(&'static str, Path, f64)> {
     ]
 }
 
-pub fn config(mode: Mode) -> Config {
+pub fn config(algorithm: Algorithm) -> Config {
     Config {
         mss: MSS as u32,
         packet: 1500,
@@ -116,7 +116,7 @@ pub fn config(mode: Mode) -> Config {
         change: true,
         trains: true,
         decrease: 0.5,
-        mode,
+        algorithm,
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct ControlChannel {
 }
 
 impl ControlChannel {
-    /// Reads the far end's first words. Over ssh, what a login script has printed comes before them.
+    /// Reads the far end's first message. Over ssh, the output of login scripts comes before it and is skipped.
     pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
         let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
         if self.child.is_some() {
@@ -57,7 +57,7 @@ impl ControlChannel {
             let mut byte = [0];
             while !seen.ends_with(hello::READY) {
                 if seen.len() > 64 << 10 {
-                    let why = "it talks, but not as fullpipe does".to_owned();
+                    let why = "what it sends is not fullpipe's greeting".to_owned();
                     return Err(TransferError::Stranger { peer: self.peer.clone(), why });
                 }
                 self.input.read_exact(&mut byte).map_err(|e| lost(&self.peer, e))?;
@@ -89,7 +89,7 @@ impl Drop for ControlChannel {
     fn drop(&mut self) {
         if let Some(child) = &self.child {
             let mut child = lock(child);
-            // It ends by itself when its input does; if not, it is stuck.
+            // ssh ends by itself when its input ends, unless it is stuck.
             for _ in 0..50 {
                 if !matches!(child.try_wait(), Ok(None)) {
                     return;
@@ -138,7 +138,8 @@ impl Stop {
         for child in lock(&self.children).iter() {
             end(&mut lock(child));
         }
-        // What it has started may live on, with its end of the line: a script around ssh leaves ssh.
+        // A process that the child has started may live on and hold the other end of the socket: a script around ssh leaves
+        // ssh behind.
         for ear in lock(&self.ears).iter() {
             let _ = ear.shutdown(Shutdown::Both);
         }
@@ -180,6 +181,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
     }
 }
 
+/// Greets a server over a connected socket: proves the token and starts TLS, if there is a token.
 fn answer(
     mut socket: TcpStream,
     address: SocketAddr,
@@ -193,7 +195,7 @@ fn answer(
     let socket_copy = socket.try_clone().map_err(system("doubling a descriptor"))?;
     let guard = match token {
         Some(token) => {
-            // A server that many strangers call knows its clients by it, before it has any work with them.
+            // The proof comes before TLS, so that a server which strangers flood can tell its clients at little cost.
             let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
             let proved = socket.write_all(&token_proof::prove(&token.proof_key(), now_s));
             proved.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
@@ -202,7 +204,7 @@ fn answer(
         None => Protection::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {
-        // What is no TLS at all is no certificate either.
+        // Bytes that are not TLS at all (`InvalidMessage`) say nothing about the certificate.
         let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
         if matches!(told, Some(rustls::Error::InvalidCertificate(_))) {
             let why = "this is not the server that the token is for; the token is mistyped, or from before the server got a \
@@ -221,7 +223,7 @@ fn answer(
         ))
     })?;
     if token.is_none() {
-        // A server that also measures tells by this what is wanted.
+        // A server that also serves measurements tells by this byte that the client wants to copy.
         let told = stream.write_all(&[hello::PLAIN]);
         told.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })?;
     }
@@ -239,6 +241,7 @@ fn answer(
     })
 }
 
+/// Starts the far end over ssh. Returns before ssh has connected.
 fn start(
     host: &str,
     ssh: &[OsString],
@@ -256,21 +259,22 @@ fn start(
     command.args(own);
     let by_another = |line: &str| line.starts_with("proxyjump ") || line.starts_with("proxycommand ");
     if configured.lines().any(|line| line == "connecttimeout none") && !configured.lines().any(by_another) {
-        // A host that answers nothing would else be waited for as long as the kernel calls it: two minutes. Where another
-        // host is between, the limit would be on what a person types there too.
+        // Without a limit, ssh waits for a host that does not answer as long as the kernel retries: two minutes. Through a
+        // jump host, the limit would also apply to the time in which a person types a password there.
         command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
     }
     command.arg(host).arg("--").arg(program).arg("far");
     if let Some(ports) = ports {
         command.args(["--data-ports", ports]);
     }
-    // Unlike a pipe, a socket can be shut down by whoever reads, whoever else holds its other end.
+    // Unlike a pipe, a socket can be shut down by its reader while other processes still hold its other end.
     let (input, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
     lock(&stop.ears).push(input.try_clone().map_err(system("doubling a descriptor"))?);
     command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
     let anyone = is_anyone_there();
     if !anyone {
-        // All that it starts ends with it. With a terminal it would be a job in the background, which may not ask.
+        // With a process group of its own, all processes that ssh starts can be killed with it. On a terminal the group
+        // would be a background job, which may not ask for a password.
         command.process_group(0);
     }
     if configured.lines().any(|line| line == "batchmode yes") || !anyone {
@@ -278,7 +282,7 @@ fn start(
     }
     let mut child =
         command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
-    // It holds the other end of the socket as long as it is there.
+    // The command holds the other end of the socket as long as it exists.
     drop(command);
     let (Some(output), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
         return Err(TransferError::Unreachable("ssh has no pipes".into()));
@@ -288,13 +292,13 @@ fn start(
     thread("ssh", move || {
         let mut errors = BufReader::new(errors);
         let mut line = Vec::new();
-        // Neither of a long line nor of many is more kept than a person reads.
+        // Long lines are cut and old lines are dropped: the far end must not fill this end's memory.
         while errors.by_ref().take(MAX_ERROR_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             let mut said = lock(&said);
             if said.len() == MAX_ERROR_LINES {
                 said.pop_front();
             }
-            // Whoever answers at the other end can make ssh print anything (ssh_config(5), Banner).
+            // The far host can make ssh print any text (ssh_config(5), Banner).
             said.push_back(text::from_peer(String::from_utf8_lossy(&line).trim_end()));
             line.clear();
         }
@@ -302,7 +306,7 @@ fn start(
     let child = Arc::new(Mutex::new(child));
     lock(&stop.children).push(child.clone());
     let addresses = match data_addresses(&configured, host) {
-        // Not even what it would do it has said; why not it says itself.
+        // `ssh -G` has failed, so the host's name may be an alias. The real ssh fails too, and prints the reason.
         Err(_) if configured.is_empty() => Vec::new(),
         found => found?,
     };
@@ -325,8 +329,8 @@ fn is_anyone_there() -> bool {
     std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// What ssh would do, in its own words (`ssh -G`); nothing where something else stands in for it. What it asks others
-/// for that (ssh_config(5), Match exec) may hang.
+/// Returns ssh's configuration for a host, as `ssh -G` prints it; empty if `ssh` is another program that has no `-G`. A
+/// command that ssh runs for it (ssh_config(5), Match exec) may hang until `stop` ends it.
 fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String {
     let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
     let mut command = Command::new(ssh);
@@ -336,7 +340,8 @@ fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String 
     let child = Arc::new(Mutex::new(child));
     lock(&stop.children).push(child.clone());
     *lock(&stop.awaited) = Some(Instant::now());
-    // What it says fits into a socket's buffer. Who waits for its end alone is not held up by what it has started.
+    // The output fits into a socket's buffer, so it can be read after ssh has ended. Reading until the socket's end instead
+    // would also wait for processes that ssh has started.
     let ended = loop {
         match lock(&child).try_wait() {
             Ok(None) => {}
@@ -348,7 +353,7 @@ fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String 
     *lock(&stop.awaited) = None;
     let mut told = Vec::new();
     if ended.is_some_and(|status| status.success()) {
-        // What it has said, and not what others may still say there.
+        // The shutdown ends the output here: other processes may still hold the socket's other end.
         let _ = output.shutdown(Shutdown::Both).and_then(|()| output.read_to_end(&mut told));
     }
     String::from_utf8_lossy(&told).into_owned()
@@ -363,13 +368,14 @@ fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, Trans
     Ok(found)
 }
 
-/// Whether the error is the end of the connection, not damage.
+/// Whether the error is that the connection ended, not that its data were damaged.
 fn is_end(error: &TransferError) -> bool {
     use std::io::ErrorKind::{BrokenPipe, UnexpectedEof};
     matches!(error, TransferError::Lost { source, .. } if matches!(source.kind(), BrokenPipe | UnexpectedEof))
 }
 
-/// Where ssh did not bring the far end, or lost it, says why in its own words.
+/// Explains an error of a control connection. If ssh could not start the far end, or lost it, the new error has the reason
+/// that ssh or the far end printed.
 pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferError {
     if let (TransferError::Lost { peer, .. }, true) = (&error, line.tokenless) {
         return TransferError::Unreachable(format!(
@@ -378,7 +384,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         ));
     }
     let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
-    // What it had to say may still be on its way, and so may its end, which has the far end's exit code.
+    // ssh's last lines may not have been read yet. Its exit status, which is the far end's, comes when it ends.
     let mut status = None;
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(50));
@@ -387,12 +393,12 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
             break;
         }
     }
-    // What it says to whoever meets a host for the first time is no reason.
+    // ssh's warnings, such as the one about a new host key, are not the reason.
     let is_reason =
         |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
     let said = lock(&line.errors).iter().rev().find(is_reason).cloned().unwrap_or_default();
     let peer = &line.peer;
-    // It said no and went, and a word of ours met a closed pipe before its own was read.
+    // The far end refused and ended, and a message to it met a closed pipe before its refusal was read.
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
         let code = status.and_then(|status| u8::try_from(status.code()?).ok());
         let class = code.map_or(ExitClass::Peer, error::class);
@@ -408,7 +414,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
         Some(code) if is_end(&error) => TransferError::Unreachable(format!(
-            "{peer}: what was to be fullpipe there ended without a word (status {code}); look at --ssh and --far-program"
+            "{peer}: the program that was started there ended without a message (status {code}); check --ssh and --far-program"
         )),
         _ => error,
     }

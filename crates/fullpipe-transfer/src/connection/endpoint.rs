@@ -1,34 +1,34 @@
-//! Where the server of a transfer is, and how it is reached.
+//! The far end of a transfer as the command line names it: a host to reach over ssh, or a server.
 
 use crate::connection::token::Token;
 
-/// How the far end is reached.
+/// A far end, and how it is reached.
 #[derive(Debug, Clone)]
 pub enum Endpoint {
-    /// It is started over ssh.
+    /// A far end that is started over ssh.
     Ssh {
-        /// As ssh takes it: `user@host` or a name of its configuration.
+        /// The host in ssh's form: `user@host`, or a name from ssh's configuration.
         host: String,
-        /// The program and its own options, `ssh` by default.
+        /// The ssh program and its own options, `ssh` by default.
         ssh: Vec<std::ffi::OsString>,
-        /// What is started there, `fullpipe` by default.
+        /// The program that is started on the host, `fullpipe` by default.
         program: String,
-        /// Ports that its streams may use there.
+        /// The range of ports on the host that the data streams may use; `None` for any.
         ports: Option<String>,
     },
-    /// A standing server.
+    /// A server that is running already.
     Server {
-        /// Name or address.
+        /// Name or address of the host.
         host: String,
-        /// Port.
+        /// The server's port.
         port: u16,
-        /// What it wants to hear, and its certificate's fingerprint; none where it wants neither.
+        /// The server's token, which has its certificate's fingerprint; `None` if it takes clients without one.
         token: Option<Token>,
     },
 }
 
 impl Endpoint {
-    /// The far host, as typed.
+    /// The far host, as the user typed it.
     pub(crate) fn name(&self) -> &str {
         match self {
             Endpoint::Ssh { host, .. } | Endpoint::Server { host, .. } => host,

@@ -1,4 +1,4 @@
-//! Opens the data streams between two ends whose control connection stands.
+//! Opens the data streams of a copy, once the two ends have a control connection.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -52,8 +52,8 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     Ok(hello.limits)
 }
 
-/// That address of a host at which its port answers: a name may have several, and a filter before some. One
-/// alone is not tried, which would take a round trip.
+/// Returns the first of a host's addresses at which the port answers: a name may have several addresses, and a firewall may
+/// stand before some of them. The last one is returned without a trial, which would take a round trip.
 pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
     const PATIENCE: Duration = Duration::from_secs(5);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
@@ -71,31 +71,32 @@ pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAdd
     Ok(to)
 }
 
-/// Another port of the same host: one on this very network has the interface in its address.
+/// Replaces the port of an address, and keeps the rest: a link-local address also names its interface.
 fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }
 
-/// Ports that a client may wish for: those that no service has by right (RFC 6335, section 6).
+/// Ports that a client may ask the far end to open: those that no service is assigned to (RFC 6335, section 6).
 pub(crate) const WISHES: std::ops::RangeInclusive<u16> = 49152..=65535;
-/// From this round-trip time on it is worth knocking before the far end has said where, seconds.
+/// Least round-trip time, seconds, from which on the client connects before the far end has confirmed the port.
 pub(crate) const FAR_S: f64 = 0.02;
-/// What the far end is given to open a port, beside a part of the round-trip time.
+/// Time that the far end gets to open the port before the client connects, beside a part of the round-trip time.
 const OPENING: Duration = Duration::from_millis(5);
 
-/// A connection that may come to be.
+/// The thread that tries to connect to a port which may not be open.
 type Knock = JoinHandle<Result<TcpStream, NetError>>;
 
-/// Connections to a port that the far end was asked for, and may have opened: it says so a round trip later,
-/// in which they could be made. Where it has not, they are refused, or nobody answers, and they are forgotten.
+/// Connections to a port that the far end was asked to open, made before it confirms the port, which saves a round trip. If
+/// it has not opened the port, they are refused or not answered, and are dropped.
 pub(crate) struct Early {
     to: SocketAddr,
     knocks: Vec<Knock>,
 }
 
 impl Early {
-    /// Knocks a little later, if a port is wished for.
+    /// Starts to connect to the port that `connect` asks for, after the time that the far end gets to open it. Returns `None`
+    /// if it asks for no port.
     pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool) -> Option<Early> {
         if connect.port == 0 {
             return None;
@@ -114,13 +115,13 @@ impl Early {
         Some(Early { to, knocks: knocks? })
     }
 
-    /// Those that lead there.
+    /// Returns the connections, if `to` is where they lead.
     fn leading(self, to: SocketAddr) -> Vec<Knock> {
         if self.to == to { self.knocks } else { Vec::new() }
     }
 }
 
-/// Connects all streams at once; one after the other would take n round trips and more.
+/// Connects all streams at once: one after the other, they would take at least as many round trips as there are streams.
 pub(crate) fn connect(
     session: &Session,
     to: SocketAddr,
@@ -192,16 +193,17 @@ fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
 
 /// The state of one expected stream of a session.
 enum Seat {
-    /// No caller has claimed it.
+    /// No connection has shown this stream's tag.
     Free,
-    /// A caller with the right tag shakes hands for it. Further callers with its tag have copied it, and are dropped.
+    /// A connection with the right tag is in its handshake. Further connections with the same tag are dropped, since they
+    /// must have copied it.
     Taken(TcpStream),
     /// The stream has joined.
     Joined(Stream),
 }
 
-/// Waits for a session's streams. Whoever does not show the token is not of the session, is dropped, and costs it
-/// nothing: only time, or the loss of its client, ends the waiting.
+/// Waits for a session's streams. A connection that does not show the token is dropped and does no harm: only the time limit
+/// and the loss of the client end the waiting early.
 pub(crate) fn accept(
     session: &Session,
     listener: &TcpListener,
@@ -215,7 +217,7 @@ pub(crate) fn accept(
     for seat in seats {
         match seat {
             Seat::Free => {}
-            // A thread waits for it; a connection that is gone needs no shutting down.
+            // The shutdown ends the thread of the handshake. It may fail, as the connection may be closed already.
             Seat::Taken(socket) => drop(socket.shutdown(Shutdown::Both)),
             Seat::Joined(stream) => joined.push(stream),
         }
@@ -252,7 +254,7 @@ fn fill(
         }
         let ready = sys::wait_readable([door.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
         if ready.map_err(system("waiting for streams"))?[1] {
-            // Only that something has happened matters, not how often.
+            // Resets the event. How often it was signalled does not matter.
             let _ = wake.read();
         }
         while let Ok((i, stream)) = shaken.try_recv() {
@@ -263,12 +265,12 @@ fn fill(
             if !matches!(seat, Seat::Free) {
                 continue;
             }
-            // The thread that shakes hands may wait; there is one for each stream at most.
+            // The handshake has a thread of its own, since it may block. There is at most one for each stream.
             *seat = Seat::Taken(socket.try_clone().map_err(system("doubling a descriptor"))?);
             let (done, guard, token, wake) = (done.clone(), guard.clone(), *token, wake.clone());
             thread("caller", move || {
                 let stream = welcome(socket, i, &guard, &token).ok();
-                // Nobody waits any more when all have come.
+                // This fails if the waiting is over, and then the stream is not needed.
                 let _ = done.send((i, stream));
                 let _ = wake.write(1);
             })?;
@@ -291,7 +293,7 @@ fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> i
         stream.read_exact(&mut proof)?;
         let mut shown = [0; 32];
         shown.copy_from_slice(&proof[..32]);
-        // blake3's comparison takes the same time whatever differs.
+        // blake3 compares hashes in constant time.
         let right = blake3::Hash::from_bytes(shown) == blake3::Hash::from_bytes(*token);
         if !right || proof[32..] != i.to_le_bytes() {
             return Err(io::ErrorKind::PermissionDenied.into());
@@ -327,7 +329,7 @@ mod tests {
     #[test]
     fn a_stream_is_of_whoever_shows_the_token() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Another token, no such stream, too little said; and who is meant only when they have long been heard.
+        // Three strangers: another token, a stream number that is too high, a tag that is cut short. The right one comes later.
         let mut others = vec![call(&listener, &preamble(&[8; 32], 0)), call(&listener, &preamble(&TOKEN, 1))];
         others.push(call(&listener, &preamble(&TOKEN, 0)[..33]));
         let (joined, right) = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The control connection of a running transfer, and its end: the first error wins, cuts every connection
-//! and tells the other end.
+//! The control connection of a running transfer. It also ends the transfer: the first error of any thread counts, is sent
+//! to the other end, and shuts every connection down.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -16,10 +16,10 @@ use crate::protocol::frame;
 use crate::protocol::message::Message;
 use crate::threads::{lock, thread};
 
-/// What the control connection was doing when it broke.
-const WAITING: &str = "waiting for its word";
-/// How long a reason may take to arrive after the streams have broken.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// What the thread that reads the control connection does, for errors.
+const WAITING: &str = "waiting for its next message";
+/// How long the other end's reason may take to arrive after a stream has broken.
+const REASON_WAIT: Duration = Duration::from_secs(1);
 
 enum State {
     Running,
@@ -27,39 +27,42 @@ enum State {
     Failed(Option<TransferError>),
 }
 
-/// Takes messages.
+/// A function that takes messages about window and pacing.
 type SizingHandler = Box<dyn Fn(Message) + Send>;
 
 /// A transfer's connections, as all of its threads see them.
 pub struct Session {
-    /// Whom to name in errors.
+    /// The other end's name in errors.
     pub peer: String,
+    /// Guards the outgoing half of the control connection. Held while a message is sent.
     out: Mutex<Box<dyn Write + Send>>,
+    /// Guards whether and how the transfer has ended. Held while the other end is told of an error.
     state: Mutex<State>,
+    /// Wakes threads that wait for a change of `state` or `deaf`.
     changed: Condvar,
-    /// Shut down when the transfer fails, so that nobody goes on waiting.
+    /// Guards the connections that are shut down when the transfer fails, so that no thread goes on waiting for them.
     sockets: Mutex<Vec<TcpStream>>,
-    /// Whatever else wakes somebody.
+    /// Guards the functions that wake threads which wait for something else when the transfer fails.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
-    /// Whoever takes the messages that are about sizing, not about files.
+    /// Guards the function that takes the messages about window and pacing; the handler takes those about files.
     on_sizing: Mutex<Option<SizingHandler>>,
-    /// What the peer is heard on.
+    /// Guards the descriptor from which the peer's messages come.
     line: Mutex<Option<OwnedFd>>,
-    /// Grows whenever anything moves.
+    /// Counts whatever moves, bytes and files alike. If it stands still for too long, the transfer has stalled.
     moved: AtomicU64,
     over: AtomicBool,
-    /// After the last word its connection is listened to until it ends.
+    /// Whether the control connection is read until the peer closes it, also after the last message.
     lingers: AtomicBool,
-    /// Nobody listens to it any more.
+    /// Whether no thread reads the control connection any more.
     deaf: AtomicBool,
 }
 
-/// Reads until there is no more.
+/// Reads and discards messages until the connection ends.
 fn drain(input: &mut (dyn Read + Send)) {
     while frame::receive::<Message>(input).is_ok() {}
 }
 
-/// The beginning of a text.
+/// The beginning of a text. Once it has 64 bytes, writing to it fails.
 struct Start(String);
 
 impl std::fmt::Write for Start {
@@ -69,18 +72,18 @@ impl std::fmt::Write for Start {
     }
 }
 
-/// What an end does with the messages that it gets.
+/// What an end does with the messages that it receives.
 pub(crate) trait Handler: Send + Sync {
-    /// Takes a message; says whether it was the last.
+    /// Handles a message; returns whether it was the last one.
     fn handle(&self, message: Message) -> Result<bool, TransferError>;
-    /// Whether all is done already, so that a connection that breaks now does no harm.
+    /// Whether everything is done already, so that a connection that breaks now does no harm.
     fn is_done(&self) -> bool;
-    /// It broke then.
+    /// Notes that the connection broke after everything was done, before the last message came.
     fn unanswered(&self) {}
 }
 
 impl Session {
-    /// A session whose words go to `out`.
+    /// Makes a session with the peer called `peer`, whose messages are written to `out`.
     pub fn new(peer: String, out: Box<dyn Write + Send>) -> Arc<Session> {
         Arc::new(Session {
             peer,
@@ -98,29 +101,29 @@ impl Session {
         })
     }
 
-    /// Tells what the peer is heard on, for [`Session::is_gone`].
+    /// Sets the descriptor from which the peer's messages come, for [`Session::is_gone`] and [`Session::address`].
     pub(crate) fn heard_on(&self, line: Option<OwnedFd>) {
         *lock(&self.line) = line;
     }
 
-    /// The address that the peer is heard from, where the line is a TCP connection.
+    /// The peer's address; `None` if the control connection is not TCP.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         let line = lock(&self.line);
         let peer = socket2::SockRef::from(line.as_ref()?).peer_addr().ok()?;
         peer.as_socket().map(|peer| peer.ip())
     }
 
-    /// Whether the peer has closed its connection, without reading what it may have said before.
+    /// Whether the peer has closed its connection. Messages that it sent before stay unread.
     pub(crate) fn is_gone(&self) -> bool {
         use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
         let line = lock(&self.line);
         let Some(line) = &*line else { return false };
-        // Nothing is asked for but its end, which nix has no name for (poll(2), POLLRDHUP).
+        // POLLRDHUP alone, which nix has no name for: it reports only the connection's end (poll(2)).
         let mut fds = [PollFd::new(line.as_fd(), PollFlags::from_bits_retain(libc::POLLRDHUP))];
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
-    /// Shuts this down too when the transfer fails.
+    /// Adds a connection that is shut down when the transfer fails.
     pub fn cut_with(&self, socket: TcpStream) {
         lock(&self.sockets).push(socket);
         if self.is_over() {
@@ -128,19 +131,19 @@ impl Session {
         }
     }
 
-    /// Calls this when the transfer fails.
+    /// Adds a function that is called when the transfer fails.
     pub(crate) fn alarm(&self, alarm: impl Fn() + Send + 'static) {
         lock(&self.alarms).push(Box::new(alarm));
     }
 
-    /// Gives messages that are about sizing to this.
+    /// Sets the function that takes the messages about window and pacing.
     pub(crate) fn on_sizing(&self, take: impl Fn(Message) + Send + 'static) {
         *lock(&self.on_sizing) = Some(Box::new(take));
     }
 
     fn cut(&self) {
         for socket in lock(&self.sockets).iter() {
-            // One that is closed already needs no shutting down.
+            // A connection that is closed already needs no shutting down.
             let _ = socket.shutdown(Shutdown::Both);
         }
         for alarm in lock(&self.alarms).iter() {
@@ -148,26 +151,26 @@ impl Session {
         }
     }
 
-    /// Says something.
+    /// Sends a message.
     ///
     /// # Errors
-    /// The connection's.
+    /// Those of the connection.
     pub fn send(&self, message: &Message) -> Result<(), TransferError> {
-        frame::send(&mut **lock(&self.out), message).map_err(|e| self.lost("talking", e))
+        frame::send(&mut **lock(&self.out), message).map_err(|e| self.lost("sending a message", e))
     }
 
-    /// Says several things at once: whoever refuses one of them has all.
+    /// Sends several messages in one write, so that a peer that refuses one of them has received all.
     ///
     /// # Errors
-    /// The connection's.
+    /// Those of the connection.
     pub(crate) fn send_all(&self, messages: &[Message]) -> Result<(), TransferError> {
         let frames = messages.iter().map(frame::pack).collect::<io::Result<Vec<_>>>();
         let mut out = lock(&self.out);
         let sent = frames.and_then(|frames| out.write_all(&frames.concat()).and_then(|()| out.flush()));
-        sent.map_err(|e| self.lost("talking", e))
+        sent.map_err(|e| self.lost("sending a message", e))
     }
 
-    /// An error of the connection, or of what came over it.
+    /// Makes the transfer's error from an error of a connection, or of the data that came over it.
     pub fn lost(&self, doing: &'static str, source: io::Error) -> TransferError {
         let peer = self.peer.clone();
         match source.kind() {
@@ -184,13 +187,13 @@ impl Session {
         }
     }
 
-    /// What the other end says, if it does not say why it gives up.
+    /// Returns the peer's message, unless it is the reason why the peer gives up.
     ///
     /// # Errors
-    /// That.
+    /// The peer has refused or failed, for the reason in the message.
     pub(crate) fn heard(&self, message: Message) -> Result<Message, TransferError> {
         let peer = || self.peer.clone();
-        // It goes to a terminal, or into a log.
+        // The reason goes to a terminal, or into a log.
         let line = |why: String| text::from_peer(&why);
         match message {
             Message::Refused { why, retry, class } => {
@@ -203,9 +206,9 @@ impl Session {
         }
     }
 
-    /// Something that this end did not expect now.
+    /// Makes the error for a message that this end did not expect now.
     pub(crate) fn unexpected(&self, message: &Message) -> TransferError {
-        // The rest may be long.
+        // Only the message's name is shown, since its content may be long.
         let mut name = Start(String::new());
         let _ = write!(name, "{message:?}");
         let name = name.0.split(['(', '{', ' ']).next().unwrap_or_default().to_owned();
@@ -214,16 +217,16 @@ impl Session {
 
     /// Ends the transfer with an error, unless it has ended before.
     pub fn fail(&self, error: TransferError) {
-        // An end that gives up closes its streams and says why: its word may be just behind.
+        // An end that gives up closes its streams and sends its reason, which may arrive a little later.
         if matches!(&error, TransferError::Lost { doing, .. } if *doing != WAITING) {
-            self.sleep(LAST_WORD);
+            self.sleep(REASON_WAIT);
         }
         {
             let mut state = lock(&self.state);
             if !matches!(*state, State::Running) {
                 return;
             }
-            self.say(&error);
+            self.send_reason(&error);
             *state = State::Failed(Some(error));
             self.over.store(true, Ordering::SeqCst);
         }
@@ -231,26 +234,26 @@ impl Session {
         self.cut();
     }
 
-    /// Tells the other end why this one gives up, unless the transfer has ended before.
+    /// Tells the peer why this end gives up, unless the transfer has ended before.
     pub(crate) fn tell(&self, error: &TransferError) {
         if matches!(*lock(&self.state), State::Running) {
-            self.say(error);
+            self.send_reason(error);
         }
     }
 
-    fn say(&self, error: &TransferError) {
-        // Whoever told us knows already.
+    fn send_reason(&self, error: &TransferError) {
+        // The peer knows what it told this end itself.
         if matches!(error, TransferError::Remote { .. } | TransferError::Refused { .. }) {
             return;
         }
-        // Where the connection is what broke, nobody hears it.
+        // A thread that is stuck in a broken connection may hold the lock; then the peer could not be told anyway.
         if let Ok(mut out) = self.out.try_lock() {
             let (why, retry, class) = (error.to_string(), error.may_retry(), error.class() as u8);
             let _ = frame::send(&mut **out, &Message::Failed { why, retry, class });
         }
     }
 
-    /// Ends it well.
+    /// Ends the transfer as a success, unless it has ended before.
     pub(crate) fn finish(&self) {
         let mut state = lock(&self.state);
         if matches!(*state, State::Running) {
@@ -260,17 +263,17 @@ impl Session {
         }
     }
 
-    /// Whether it has ended, well or not.
+    /// Whether the transfer has ended, successfully or not.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// After its end, [`Session::hang_up`] is going to wait for the other end's.
+    /// Makes this end read on after the last message until the peer closes the connection, for [`Session::hang_up`].
     pub(crate) fn linger(&self) {
         self.lingers.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until the other end has closed the connection, but no longer than this.
+    /// Waits until the peer has closed the connection, but no longer than `most`.
     pub(crate) fn hang_up(&self, most: Duration) {
         let until = Instant::now() + most;
         let mut state = lock(&self.state);
@@ -283,7 +286,7 @@ impl Session {
         }
     }
 
-    /// Sleeps, but not beyond the session's end.
+    /// Sleeps for `time`, or until the transfer ends if that is earlier.
     pub(crate) fn sleep(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut state = lock(&self.state);
@@ -296,17 +299,18 @@ impl Session {
         }
     }
 
-    /// Bytes or files have moved.
+    /// Counts bytes or files that have moved.
     pub fn moved(&self, n: u64) {
         self.moved.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// How much has moved, in no unit.
+    /// How much has moved so far. Bytes and files count alike, so only changes of the number have a meaning.
     pub(crate) fn has_moved(&self) -> u64 {
         self.moved.load(Ordering::Relaxed)
     }
 
-    /// Reads messages until the last, in a thread of its own, since nothing can end its waiting for a pipe.
+    /// Reads messages until the last one and hands them to `handler`. A thread of its own does so, because nothing can
+    /// interrupt its waiting for a pipe.
     pub(crate) fn listen(
         self: &Arc<Self>,
         mut input: Box<dyn Read + Send>,
@@ -357,10 +361,11 @@ impl Session {
         thread("control", all)
     }
 
-    /// Waits for the end. `tick` is called now and then.
+    /// Waits for the transfer's end and calls `tick` several times a second. Fails the transfer if nothing moves for
+    /// `stall`.
     ///
     /// # Errors
-    /// The transfer's.
+    /// The error that ended the transfer.
     pub fn watch(&self, stall: Duration, tick: &mut dyn FnMut()) -> Result<(), TransferError> {
         const TICK: Duration = Duration::from_millis(200);
         let mut last = (self.has_moved(), Instant::now());
@@ -375,7 +380,7 @@ impl Session {
                 State::Failed(error) => {
                     let error = error.take().unwrap_or(TransferError::Interrupted);
                     drop(state);
-                    // What has moved since the last time decides whether it is worth another attempt.
+                    // The caller's counters must include all that has moved: they decide whether it tries again.
                     tick();
                     return Err(error);
                 }

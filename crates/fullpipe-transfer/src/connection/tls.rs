@@ -1,8 +1,8 @@
 //! Encrypts connections, and proves to a client that the far end is the right one.
 //!
-//! The far end makes a certificate and the client pins it: over ssh it comes with the first words, for a standing
-//! server its fingerprint is part of the token. TLS 1.3 only (RFC 8446), with a key exchange that a quantum computer
-//! does not break either. Data streams continue with records of their own after TLS's handshake (`records.rs`).
+//! The far end makes a certificate and the client pins it. Over ssh, the certificate itself comes over the control
+//! connection; for a server, the token has its fingerprint. Only TLS 1.3 is spoken (RFC 8446), with a key exchange that resists
+//! quantum computers. After the handshake, data streams continue with records of their own (`records.rs`).
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use crate::error::TransferError;
 /// BLAKE3 of a certificate.
 pub type Fingerprint = [u8; 32];
 
-/// A certificate and its key.
+/// A certificate and its private key.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Identity {
-    /// DER.
+    /// The certificate, DER.
     pub certificate: Vec<u8>,
-    /// DER, PKCS#8.
+    /// The private key, PKCS#8 in DER.
     pub key: Vec<u8>,
 }
 
@@ -32,7 +32,7 @@ fn tls(what: &str, error: impl std::fmt::Display) -> TransferError {
 }
 
 impl Identity {
-    /// A new one, signed by itself.
+    /// Makes a new key and a certificate that it has signed itself.
     ///
     /// # Errors
     /// The system has no random numbers.
@@ -42,15 +42,15 @@ impl Identity {
         Ok(Identity { certificate: made.cert.der().to_vec(), key: made.signing_key.serialize_der() })
     }
 
-    /// What a client pins.
+    /// The fingerprint of the certificate, which clients pin.
     pub fn fingerprint(&self) -> Fingerprint {
         *blake3::hash(&self.certificate).as_bytes()
     }
 
-    /// For the end that is called.
+    /// Makes the TLS configuration of the end that accepts connections.
     ///
     /// # Errors
-    /// Certificate and key do not fit together.
+    /// The key does not belong to the certificate.
     pub fn server(&self) -> Result<Arc<ServerConfig>, TransferError> {
         let key = PrivateKeyDer::try_from(self.key.clone()).map_err(|e| tls("reading the key", e))?;
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -59,16 +59,16 @@ impl Identity {
             .with_no_client_auth()
             .with_single_cert(vec![CertificateDer::from(self.certificate.clone())], key)
             .map_err(|e| tls("setting TLS up", e))?;
-        // Tickets would have to be read by a sender, which reads nothing.
+        // No session tickets: on a data stream the sender would have to read them, and it reads nothing.
         config.send_tls13_tickets = 0;
         config.alpn_protocols = records::protocols();
         Ok(Arc::new(config))
     }
 }
 
-/// What TLS is made of: AWS-LC, AES-128-GCM first, which ssh takes too and which is the fastest of TLS's ciphers where
-/// processors have AES instructions; keys are exchanged by X25519 with ML-KEM-768 (X25519MLKEM768), so that who records
-/// the connection cannot read it with a later quantum computer, or by X25519 with a far end that has nothing better.
+/// Chooses the algorithms of TLS, from AWS-LC. AES-128-GCM comes first: with AES instructions it is the fastest of TLS's
+/// ciphers, and ssh trusts it too. Keys are exchanged by X25519 with ML-KEM-768 (X25519MLKEM768), so that a recorded
+/// connection cannot be decrypted by a later quantum computer, or by X25519 alone if the far end has nothing better.
 fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
     let mut provider = default_provider();
@@ -81,7 +81,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Trusts exactly one certificate.
+/// Accepts exactly one certificate.
 #[derive(Debug)]
 struct Pinned {
     fingerprint: Fingerprint,
@@ -97,7 +97,7 @@ impl ServerCertVerifier for Pinned {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        // The comparison of blake3's own type takes the same time whatever differs.
+        // blake3 compares hashes in constant time.
         if blake3::hash(end_entity) == blake3::Hash::from_bytes(self.fingerprint) {
             Ok(ServerCertVerified::assertion())
         } else {
@@ -128,7 +128,7 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// For the end that calls to exchange messages: trusts this certificate and no other.
+/// Makes the TLS configuration of a client's control connection. It accepts only the certificate with this fingerprint.
 ///
 /// # Errors
 /// TLS cannot be set up.
@@ -144,7 +144,8 @@ pub fn client(fingerprint: Fingerprint) -> Result<Arc<ClientConfig>, TransferErr
     Ok(Arc::new(config))
 }
 
-/// The same for data streams, which use faster records where both ends can.
+/// Makes the TLS configuration of a client's data streams, as [`client`] does. After the handshake they use faster records
+/// if both ends can.
 ///
 /// # Errors
 /// TLS cannot be set up.

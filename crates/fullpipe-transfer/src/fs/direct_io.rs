@@ -12,8 +12,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 use crate::fs::sparse;
-use crate::limits::ALIGN;
 use crate::protocol::message::Direct;
+use crate::sizes::ALIGN;
 
 /// Minimum size of a file for direct I/O under [`Direct::Auto`], in bytes. Smaller files are likely to be read again soon,
 /// and the page cache makes that faster.

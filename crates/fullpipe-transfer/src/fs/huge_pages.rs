@@ -1,9 +1,9 @@
-//! Files in memory, received straight into their pages (`tmpfs(5)`).
+//! Receives files in memory (`tmpfs(5)`) straight into huge pages.
 //!
-//! Most of what such a destination costs is small pages: each is found, locked, filled from a buffer and marked, 512 times
-//! for 2 MiB. A huge page is one, and is to be had whatever the mount's options say (`madvise(2)`, MADV_COLLAPSE, from
-//! Linux 6.1 on); and what comes from the network needs no buffer on its way there. A file takes little more than half as
-//! long.
+//! Most of the time of writing to such a destination goes to small pages: the kernel finds, locks, fills and marks each of
+//! them, 512 times for 2 MiB. A huge page takes these steps once. The kernel makes one on request, whatever the mount's
+//! options are (`madvise(2)`, MADV_COLLAPSE, from Linux 6.1 on). And data from the network then need no buffer on the way. A
+//! file takes little more than half as long.
 
 mod guard;
 
@@ -18,31 +18,34 @@ use libc::{
 };
 
 use crate::fs::sparse;
-use crate::limits::HUGE_PAGE;
+use crate::sizes::HUGE_PAGE;
 use guard::Guard;
 
-/// Times that one cannot be had before no more are asked for: pages may be in use by others for a moment.
+/// Number of failures after which no more huge pages are asked for. A single failure may be due to a page that another
+/// process uses for a moment.
 pub const TRIES: u32 = 8;
 /// `MADV_COLLAPSE`, which not every C library knows.
 const COLLAPSE: c_int = 25;
 
-/// Whether a file is to be written so: in memory, ours, and nobody else may write to it.
+/// Whether a file of this size is to be written through huge pages: it is in memory, it belongs to this user, and no other
+/// user may write to it.
 pub fn wanted(file: &File, size: u64) -> bool {
     let is_ours = |meta: std::fs::Metadata| meta.mode() & 0o022 == 0 && meta.uid() == nix::unistd::geteuid().as_raw();
     size >= HUGE_PAGE as u64 && sparse::in_memory(file) && file.metadata().is_ok_and(is_ours)
 }
 
-/// Addresses at which a page of a file is seen.
+/// A range of addresses into which one huge page of a file at a time is mapped.
 pub struct Window {
-    /// What has been reserved.
+    /// Start of the reserved addresses.
     all: *mut c_void,
-    /// Where in it a huge page can be.
+    /// Address in them that is aligned for a huge page.
     at: *mut c_void,
-    /// The kernel may have given it to somebody else.
+    /// Whether a mapping failed. The kernel may have given the addresses to another mapping then.
     lost: bool,
     guard: Guard,
 }
 
+/// Bytes of addresses to reserve, so that an aligned huge page fits anywhere.
 const RESERVED: usize = 2 * HUGE_PAGE;
 
 fn checked(address: *mut c_void) -> io::Result<*mut c_void> {
@@ -50,38 +53,38 @@ fn checked(address: *mut c_void) -> io::Result<*mut c_void> {
 }
 
 impl Window {
-    /// Reserves addresses, and no memory.
+    /// Reserves the addresses, without memory.
     ///
     /// # Errors
-    /// There are none left.
+    /// No addresses or no [`Guard`] is left.
     pub fn new() -> io::Result<Window> {
         let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        // SAFETY: wherever the kernel likes, so nothing else is there.
+        // SAFETY: the kernel chooses the address, so no other mapping is there.
         let all = checked(unsafe { libc::mmap(ptr::null_mut(), RESERVED, PROT_NONE, how, -1, 0) })?;
         let at = all.wrapping_byte_add(all.cast::<u8>().align_offset(HUGE_PAGE));
         at.expose_provenance();
         match Guard::new(at) {
             Some(guard) => Ok(Window { all, at, lost: false, guard }),
             None => {
-                // SAFETY: what has just been reserved.
+                // SAFETY: these addresses were reserved just now, and nothing refers to them.
                 unsafe { libc::munmap(all, RESERVED) };
                 Err(io::ErrorKind::QuotaExceeded.into())
             }
         }
     }
 
-    /// Whether nothing can be seen through it any more.
+    /// Whether the window can no longer be used.
     pub fn lost(&self) -> bool {
         self.lost
     }
 
-    /// Makes one huge page of a file's `HUGE_PAGE` bytes at `offset`, a multiple of it, for all of them to be written. What
-    /// they were may be lost.
+    /// Makes a huge page of a file's [`HUGE_PAGE`] bytes at `offset`, a multiple of that size, and maps it. The caller must
+    /// write all of them, since their old content may be lost.
     ///
     /// # Errors
-    /// There are no huge pages here, or none left, or no room. The file can be written as ever.
+    /// The kernel has no huge pages, or none or no memory is left. The file can still be written in other ways.
     pub fn show<'a>(&'a mut self, file: &'a File, offset: u64) -> io::Result<Page<'a>> {
-        // The kernel makes no huge page where there is no small one, and says here if there is no room.
+        // The kernel makes a huge page only where there is a small one. This write makes it, and fails if memory is full.
         file.write_all_at(&[0], offset)?;
         if file.metadata()?.len() < offset + HUGE_PAGE as u64 {
             return Err(short());
@@ -89,23 +92,23 @@ impl Window {
         self.map(PROT_READ | PROT_WRITE, MAP_SHARED, file.as_raw_fd(), offset)?;
         self.guard.gone();
         let page = Page(self);
-        // SAFETY: advice on addresses that show the file.
+        // SAFETY: the addresses are this window's, and the file is mapped there.
         match unsafe { libc::madvise(page.0.at, HUGE_PAGE, COLLAPSE) } {
             0 => Ok(page),
             _ => Err(io::Error::last_os_error()),
         }
     }
 
-    /// Replaces what is there.
+    /// Replaces the window's mapping.
     fn map(&mut self, access: i32, how: i32, fd: i32, offset: u64) -> io::Result<()> {
         if self.lost {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // Where it is of 32 bits.
+        // Offsets have 32 bits on some systems.
         let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::FileTooLarge)?;
         // SAFETY: the addresses are this window's.
         let there = unsafe { libc::mmap(self.at, HUGE_PAGE, access, how | MAP_FIXED, fd, offset) };
-        // What was there may be gone all the same.
+        // A failed mmap may have removed the old mapping all the same.
         self.lost = there == libc::MAP_FAILED;
         checked(there).map(drop)
     }
@@ -114,40 +117,41 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         if !self.lost {
-            // SAFETY: what `new` has reserved, and no page is seen there any more.
+            // SAFETY: `new` reserved these addresses, and no page is mapped there any more.
             unsafe { libc::munmap(self.all, RESERVED) };
         }
     }
 }
 
-/// A huge page of a file, as long as it is seen.
+/// A huge page of a file that is mapped. It is unmapped when this is dropped.
 pub struct Page<'a>(&'a mut Window);
 
 impl Page<'_> {
-    /// Its bytes, and what puts others in their place where the kernel says that they are gone (EFAULT).
+    /// Returns the page's bytes, and the guard. If a system call fails with EFAULT, the file was cut short, and
+    /// [`Guard::put`] puts empty memory in the page's place.
     pub fn bytes(&mut self) -> (&mut [u8], &Guard) {
-        // SAFETY: mapped to read and write until this is dropped. Who else may write to the file can change them at any
-        // time, as they could on their way there: they are hashed, and any bytes have a hash.
+        // SAFETY: the page is mapped to read and write until this is dropped. Another process of this user can change the
+        // bytes at any time, as it could change the file. That is harmless: they are only hashed, and any bytes have a hash.
         (unsafe { std::slice::from_raw_parts_mut(self.0.at.cast(), HUGE_PAGE) }, &self.0.guard)
     }
 
-    /// No more is written.
+    /// Ends the writing of this page.
     ///
     /// # Errors
-    /// Somebody has cut the file short meanwhile: what was written has gone with it.
+    /// Another process has cut the file short meanwhile, so the written bytes are lost.
     pub fn end(self) -> io::Result<()> {
         if self.0.guard.gone() { Err(short()) } else { Ok(()) }
     }
 }
 
-/// A file is not as long as it was made.
+/// Makes the error for a file that another process has cut short.
 pub fn short() -> io::Error {
     io::Error::other("something else has changed its size while it was written")
 }
 
 impl Drop for Page<'_> {
     fn drop(&mut self) {
-        // If it cannot be, the window is not used again.
+        // If this fails, the window counts as lost and is not used again.
         let _ = self.0.map(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
 }
@@ -164,7 +168,7 @@ mod tests {
         Some(file)
     }
 
-    /// The same, where this kernel makes huge pages of files; asked without a window.
+    /// The same; `None` if this kernel makes no huge pages of files, which is tried without a window.
     fn with_huge_pages(pages: usize) -> Option<File> {
         let file = file(pages)?;
         file.write_all_at(&[0], 0).unwrap();
@@ -184,7 +188,7 @@ mod tests {
         made.then_some(file)
     }
 
-    /// How often a file is mapped.
+    /// Number of mappings of a file in this process.
     fn seen(file: &File) -> usize {
         let inode = format!(" {} ", file.metadata().unwrap().ino());
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -199,7 +203,7 @@ mod tests {
         for at in [2, 1] {
             let before = file.metadata().unwrap().blocks();
             let mut page = window.show(&file, (at * HUGE_PAGE) as u64).unwrap();
-            // All of it is there, or there would be no room for some of it later.
+            // All of the page has memory now; otherwise a later write to it could find the memory full.
             let grown = (file.metadata().unwrap().blocks() - before) as usize * 512;
             assert_eq!(grown, if at == 2 { HUGE_PAGE } else { 0 });
             assert_eq!(seen(&file), 1);
@@ -217,7 +221,7 @@ mod tests {
         let reserved = || std::fs::read_to_string("/proc/self/maps").unwrap().contains(&address);
         let was = reserved();
         drop(window);
-        // Neighbours may have been joined to it.
+        // The kernel may have merged it with a neighbouring mapping.
         assert!(!was || !reserved());
     }
 
@@ -242,7 +246,7 @@ mod tests {
             page.end().unwrap_err();
             assert_eq!(file.metadata().unwrap().len(), 0);
         }
-        // One byte more would be all of it: what is written beyond the end is lost without a word.
+        // The file is one byte short of a page. What is written to a mapping beyond the file's end would be lost silently.
         file.set_len(2 * HUGE_PAGE as u64 - 1).unwrap();
         assert!(window.show(&file, HUGE_PAGE as u64).is_err());
         file.set_len(2 * HUGE_PAGE as u64).unwrap();
@@ -257,7 +261,7 @@ mod tests {
         file.set_permissions(std::fs::Permissions::from_mode(0o620)).unwrap();
         assert!(!wanted(&file, HUGE_PAGE as u64));
         file.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
-        // Only who may.
+        // Only a privileged user may give files away.
         if fchown(&file, Some(1), None).is_ok() {
             assert!(!wanted(&file, HUGE_PAGE as u64));
         }

@@ -67,7 +67,7 @@ impl Receiver {
             Ok(file) => Ok(Some(self.large.opened(id, file))),
             Err(e) => {
                 let ended = self.large.not_opened(id);
-                self.leave(item.name.bytes(), &e)?;
+                self.skip(item.name.bytes(), &e)?;
                 self.session.send(&if ended { Message::FileDone { id } } else { Message::Unwanted { id } })?;
                 Ok(None)
             }
@@ -76,14 +76,14 @@ impl Receiver {
 
     /// Opens the partial file of a large file: the one of an earlier attempt, or a new one with room for all of it.
     pub(super) fn open(&self, item: &FileItem) -> io::Result<LargeFile> {
-        let name = self.named(&item.name)?.into_owned();
+        let name = self.names.final_name(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
         // Checked now, not after all of the file has arrived.
         publish::may_take(&folder, at::part(name.last()))?;
         let key = item.key();
         let kept = self.large.take_kept(key);
         let (file, partial) = match kept {
-            Some(_) => (ownership::reopen(&folder, &self.partial(&name))?, self.partial(&name)),
+            Some(_) => (ownership::reopen(&folder, &self.names.partial(&name))?, self.names.partial(&name)),
             None => self.begin(&name, &folder)?,
         };
         file.set_len(item.size)?;
@@ -110,11 +110,11 @@ impl Receiver {
     /// Makes a partial file. Its name goes into the journal first, so that a later attempt can remove it.
     fn begin(&self, name: &Name, folder: &OwnedFd) -> io::Result<(File, PathBuf)> {
         let create = |partial: &Path| {
-            let number = name::partial_number(partial).unwrap_or_else(|| self.partial_number(name));
+            let number = name::partial_number(partial).unwrap_or_else(|| self.names.partial_number(name));
             lock(&self.journal).add(&Record::Begun { name: name.clone(), partial: number })?;
             ownership::create(folder, partial)
         };
-        ownership::fresh(folder, self.partial(name), create)
+        ownership::fresh(folder, self.names.partial(name), create)
     }
 
     /// Takes in a hole: bytes that are zero. In a partial file of an earlier attempt there may be other bytes, which are
@@ -163,7 +163,7 @@ impl Receiver {
         if large.end() {
             return Ok(());
         }
-        self.leave(large.item.name.bytes(), error)?;
+        self.skip(large.item.name.bytes(), error)?;
         self.large.give_up(id);
         // If the sender ends the file from here on, `file_end` answers it.
         if large.ended().is_none() {
@@ -179,7 +179,7 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.
@@ -190,7 +190,7 @@ impl Receiver {
         match result {
             Ok(()) if reading == Reading::Whole => self.large_named(large)?,
             Ok(()) => {}
-            Err(e) => self.leave(large.item.name.bytes(), &e)?,
+            Err(e) => self.skip(large.item.name.bytes(), &e)?,
         }
         if reading == Reading::Whole {
             self.large.remove(id);

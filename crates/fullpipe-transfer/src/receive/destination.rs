@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::dir::Dir;
@@ -17,7 +17,8 @@ use crate::fs::root::Root;
 use crate::fs::{at, publish};
 use crate::protocol::digest::Key;
 use crate::protocol::message::{Target, Terms};
-use crate::protocol::name::{journal_number, scratch};
+use crate::protocol::name::journal_number;
+use crate::receive::destination_names::{DestinationNames, journal, request};
 use crate::receive::journal::{Journal, ResumeState};
 use crate::source::glob::Part;
 
@@ -29,20 +30,13 @@ pub struct Destination(pub(super) Option<Parts>);
 pub(super) struct Parts {
     /// The destination folder.
     pub(super) root: Root,
-    /// The name at the destination of the one source, if it differs from the source's own.
-    pub(super) rename: Option<Vec<u8>>,
-    /// The names that may arrive at the top level; `None` allows any.
-    pub(super) only: Option<Vec<Part>>,
+    /// How the transfer names files here.
+    pub(super) names: DestinationNames,
     pub(super) journal: Journal,
     /// Key of the tags of this attempt's chunks.
     pub(super) tags: Key,
-    /// Name of the journal in the folder.
-    pub(super) journal_name: PathBuf,
     /// What earlier attempts have finished.
     pub(super) resume: ResumeState,
-    /// Number in the names of the transfer's own files here. It is the transfer's number, unless another user has taken
-    /// those names.
-    pub(super) number: u64,
     /// Files under the transfer's own names that another user may have written, and why each is ignored.
     pub(super) distrusted: Vec<String>,
     /// Number of the process that asks for the transfer.
@@ -62,17 +56,6 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 const OWN_PATIENCE: Duration = Duration::from_secs(20);
 /// Most names in a destination that are searched for journals.
 const MAX_SURVEYED_NAMES: usize = 1 << 16;
-
-/// Name of the file that asks the holder of a destination to release it. The file holds the number of the process that
-/// has connected again.
-pub(super) fn request(number: u64) -> PathBuf {
-    scratch(number, "next")
-}
-
-/// Name of the journal, which tells the same command what is finished.
-fn journal(number: u64) -> PathBuf {
-    scratch(number, "journal")
-}
 
 /// What is in a destination before the transfer begins.
 struct Survey {
@@ -196,13 +179,12 @@ impl Destination {
         if let Some(name) = asked {
             publish::remove(&root, &name).map_err(failed())?;
         }
-        let number = known.unwrap_or(transfer);
-        let journal_name = journal(number);
+        let names = DestinationNames { rename, only: None, number: known.unwrap_or(transfer) };
         let kept = lock.try_clone().map_err(local("opening the journal"))?;
         let (journal, resume) = Journal::open(kept, transfer, process).map_err(|e| {
             // If there is no room for a first record, the empty file must not stay.
             if lock.metadata().is_ok_and(|it| it.len() == 0) {
-                let _ = publish::remove(&root, &journal_name);
+                let _ = publish::remove(&root, &names.journal());
             }
             local(format!("cannot keep a journal in {shown}"))(e)
         })?;
@@ -210,13 +192,10 @@ impl Destination {
             unfinished: survey.unfinished,
             distrusted,
             root,
-            rename,
-            only: None,
+            names,
             journal,
             tags: Key::random(),
-            journal_name,
             resume,
-            number,
             process,
             lock,
             near: false,
@@ -236,7 +215,7 @@ impl Destination {
     /// Accepts only these names at the top level, since the server is not trusted to send what was asked for.
     pub(crate) fn only(&mut self, names: Vec<Part>) {
         if let Some(parts) = &mut self.0 {
-            parts.only = Some(names);
+            parts.names.only = Some(names);
         }
     }
 
@@ -266,19 +245,12 @@ impl Drop for Destination {
     fn drop(&mut self) {
         // Partial files without a block are removed when an attempt that knows their names ends.
         let done = |parts: &Parts| {
-            parts.journal.is_empty() && !parts.resume.begun && !renamed_folder(&parts.root, parts.rename.as_deref())
+            parts.journal.is_empty() && !parts.resume.begun && !parts.names.is_renamed_folder(&parts.root)
         };
         if let Some(parts) = self.0.take().filter(done) {
-            let _ = publish::remove(parts.root.as_fd(), &parts.journal_name);
+            let _ = publish::remove(parts.root.as_fd(), &parts.names.journal());
         }
     }
-}
-
-/// Whether the one source gets another name here, and a folder of that name exists by now. Then only the journal tells
-/// that the same command means this name, and not a place inside that folder.
-pub(super) fn renamed_folder(root: &Root, rename: Option<&[u8]>) -> bool {
-    let how = OFlag::O_PATH | OFlag::O_DIRECTORY;
-    rename.is_some_and(|name| root.open_at(at::part(name), how, 0).is_ok())
 }
 
 #[cfg(test)]

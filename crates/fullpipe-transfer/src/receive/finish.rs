@@ -1,72 +1,21 @@
-//! Folders, symbolic links, and what happens when everything has arrived.
+//! Finishes a transfer when everything has arrived: cleans up, removes the journal, and tells the sender.
 
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::destination::{self, renamed_folder};
+use super::folders::is_gone;
+use super::journal::Record;
 use super::receiver::Receiver;
-use crate::error::{TransferError, local, why};
-use crate::fs::{at, metadata, ownership, publish};
-use crate::protocol::file::Meta;
+use crate::error::{TransferError, local};
+use crate::fs::{metadata, publish};
 use crate::protocol::message::Message;
-use crate::protocol::name::{self, Name, printable};
-use crate::protocol::skipped::SkippedEntry;
-use crate::receive::journal::Record;
+use crate::protocol::name::{self, Name};
 use crate::threads::lock;
 
 impl Receiver {
-    /// Makes a folder. Its permissions and times are set at the end, when all is in it; the journal keeps them until then.
-    pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
-        let made = self.named(name).and_then(|name| {
-            let folder = self.root.folder(Some(&name))?;
-            if !meta.xattrs.is_empty() {
-                metadata::open_up(&folder)?;
-            }
-            let inode = nix::sys::stat::fstat(&folder)?.st_ino;
-            metadata::set_xattrs(&File::from(folder), &meta).map(|()| inode)
-        });
-        match made {
-            Ok(inode) => {
-                // Extended attributes are set already, and may be longer than a record of the journal.
-                let meta = Meta { xattrs: Vec::new(), ..meta };
-                let record = Record::Folder { name: name.clone(), inode, meta };
-                lock(&self.journal).add(&record).map_err(local("writing the journal"))
-            }
-            // This folder is all that the transfer copies, so nothing of it can be written.
-            Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && self.rename.is_some() && name.parent().is_none() => {
-                let shown = printable(self.rename.as_deref().unwrap_or_default());
-                Err(TransferError::Usage(format!("destination {shown}: a file stands where a folder is needed")))
-            }
-            Err(e) => self.leave(name.bytes(), &e),
-        }
-    }
-
-    /// Makes a symbolic link, or skips it.
-    pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
-        let make = || -> io::Result<()> {
-            let name = self.named(name)?;
-            let folder = self.parent(&name)?;
-            let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
-            let ((), partial) = ownership::fresh(&folder, self.partial(&name), make)?;
-            let named = metadata::dress_link(&folder, &partial, meta)
-                .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
-            if named.is_err() {
-                let _ = publish::remove(&folder, &partial);
-            }
-            named
-        };
-        match make() {
-            Ok(()) => self.counters.named(name),
-            Err(e) => self.leave(name.bytes(), &e)?,
-        }
-        Ok(())
-    }
-
     /// Called whenever a stream, a file or the sender's list has ended. If it was the last, this finishes the transfer:
     /// it sets the folders' permissions, writes the journal, and tells the sender.
     pub(super) fn part_over(&self, stream: bool) -> Result<(), TransferError> {
@@ -109,7 +58,7 @@ impl Receiver {
             self.forget_journal();
         }
         self.tell_progress();
-        if let Some(trace) = &self.trace {
+        if let Some(trace) = &self.traces.own {
             trace.tell(&self.session)?;
         }
         self.all_done.store(true, Ordering::SeqCst);
@@ -120,13 +69,13 @@ impl Receiver {
     /// Removes the journal if no later attempt needs it. Call it when both ends know that all is done.
     pub(super) fn forget_journal(&self) {
         if self.outlived.swap(false, Ordering::SeqCst) {
-            let _ = publish::remove(&self.root, &destination::request(self.number));
-            let _ = publish::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &self.names.request());
+            let _ = publish::remove(&self.root, &self.names.journal());
         }
     }
 
     /// Whether the same command would find nothing more to copy.
-    fn is_complete(&self) -> bool {
+    pub(super) fn is_complete(&self) -> bool {
         let here = lock(&self.summary).skipped.to_do();
         let there = lock(&self.end).skipped.to_do();
         here == 0 && there == 0
@@ -136,7 +85,7 @@ impl Receiver {
     /// this returns false and the journal stays.
     pub(super) fn is_for_nothing(&self) -> bool {
         let is_empty = lock(&self.journal).is_empty();
-        is_empty && !renamed_folder(&self.root, self.rename.as_deref()) && self.remove_orphans().is_ok()
+        is_empty && !self.names.is_renamed_folder(&self.root) && self.remove_orphans().is_ok()
     }
 
     /// Removes partial files that no attempt will continue: their sources have changed or are gone, or nothing of them
@@ -165,69 +114,4 @@ impl Receiver {
         reader.all(each).map_err(local("reading the journal"))?;
         failed.map_or(Ok(()), |e| Err(local("removing what an earlier attempt left")(e)))
     }
-
-    /// Gives all folders the permissions and times of their sources.
-    pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
-        let complete = self.is_complete();
-        // If something was skipped, the next attempt must be able to enter. A folder that only lacks permission to write
-        // is opened when a file is written to it.
-        let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
-        // Sorted by name, so that a folder comes after the one that it lies in.
-        let mut closed = BTreeMap::new();
-        // One entry for each folder, however many attempts have seen it.
-        let mut failed = BTreeMap::new();
-        let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
-            self.session.moved(1);
-            let done = self.named(&name).and_then(|name| {
-                let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                let folder = self.root.open_at(name.path(), how, 0)?;
-                if nix::sys::stat::fstat(&folder)?.st_ino != inode {
-                    // Another user may have put it there, and must not get these permissions for it.
-                    return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
-                }
-                metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
-            });
-            match done {
-                Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
-                _ => drop(failed.remove(name.bytes())),
-            }
-        };
-        let mut each = |record, now: bool| match record {
-            // A folder that its owner may not enter must wait until all folders below it are done.
-            Record::Folder { name, inode, meta } if meta.mode & 0o700 == 0o700 => {
-                closed.remove(name.bytes());
-                dress(name, inode, &meta, now);
-            }
-            Record::Folder { name, inode, meta } => {
-                closed.insert(name.bytes().to_vec(), (name, inode, meta, now));
-            }
-            _ => {}
-        };
-        // The journal's lock is not held while records are read: this may take long, and progress must be reported.
-        let reader = || lock(&self.journal).reader().map_err(local("reading the journal"));
-        // When the copy is complete, folders of earlier attempts get their permissions too, even if they are no longer
-        // part of the source. This attempt has added those that are.
-        if complete {
-            reader()?.of_earlier_attempts(|record| each(record, false)).map_err(local("reading the journal"))?;
-        }
-        reader()?.of_this_attempt(|record| each(record, true)).map_err(local("reading the journal"))?;
-        for (name, inode, meta, now) in closed.into_values().rev() {
-            dress(name, inode, &meta, now);
-        }
-        failed.into_iter().try_for_each(|(name, e)| {
-            if e.raw_os_error() != Some(libc::EPERM) {
-                return self.leave(&name, &e);
-            }
-            // The folder may belong to another user and be writable for this one: its content has arrived.
-            let why = format!("its permissions and times cannot be set: {}", why(&e));
-            lock(&self.summary).skipped.add(SkippedEntry::for_good(name, why));
-            Ok(())
-        })
-    }
-}
-
-/// Whether a folder that an earlier attempt saw is gone, or replaced by a file.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

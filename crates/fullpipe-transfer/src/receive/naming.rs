@@ -21,7 +21,7 @@ impl Receiver {
             other => return other,
         }
         let link = |other: &Path| publish::link(file, folder, other);
-        let ((), other) = ownership::fresh(folder, self.partial(name), link)?;
+        let ((), other) = ownership::fresh(folder, self.names.partial(name), link)?;
         let renamed = publish::rename(folder, &other, at::part(name.last()));
         if renamed.is_err() {
             let _ = publish::remove(folder, &other);
@@ -30,7 +30,7 @@ impl Receiver {
     }
 
     /// Gives a whole file the permissions, owner and times of its source, and then its final name.
-    pub(super) fn name(
+    pub(super) fn give_name(
         &self,
         file: &File,
         folder: &OwnedFd,

@@ -8,11 +8,9 @@
 //! reading. Apart from duplicating a descriptor, no other lock is held across a system call, and none while a file is
 //! opened or a message sent.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
@@ -21,7 +19,8 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
-use super::destination::{self, Destination};
+use super::destination::Destination;
+use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
 use super::large::LargeFiles;
 use super::verifier::{self, Verifier};
@@ -31,16 +30,15 @@ use crate::error::{Lack, TransferError, local, why};
 use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
-use crate::limits::{SMALL, block_size};
 use crate::protocol::digest::Key;
 use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary};
-use crate::protocol::name::{self, Name, printable};
+use crate::protocol::name::{Name, printable};
 use crate::protocol::skipped::{self, Skipped};
-use crate::source::glob::Part;
+use crate::sizes::{SMALL, block_size};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
 /// Bytes that are received, hashed and written at a time, so that they stay in the processor's cache.
@@ -49,8 +47,6 @@ pub(super) const PIECE: usize = 256 << 10;
 const MAX_UNANSWERED_OFFERS: usize = 64;
 /// Most files in one offer. A sender offers no more.
 const MAX_OFFERED_FILES: usize = 256;
-/// Most extents in the answer to one offer. A longer answer would not fit a frame.
-const MAX_ANSWERED_EXTENTS: usize = 1 << 17;
 
 /// The receiving end of a session. Threads share it: one for each stream and one that writes behind it, those that
 /// verify, one that answers offers, and the session's own, which hands it messages.
@@ -58,16 +54,12 @@ pub struct Receiver {
     pub(super) session: Arc<Session>,
     pub(super) options: Options,
     pub(super) root: Root,
-    pub(super) rename: Option<Vec<u8>>,
-    pub(super) only: Option<Vec<Part>>,
-    /// Number in the names of the transfer's own files: journal, partial files, request.
-    pub(super) number: u64,
+    /// How the transfer names files at the destination.
+    pub(super) names: DestinationNames,
     /// Number of the process that asked for this transfer ([`crate::protocol::message::Target::process`]).
     pub(super) process: u64,
     /// Guards the journal's file and the records that are not written yet. The lock covers the write of a record.
     pub(super) journal: Mutex<Journal>,
-    /// Name of the journal in the destination folder.
-    pub(super) journal_name: PathBuf,
     /// Guards what earlier attempts have finished, as far as this attempt has not used it up.
     pub(super) resume: Mutex<ResumeState>,
     /// Key of the blocks' digests. It lasts as long as the journal.
@@ -97,10 +89,8 @@ pub struct Receiver {
     pub(super) nameless: AtomicBool,
     /// The files to read back, with `--verify`. It has locks of its own.
     pub(super) verifier: Verifier,
-    /// This end's samples of TCP_INFO, if samples were asked for.
-    pub(super) trace: Option<Arc<Trace>>,
-    /// Guards the sender's samples, which arrive in several messages.
-    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
+    pub(super) traces: Traces,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
@@ -151,28 +141,24 @@ impl Receiver {
         let (offers, offered) = mpsc::sync_channel(MAX_UNANSWERED_OFFERS);
         let n = streams.len();
         let readers = if options.verify { verifier::READERS } else { 0 };
-        let trace = Trace::start(&session, &streams, Side::Receiver, options.sample_ns)?;
+        let traces = Traces::start(&session, &streams, Side::Receiver, options.sample_ns)?;
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
-            trace,
-            peer_trace: Mutex::default(),
+            traces,
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
             options,
             root: to.root,
-            rename: to.rename,
-            only: to.only,
-            number: to.number,
+            names: to.names,
             process: to.process,
             key: to.journal.key(),
             tags: to.tags,
             journal: Mutex::new(to.journal),
-            journal_name: to.journal_name,
             resume: Mutex::new(to.resume),
             large: LargeFiles::default(),
             end: Mutex::new(EndState { streams: n, all_sent: false, skipped: Skipped::default() }),
@@ -183,15 +169,7 @@ impl Receiver {
             counters,
         });
         let syncing = receiver.clone();
-        thread("sync", move || {
-            let file = lock(&syncing.lock).as_ref().map(|lock| lock.try_clone());
-            let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
-            let synced = synced.and_then(|()| metadata::sync_folder(syncing.root.folder(None)?));
-            if !syncing.session.is_over() {
-                syncing.check(synced.map_err(local("writing the journal to disk")));
-            }
-            let _ = syncing.journal_synced.set(());
-        })?;
+        thread("sync", move || syncing.sync_journal())?;
         let most = block_size(options.block, n).max(SMALL);
         for (i, stream) in streams.into_iter().enumerate() {
             let receiver = receiver.clone();
@@ -211,19 +189,27 @@ impl Receiver {
         let answering = receiver.clone();
         thread("offers", move || {
             for offer in offered {
-                let mut room = MAX_ANSWERED_EXTENTS;
-                let wants = offer.iter().map(|item| answering.want(item, &mut room)).collect::<Result<Vec<_>, _>>();
-                let result = wants.and_then(|wants| answering.session.send(&Message::Want(wants)));
-                answering.check(result);
+                answering.check(answering.answer(&offer));
             }
             answering.running.fetch_sub(1, Ordering::SeqCst);
         })?;
         Ok(receiver)
     }
 
+    /// Writes the journal's file and its name to disk, so that files may take their names.
+    fn sync_journal(&self) {
+        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
+        let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
+        let synced = synced.and_then(|()| metadata::sync_folder(self.root.folder(None)?));
+        if !self.session.is_over() {
+            self.check(synced.map_err(local("writing the journal to disk")));
+        }
+        let _ = self.journal_synced.set(());
+    }
+
     /// This end's samples and the sender's, if samples were asked for.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
-        (self.trace.clone(), lock(&self.peer_trace).seen())
+        self.traces.both()
     }
 
     /// The losses that the sender reported.
@@ -252,7 +238,7 @@ impl Receiver {
         // After a success the journal is mostly gone. After a failure it lacks the records that still wait here.
         let _ = lock(&self.journal).flush();
         if !self.all_done.load(Ordering::SeqCst) && self.is_for_nothing() {
-            let _ = publish::remove(&self.root, &self.journal_name);
+            let _ = publish::remove(&self.root, &self.names.journal());
         }
         // The file is unlocked and closed after the mutex.
         let held = lock(&self.lock).take();
@@ -263,7 +249,7 @@ impl Receiver {
     /// a long time that the old connection is dead.
     fn look_for_request(&self) {
         use std::os::unix::fs::FileExt;
-        let request = destination::request(self.number);
+        let request = self.names.request();
         let Ok(Trust::Trusted(file)) = ownership::open(&self.root, &request, OFlag::O_RDONLY) else { return };
         let mut process = [0; 8];
         if file.read_exact_at(&mut process, 0).is_ok() && u64::from_le_bytes(process) == self.process {
@@ -298,7 +284,7 @@ impl Receiver {
 
     /// Skips one file, folder or link that cannot be written. A full disk ends the transfer instead: it would skip all
     /// the others too.
-    pub(super) fn leave(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
+    pub(super) fn skip(&self, name: &[u8], error: &io::Error) -> Result<(), TransferError> {
         if let Some(lack) = Lack::of(error) {
             let lack = if lack == Lack::Space && self.root.has_no_inodes() { Lack::Inodes } else { lack };
             return Err(TransferError::Full { lack, what: printable(name) });
@@ -317,22 +303,6 @@ impl Receiver {
         Ok(())
     }
 
-    /// The name that something gets at the destination.
-    pub(super) fn named<'a>(&self, name: &'a Name) -> io::Result<Cow<'a, Name>> {
-        if self.only.as_ref().is_some_and(|only| !only.iter().any(|top| top.is_match(name.first()))) {
-            return Err(io::Error::other("it was not asked for"));
-        }
-        let name = match &self.rename {
-            None => Cow::Borrowed(name),
-            Some(first) => Cow::Owned(name.with_first(first).map_err(|_| nix::errno::Errno::ENAMETOOLONG)?),
-        };
-        if name.bytes().split(|b| *b == b'/').any(name::is_scratch) {
-            let why = "fullpipe's own files have such names while it works";
-            return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
-        }
-        Ok(name)
-    }
-
     /// Opens the folder that something goes to, and makes it if it is missing. If an earlier copy left it without
     /// permission to write, the permission is set.
     pub(super) fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
@@ -343,15 +313,6 @@ impl Receiver {
             metadata::open_up(&folder)?;
         }
         Ok(folder)
-    }
-
-    /// The name of a file until it is whole. It lies in the file's own folder, so that a rename finishes the file.
-    pub(super) fn partial(&self, name: &Name) -> PathBuf {
-        name::scratch(self.partial_number(name), "partial")
-    }
-
-    pub(super) fn partial_number(&self, name: &Name) -> u64 {
-        name.key() ^ self.number
     }
 }
 
@@ -393,7 +354,7 @@ impl Handler for Receiver {
             }
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
-                lock(&self.peer_trace).take(&end, &samples);
+                self.traces.take(&end, &samples);
                 if last && self.is_done() {
                     self.forget_journal();
                     self.session.finish();

@@ -10,10 +10,10 @@ use super::receiver::Receiver;
 use crate::error::{TransferError, local};
 use crate::fs::metadata::{self, Special};
 use crate::fs::{ownership, publish};
-use crate::limits::SMALL;
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 use crate::receive::journal::Record;
+use crate::sizes::SMALL;
 use crate::threads::lock;
 
 /// The folder that a stream wrote its last small file to. The next one mostly lies in the same folder.
@@ -37,13 +37,13 @@ impl Receiver {
     ) -> Result<(), TransferError> {
         match self.write_small(item, content, last) {
             Ok(()) => self.small_named(item, content),
-            Err(e) => self.leave(item.name.bytes(), &e),
+            Err(e) => self.skip(item.name.bytes(), &e),
         }
     }
 
     /// Writes a small file into its folder, which is opened unless it is the same as for the file before.
     pub(super) fn write_small(&self, item: &FileItem, content: &[u8], last: &mut Option<Folder>) -> io::Result<()> {
-        let name = self.named(&item.name)?;
+        let name = self.names.final_name(&item.name)?;
         let mut folder = match last.take().filter(|folder| folder.name.as_ref().map(Name::bytes) == name.above()) {
             Some(known) => known,
             None => {
@@ -82,9 +82,9 @@ impl Receiver {
             }
         }
         let create = |name: &Path| ownership::create(&folder.fd, name);
-        let (file, partial) = ownership::fresh(&folder.fd, self.partial(name), create)?;
+        let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
         let written = file.write_all_at(content, 0);
-        let written = written.and_then(|()| self.name(&file, &folder.fd, &partial, name, &item.meta));
+        let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, &item.meta));
         if written.is_err() {
             let _ = publish::remove(&folder.fd, &partial);
         }

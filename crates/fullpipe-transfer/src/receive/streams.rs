@@ -14,11 +14,11 @@ use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::huge_pages::{Page, Window};
-use crate::limits::{HUGE_PAGE, SMALL};
 use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
 use crate::protocol::file::Extent;
 use crate::protocol::frame;
+use crate::sizes::{HUGE_PAGE, SMALL};
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
@@ -102,7 +102,7 @@ impl Receiver {
             let received = timed(&self.counters.net_ns, || frame::receive_packed::<Chunk>(&mut line.stream));
             let (chunk, header) = received.map_err(lost)?;
             line.header = header;
-            if let Some(trace) = &self.trace {
+            if let Some(trace) = &self.traces.own {
                 trace.arrived(i, 0);
             }
             let len = chunk.data_len().filter(|len| *len <= most);
@@ -161,7 +161,7 @@ impl Receiver {
                     self.counters.wire_bytes.fetch_add(len, Ordering::Relaxed);
                 }
             }
-            if let Some(trace) = &self.trace {
+            if let Some(trace) = &self.traces.own {
                 trace.arrived(i, arrived);
             }
         }

@@ -18,11 +18,11 @@ use super::journal::Block;
 use crate::connection::session::Session;
 use crate::error::why;
 use crate::fs::direct_io::{self, Aligned};
-use crate::limits::ALIGN;
 use crate::protocol::digest::{Digest, Key, Mac};
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::Verified;
 use crate::protocol::name::Name;
+use crate::sizes::ALIGN;
 use crate::threads::lock;
 
 /// Threads that read back. One reads while the other computes digests.

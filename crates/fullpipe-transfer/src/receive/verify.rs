@@ -33,9 +33,9 @@ impl Receiver {
             return self.done(item);
         }
         let digest = timed(&self.counters.hash_ns, || small_digest(&self.key, item.key(), content));
-        match self.named(&item.name) {
+        match self.names.final_name(&item.name) {
             Ok(name) => self.to_verify(item, &name, Expected::Whole(digest)),
-            Err(e) => return self.leave(item.name.bytes(), &e),
+            Err(e) => return self.skip(item.name.bytes(), &e),
         }
         Ok(())
     }
@@ -125,7 +125,7 @@ impl Receiver {
                 }
                 // A damaged file must not be read as if it were whole.
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
-                publish::rename(&folder, name, &self.partial(&check.name)).map(|()| Withdrawn::Kept)
+                publish::rename(&folder, name, &self.names.partial(&check.name)).map(|()| Withdrawn::Kept)
             }
         }
     }

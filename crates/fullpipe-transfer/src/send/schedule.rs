@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
-use crate::limits::ALIGN;
 use crate::protocol::file::Extent;
+use crate::sizes::ALIGN;
 
 /// Work for one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,17 +17,17 @@ use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, why};
 use crate::fs::{direct_io, sparse};
-use crate::limits::{SMALL, block_size};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
+use crate::sizes::{SMALL, block_size};
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
-use crate::telemetry::trace::{PeerTrace, Trace};
+use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
 /// Bytes that are read, hashed and sent at a time, so that they stay in the processor's cache.
@@ -42,6 +42,7 @@ const MAX_OFFERED_FILES: usize = 256;
 pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
+
 /// A file to send.
 pub(crate) struct OutgoingFile {
     /// The file's number in messages.
@@ -123,10 +124,8 @@ pub struct Sender {
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
     pub(super) changed: Condvar,
-    /// This end's samples of TCP_INFO, if samples were asked for.
-    pub(super) trace: Option<Arc<Trace>>,
-    /// Guards the receiver's samples, which arrive in several messages.
-    pub(super) peer_trace: Mutex<PeerTrace>,
+    /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
+    pub(super) traces: Traces,
     /// Counters for displays.
     pub counters: Arc<Counters>,
 }
@@ -159,10 +158,9 @@ impl Sender {
             waiters: 0,
             summary: None,
         };
-        let trace = Trace::start(&session, &streams, Side::Sender, options.sample_ns)?;
+        let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
         let sender = Arc::new(Sender {
-            trace,
-            peer_trace: Mutex::default(),
+            traces,
             session: session.clone(),
             options,
             offer: terms.offer || options.update,
@@ -215,7 +213,7 @@ impl Sender {
 
     /// This end's samples and the receiver's, if samples were asked for.
     pub(crate) fn trace(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
-        (self.trace.clone(), lock(&self.peer_trace).seen())
+        self.traces.both()
     }
 
     pub(super) fn check(&self, result: Result<(), TransferError>) {
@@ -225,7 +223,7 @@ impl Sender {
     }
 
     /// Skips a file that cannot be read.
-    pub(super) fn leave(&self, name: &[u8], why: impl std::fmt::Display) {
+    pub(super) fn skip(&self, name: &[u8], why: impl std::fmt::Display) {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
@@ -404,7 +402,7 @@ impl Sender {
         let extents = match extents {
             Ok(list) => schedule::without(&list, have),
             Err(e) => {
-                self.leave(source.item.name.bytes(), why(&e));
+                self.skip(source.item.name.bytes(), why(&e));
                 return Ok(());
             }
         };
@@ -465,7 +463,7 @@ impl Handler for Sender {
                 self.session.finish();
                 return Ok(true);
             }
-            Message::Report { end, samples, .. } => lock(&self.peer_trace).take(&end, &samples),
+            Message::Report { end, samples, .. } => self.traces.take(&end, &samples),
             other => return Err(self.session.unexpected(&other)),
         }
         Ok(false)

@@ -341,7 +341,7 @@ impl Sender {
             (None, None) => Reading::Whole,
         };
         if let Some(why) = bad.or(changed) {
-            self.leave(source.item.name.bytes(), why);
+            self.skip(source.item.name.bytes(), why);
         }
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
@@ -385,7 +385,7 @@ impl Sender {
                         weight += item.weight();
                         items.push(item);
                     }
-                    Err(text) => self.leave(source.item.name.bytes(), text),
+                    Err(text) => self.skip(source.item.name.bytes(), text),
                 }
             }
         });

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fullpipe_net::sys;
-use fullpipe_sobas::{Action, Config, Mode, Observation, PROBE_BYTES, Sobas, Train};
+use fullpipe_sobas::{Action, Algorithm, Config, Observation, PROBE_BYTES, Sobas, Train};
 
 use super::actuators::{self, Streams};
 use super::datagram::Datagram;
@@ -220,7 +220,7 @@ impl Controller {
             change: law == SizingMode::All,
             trains: met.is_some(),
             decrease: self.setup.decrease,
-            mode: if law == SizingMode::Paper { Mode::Paper } else { Mode::Adaptive },
+            algorithm: if law == SizingMode::Paper { Algorithm::Paper } else { Algorithm::Adaptive },
         };
         self.note(SizingEvent::Began { law, udp: met.is_some(), mss, largest: self.max_window });
         let mut sobas = Sobas::new(config, self.setup.rtt_ns, sys::now_ns());

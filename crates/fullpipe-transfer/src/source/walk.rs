@@ -16,10 +16,10 @@ use nix::sys::stat::{FileStat, SFlag};
 use crate::error::{TransferError, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::{at, metadata};
-use crate::limits::SMALL;
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::sizes::SMALL;
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.
@@ -114,73 +114,100 @@ pub fn walk(
     if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path())) {
         return Ok(());
     }
-    let shown = || match place.path.as_os_str().as_bytes() {
-        b"" => b".".to_vec(),
-        path => path.to_vec(),
-    };
     let path = if place.path.as_os_str().is_empty() { Path::new(".") } else { &place.path };
     // A link that the user names as a source is followed, as in scp.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
-        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e.into())))),
-        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), missing(&place.root, path, &e)))),
-    };
-    let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
-    let beaten = |name: &Name| {
-        Found::Skipped(SkippedEntry::for_good(
-            name.bytes(),
-            "an earlier source has an entry with the same name; only that one is copied",
-        ))
+        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(place), why(&e.into())))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(place), missing(&place.root, path, &e)))),
     };
     if let Some(name) = &place.top {
         match place.judge(name, &stat, sight) {
             Verdict::Send => {}
-            Verdict::Shadowed => return each(beaten(name)),
+            Verdict::Shadowed => return each(shadowed(name)),
             Verdict::SameFile => return Ok(()),
         }
     }
     let top = FileLocation { root: place.root.clone(), path: place.path.clone() };
-    if kind != SFlag::S_IFDIR {
+    if !is_folder(&stat) {
         return match &place.top {
             Some(name) => each(one(sight, name.clone(), top, &stat)),
-            None => each(Found::Skipped(SkippedEntry::new(shown(), "it is not a folder"))),
+            None => each(Found::Skipped(SkippedEntry::new(shown(place), "it is not a folder"))),
         };
     }
     if !sight.recursive {
-        return each(Found::Skipped(SkippedEntry::for_good(shown(), "it is a folder; copy it with -r")));
+        return each(Found::Skipped(SkippedEntry::for_good(shown(place), "it is a folder; copy it with -r")));
     }
-    let mut levels = Vec::new();
+    let mut walk = Walk { place, sight, levels: Vec::new(), each };
     match top.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY).and_then(|fd| Ok((fd.try_clone()?, fd))) {
         Ok((own, folder)) => {
             let root = Root::from_fd(own, Within::BeneathWithoutLinks);
             // With `dereference`, links may lead anywhere that the source's root allows.
             let at = if sight.dereference { top } else { FileLocation { root: Arc::new(root), path: PathBuf::new() } };
-            enter(sight, place.top.clone(), PathBuf::new(), at, folder, &mut levels, each)?;
+            walk.enter(place.top.clone(), PathBuf::new(), at, folder)?;
         }
-        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e)))),
+        Err(e) => return walk.skip(shown(place), &e),
     }
-    while let Some(level) = levels.last_mut() {
-        let entry = match level.entries.next() {
-            None => {
-                levels.pop();
-                continue;
+    walk.all()
+}
+
+/// A source's path as messages show it.
+fn shown(place: &SourceTree) -> Vec<u8> {
+    match place.path.as_os_str().as_bytes() {
+        b"" => b".".to_vec(),
+        path => path.to_vec(),
+    }
+}
+
+/// Makes the report for an entry whose name an earlier source has, too.
+fn shadowed(name: &Name) -> Found {
+    Found::Skipped(SkippedEntry::for_good(
+        name.bytes(),
+        "an earlier source has an entry with the same name; only that one is copied",
+    ))
+}
+
+/// Whether an entry is a folder.
+fn is_folder(stat: &FileStat) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR
+}
+
+/// A walk through a source that is a folder.
+struct Walk<'a> {
+    place: &'a SourceTree,
+    sight: WalkOptions,
+    /// The open folders on the current path, the source's top first.
+    levels: Vec<Level>,
+    each: &'a mut dyn FnMut(Found) -> Result<(), TransferError>,
+}
+
+impl Walk<'_> {
+    /// Reports every entry of the folders that were entered, and of all below them.
+    fn all(&mut self) -> Result<(), TransferError> {
+        while let Some(level) = self.levels.last_mut() {
+            match level.entries.next() {
+                None => drop(self.levels.pop()),
+                Some(Err(e)) => {
+                    let name = level.name.as_ref().map_or_else(|| shown(self.place), |name| name.bytes().to_vec());
+                    self.levels.pop();
+                    self.skip(name, &e.into())?;
+                }
+                Some(Ok(entry)) => self.entry(entry.file_name().to_bytes())?,
             }
-            Some(Err(e)) => {
-                let name = level.name.as_ref().map_or_else(shown, |name| name.bytes().to_vec());
-                levels.pop();
-                each(Found::Skipped(SkippedEntry::new(name, why(&e.into()))))?;
-                continue;
-            }
-            Some(Ok(entry)) => entry,
-        };
-        let part = entry.file_name().to_bytes();
+        }
+        Ok(())
+    }
+
+    /// Reports one entry of the innermost folder, and enters it if it is a folder.
+    fn entry(&mut self, part: &[u8]) -> Result<(), TransferError> {
+        let WalkOptions { dereference, .. } = self.sight;
+        let Some(level) = self.levels.last() else { return Ok(()) };
         if part == b"." || part == b".." || name::is_scratch(part) {
-            continue;
+            return Ok(());
         }
         let below = level.below.join(OsStr::from_bytes(part));
-        let top = place.top.as_ref().map(Name::path);
-        if place.exclude.leaves_out(&below, top) {
-            continue;
+        if self.place.exclude.leaves_out(&below, self.place.top.as_ref().map(Name::path)) {
+            return Ok(());
         }
         let name = match &level.name {
             Some(name) => name.join(part),
@@ -189,13 +216,12 @@ pub fn walk(
         let name = match name {
             Ok(name) => name,
             Err(e) => {
-                let path = place.path.join(below);
-                each(Found::Skipped(SkippedEntry::for_good(path.as_os_str().as_bytes().to_vec(), e.to_string())))?;
-                continue;
+                let path = self.place.path.join(below).as_os_str().as_bytes().to_vec();
+                return (self.each)(Found::Skipped(SkippedEntry::for_good(path, e.to_string())));
             }
         };
         let at = level.at.join(part);
-        let stat = if sight.dereference {
+        let stat = if dereference {
             at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
         } else {
             at::look(&level.folder, at::part(part))
@@ -203,31 +229,71 @@ pub fn walk(
         let stat = match stat {
             Ok(stat) => stat,
             Err(e) => {
-                each(Found::Skipped(SkippedEntry::new(name.bytes().to_vec(), missing(&at.root, &at.path, &e))))?;
-                continue;
+                let why = missing(&at.root, &at.path, &e);
+                return (self.each)(Found::Skipped(SkippedEntry::new(name.bytes().to_vec(), why)));
             }
         };
-        match place.judge(&name, &stat, sight) {
+        match self.place.judge(&name, &stat, self.sight) {
             Verdict::Send => {}
-            Verdict::Shadowed => {
-                each(beaten(&name))?;
-                continue;
-            }
-            Verdict::SameFile => continue,
+            Verdict::Shadowed => return (self.each)(shadowed(&name)),
+            Verdict::SameFile => return Ok(()),
         }
-        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR {
-            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-            let opened =
-                if sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
-            match opened {
-                Ok(folder) => enter(sight, Some(name), below, at, folder, &mut levels, each)?,
-                Err(e) => each(Found::Skipped(SkippedEntry::new(name.bytes(), why(&e))))?,
-            }
-        } else {
-            each(one(sight, name, at, &stat))?;
+        if !is_folder(&stat) {
+            return (self.each)(one(self.sight, name, at, &stat));
+        }
+        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        let opened = if dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
+        match opened {
+            Ok(folder) => self.enter(Some(name), below, at, folder),
+            Err(e) => self.skip(name.bytes().to_vec(), &e),
         }
     }
-    Ok(())
+
+    /// Enters an open folder: reports it to `each` and adds it to the levels.
+    fn enter(
+        &mut self,
+        name: Option<Name>,
+        below: PathBuf,
+        at: FileLocation,
+        folder: OwnedFd,
+    ) -> Result<(), TransferError> {
+        let shown = name.as_ref().map_or_else(|| at.path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
+        let opened = || -> std::io::Result<_> {
+            // Examines the open folder, not its name, which another process may have replaced.
+            let stat = nix::sys::stat::fstat(&folder)?;
+            Ok((stat, Dir::from_fd(folder.try_clone()?)?))
+        };
+        let (stat, dir) = match opened() {
+            Ok(opened) => opened,
+            Err(e) => return self.skip(shown, &e),
+        };
+        let id = (stat.st_dev, stat.st_ino);
+        if self.levels.iter().any(|level| level.id == id) {
+            return (self.each)(Found::Skipped(SkippedEntry::for_good(
+                shown,
+                "a symbolic link leads back to a folder that it is in",
+            )));
+        }
+        if let Some(name) = &name {
+            let mut meta = metadata::meta(&stat);
+            if self.sight.xattrs
+                && let Ok(folder) = folder.try_clone()
+            {
+                match metadata::xattrs(&File::from(folder)) {
+                    Ok(list) => meta.xattrs = list,
+                    Err(e) => self.skip(shown, &e)?,
+                }
+            }
+            (self.each)(Found::Folder { name: name.clone(), meta })?;
+        }
+        self.levels.push(Level { entries: dir.into_iter(), folder, name, below, at, id });
+        Ok(())
+    }
+
+    /// Reports an entry that cannot be read.
+    fn skip(&mut self, name: Vec<u8>, error: &std::io::Error) -> Result<(), TransferError> {
+        (self.each)(Found::Skipped(SkippedEntry::new(name, why(error))))
+    }
 }
 
 /// Explains why a path that may end in a symbolic link cannot be opened.
@@ -279,49 +345,6 @@ pub fn count(
         })?;
     }
     Ok(count)
-}
-
-/// Enters an open folder: reports it to `each` and adds it to `levels`.
-fn enter(
-    sight: WalkOptions,
-    name: Option<Name>,
-    below: PathBuf,
-    at: FileLocation,
-    folder: OwnedFd,
-    levels: &mut Vec<Level>,
-    each: &mut dyn FnMut(Found) -> Result<(), TransferError>,
-) -> Result<(), TransferError> {
-    let shown = name.as_ref().map_or_else(|| at.path.as_os_str().as_bytes().to_vec(), |name| name.bytes().to_vec());
-    let opened = || -> std::io::Result<_> {
-        // Examines the open folder, not its name, which another process may have replaced.
-        let stat = nix::sys::stat::fstat(&folder)?;
-        Ok((stat, Dir::from_fd(folder.try_clone()?)?))
-    };
-    let (stat, dir) = match opened() {
-        Ok(opened) => opened,
-        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown, why(&e)))),
-    };
-    let id = (stat.st_dev, stat.st_ino);
-    if levels.iter().any(|level| level.id == id) {
-        return each(Found::Skipped(SkippedEntry::for_good(
-            shown,
-            "a symbolic link leads back to a folder that it is in",
-        )));
-    }
-    if let Some(name) = &name {
-        let mut meta = metadata::meta(&stat);
-        if sight.xattrs
-            && let Ok(folder) = folder.try_clone()
-        {
-            match metadata::xattrs(&File::from(folder)) {
-                Ok(list) => meta.xattrs = list,
-                Err(e) => each(Found::Skipped(SkippedEntry::new(shown, why(&e))))?,
-            }
-        }
-        each(Found::Folder { name: name.clone(), meta })?;
-    }
-    levels.push(Level { entries: dir.into_iter(), folder, name, below, at, id });
-    Ok(())
 }
 
 /// Makes the report for an entry that is not a folder.

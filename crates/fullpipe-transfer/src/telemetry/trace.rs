@@ -10,11 +10,10 @@ use fullpipe_net::stream::StreamHandle;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Observed, host_info, sys};
 
+use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::protocol::message::Message;
-
-use crate::connection::session::Session;
 use crate::threads::{lock, thread};
 
 /// Most samples that are kept. Beyond that, every second instant is dropped and the interval doubles.
@@ -46,7 +45,7 @@ struct Arrival {
 
 impl Trace {
     /// Starts a thread that samples until the session is over. Returns `None` if no samples were asked for.
-    pub(crate) fn start(
+    fn start(
         session: &Arc<Session>,
         streams: &[Stream],
         end: Side,
@@ -153,14 +152,14 @@ impl Trace {
 
 /// The other end's report and samples, which arrive in several messages.
 #[derive(Default)]
-pub(crate) struct PeerTrace {
+struct PeerTrace {
     report: Option<Report>,
     samples: Vec<Sample>,
 }
 
 impl PeerTrace {
     /// Takes in one message. Damaged samples, and those over the limit, are dropped.
-    pub(crate) fn take(&mut self, end: &str, samples: &[u8]) {
+    fn take(&mut self, end: &str, samples: &[u8]) {
         if let Ok(mut report) = serde_json::from_str::<Report>(end) {
             report.end.make_printable();
             self.report = Some(report);
@@ -173,7 +172,37 @@ impl PeerTrace {
     }
 
     /// The report and all samples, if the report has arrived.
-    pub(crate) fn seen(&mut self) -> Option<Observed> {
+    fn seen(&mut self) -> Option<Observed> {
         Some(Observed { report: self.report.take()?, samples: std::mem::take(&mut self.samples) })
+    }
+}
+
+/// The samples of both ends, as one end has them.
+pub(crate) struct Traces {
+    /// This end's samples, if samples were asked for.
+    pub(crate) own: Option<Arc<Trace>>,
+    /// Guards the other end's samples, which arrive in several messages.
+    peer: Mutex<PeerTrace>,
+}
+
+impl Traces {
+    /// Starts to sample at this end ([`Trace::start`]).
+    pub(crate) fn start(
+        session: &Arc<Session>,
+        streams: &[Stream],
+        end: Side,
+        interval_ns: u64,
+    ) -> Result<Traces, TransferError> {
+        Ok(Traces { own: Trace::start(session, streams, end, interval_ns)?, peer: Mutex::default() })
+    }
+
+    /// Takes in one message of the other end ([`PeerTrace::take`]).
+    pub(crate) fn take(&self, end: &str, samples: &[u8]) {
+        lock(&self.peer).take(end, samples);
+    }
+
+    /// This end's samples and the other end's, if samples were asked for.
+    pub(crate) fn both(&self) -> (Option<Arc<Trace>>, Option<Observed>) {
+        (self.own.clone(), lock(&self.peer).seen())
     }
 }

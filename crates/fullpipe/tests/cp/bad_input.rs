@@ -298,7 +298,7 @@ fn far_ends_that_cannot_be_reached() {
     let broken = host.script("broken", "echo 'error while loading shared libraries: libx.so' >&2; exit 1");
     fails(&|cp| cp.far_program(&broken), "far", 4, "loading shared libraries");
     let silent = host.script("silent", "exit 0");
-    fails(&|cp| cp.far_program(&silent), "far", 4, "ended without a word (status 0)");
+    fails(&|cp| cp.far_program(&silent), "far", 4, "ended without a message (status 0)");
     let talks = host.script("talks", "exec yes");
     fails(&|cp| cp.far_program(&talks), "far", 4, "does not speak fullpipe's protocol");
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL + 1, program: "9.9.9".into(), limits: Limits::default() };

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::{Commands, Lab, LabCopy, RECORD, SERVER_ADDRESS, TOP};
+use fullpipe_lab::{Commands, Lab, LabCopied, LabCopy, RECORD, SERVER_ADDRESS, TOP};
 use fullpipe_path::lab_host::User;
 use fullpipe_path::{ExitClass, LabPath, Time};
 
@@ -73,6 +73,11 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     if let (Some(to), Some(text)) = (&args.record, &copied.record) {
         super::record::write_text(to, text)?;
     }
+    show(args, &copied)
+}
+
+/// Prints what a copy in the testbed printed, and returns how it ended.
+fn show(args: &Args, copied: &LabCopied) -> Result {
     output::out(format_args!("{}", copied.stdout));
     let (said, error) = match copied.stderr.rsplit_once("error: ") {
         Some((said, error)) if copied.code != 0 => (said, Some(error.trim())),

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::io::IsTerminal;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::protocol::message::Times;
@@ -58,6 +58,24 @@ pub struct Watch {
     names: Option<Names>,
     /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<SizingEvent>>>,
+}
+
+/// How far a copy is.
+struct Update {
+    /// Bytes done.
+    done: u64,
+    /// Bytes of all files that were found so far.
+    found: u64,
+    /// Rate since the last update, bit/s.
+    rate: f64,
+    /// Smoothed rate, bit/s.
+    pace: f64,
+    /// What limits the copy.
+    limit: &'static str,
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
 }
 
 impl Watch {
@@ -156,33 +174,11 @@ impl Watch {
         }
     }
 
-    /// Shows how far the copy is.
+    /// Takes in what the counters say, and shows how far the copy is, at most once a second.
     pub fn show(&self, counters: &Counters) {
-        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        for note in counters.sizing_events.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
-            self.sized(&note);
-            if let Some(notes) = &self.notes {
-                if matches!(note, SizingEvent::Began { .. }) {
-                    // The record is of the last attempt alone.
-                    notes.borrow_mut().clear();
-                }
-                if notes.borrow().len() < MAX_NOTES {
-                    notes.borrow_mut().push(note);
-                }
-            }
-        }
-        for name in counters.take_names() {
-            match &self.names {
-                None => self.bar.borrow().suspend(|| outln!("{name}")),
-                Some(names) if self.json => {
-                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
-                }
-                Some(names) => names.say(name.to_string()),
-            }
-        }
-        let done = read(&counters.done_bytes);
-        let wire = read(&counters.wire_bytes);
-        let come = read(&counters.come_bytes);
+        self.take_notes(counters);
+        self.show_names(counters);
+        let (done, wire, come) = (read(&counters.done_bytes), read(&counters.wire_bytes), read(&counters.come_bytes));
         self.wire.set(wire);
         self.done.set(done);
         self.moved.set(self.moved.get().max(done.max(wire)));
@@ -202,11 +198,50 @@ impl Watch {
         let rate = come.saturating_sub(before) as f64 * 8.0 / seconds;
         let (ours, theirs) = (since(ours, our_before), since(theirs, their_before));
         let limit = if self.sends { limit(&ours, &theirs) } else { limit(&theirs, &ours) };
-        let (found, files) = (read(&counters.found_bytes), read(&counters.found_files));
+        // Only what is left to send takes time, at the smoothed rate.
+        let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
+        self.pace.set(Some(pace));
         // On a slow path a block takes long, so its arrived part counts as done. Between its arrival and its write it is in
         // neither counter, and what is shown must not go back.
+        let found = read(&counters.found_bytes);
         let done = done.saturating_add(read(&counters.partial_bytes)).min(found.max(done)).max(self.shown.get());
         self.shown.set(done);
+        self.show_update(counters, &Update { done, found, rate, pace, limit });
+    }
+
+    /// Keeps the controller's notes, and shows them.
+    fn take_notes(&self, counters: &Counters) {
+        for note in counters.sizing_events.lock().map(|mut notes| std::mem::take(&mut *notes)).unwrap_or_default() {
+            self.sized(&note);
+            if let Some(notes) = &self.notes {
+                if matches!(note, SizingEvent::Began { .. }) {
+                    // The record is of the last attempt alone.
+                    notes.borrow_mut().clear();
+                }
+                if notes.borrow().len() < MAX_NOTES {
+                    notes.borrow_mut().push(note);
+                }
+            }
+        }
+    }
+
+    /// Prints the names of files that have begun or ended.
+    fn show_names(&self, counters: &Counters) {
+        for name in counters.take_names() {
+            match &self.names {
+                None => self.bar.borrow().suspend(|| outln!("{name}")),
+                Some(names) if self.json => {
+                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
+                }
+                Some(names) => names.say(name.to_string()),
+            }
+        }
+    }
+
+    /// Shows an update: a line for programs, and the bar.
+    fn show_update(&self, counters: &Counters, update: &Update) {
+        let &Update { done, found, rate, pace, limit } = update;
+        let files = read(&counters.found_files);
         if self.json {
             outln!(
                 "{}",
@@ -220,9 +255,6 @@ impl Watch {
         } else {
             String::new()
         };
-        // Only what is left to send takes time, at the smoothed rate.
-        let pace = self.pace.get().map_or(rate, |before| before + PACE_WEIGHT * (rate - before));
-        self.pace.set(Some(pace));
         let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
             seconds if seconds <= MAX_ETA_S => {
                 format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))

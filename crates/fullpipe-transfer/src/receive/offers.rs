@@ -1,0 +1,148 @@
+//! Decides what the sender must send of each file that it offers: nothing of a file that is here already, the missing blocks
+//! of one that an earlier attempt began (`resume.rs`), or else all of it. A file that is sent replaces the one here when it
+//! gets its name (`naming.rs`).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::OFlag;
+use nix::sys::stat::Mode;
+
+use super::journal::Record;
+use super::receiver::Receiver;
+use crate::error::TransferError;
+use crate::fs::metadata::{self, Special};
+use crate::protocol::file::FileItem;
+use crate::protocol::message::{Message, Want};
+use crate::sizes::SMALL;
+use crate::threads::lock;
+
+/// Most extents in the answer to one offer. A longer answer would not fit a frame.
+const MAX_ANSWERED_EXTENTS: usize = 1 << 17;
+/// Seconds by which a file's ctime may lie before the time of its change: the kernel stamps with its last timer tick, and
+/// file systems keep whole seconds (ext4 with inodes of 128 bytes) or even ones (FAT).
+const CTIME_GRAIN_S: i64 = 2;
+
+/// Whether a file with this ctime was certainly last changed before an instant. Both are seconds since 1970.
+fn changed_before(ctime_s: i64, instant_s: i64) -> bool {
+    ctime_s + CTIME_GRAIN_S < instant_s
+}
+
+/// What the journal says about an offered file.
+#[derive(Clone, Copy)]
+struct Journaled {
+    /// Whether the file is on disk; `None` if no earlier attempt gave it its name.
+    on_disk: Option<bool>,
+    /// If the machine was restarted since: when the journal was made, seconds since 1970. A file that was changed later may
+    /// lack content.
+    suspect_since_s: Option<i64>,
+}
+
+impl Receiver {
+    /// Tells the sender what it must send of the files in an offer.
+    pub(super) fn answer(&self, offer: &[FileItem]) -> Result<(), TransferError> {
+        let mut room = MAX_ANSWERED_EXTENTS;
+        let wants = offer.iter().map(|item| self.want(item, &mut room)).collect::<Result<Vec<_>, _>>()?;
+        self.session.send(&Message::Want(wants))
+    }
+
+    /// Decides which bytes of an offered file the sender must send. The answer lists at most `room` extents that are
+    /// here already, and `room` shrinks by their number.
+    fn want(&self, item: &FileItem, room: &mut usize) -> Result<Want, TransferError> {
+        let key = item.key();
+        let journaled = {
+            let resume = lock(&self.resume);
+            // After a crash of the machine, a file that was written shortly before may have its size and time but not its
+            // content.
+            Journaled { on_disk: resume.done.get(key), suspect_since_s: resume.rebooted.then_some(resume.started.0) }
+        };
+        if (journaled.on_disk.is_some() || self.options.update) && self.stays(item, journaled).unwrap_or(false) {
+            let mut summary = lock(&self.summary);
+            summary.files += 1;
+            summary.present += 1;
+            self.counters.done_files.fetch_add(1, Ordering::Relaxed);
+            self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
+            return Ok(Want::Nothing);
+        }
+        // Handed out once: if two sources bring the same file, only one continues the partial file.
+        let blocks = lock(&self.resume).blocks.remove(&key);
+        let Some(blocks) = blocks.filter(|_| item.size > SMALL) else { return Ok(Want::All) };
+        let have = self.intact(item, blocks, *room).unwrap_or_default();
+        *room -= have.len();
+        let total: u64 = have.iter().map(|extent| extent.len).sum();
+        if total == 0 {
+            return Ok(Want::All);
+        }
+        self.large.keep(key, have.clone());
+        if total < item.size {
+            return Ok(Want::But(have));
+        }
+        // All of the content is here; only the final name is missing.
+        match self.open(item) {
+            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
+                Ok(()) => self.large_named(&large)?,
+                Err(e) => self.skip(item.name.bytes(), &e)?,
+            },
+            Err(e) => self.skip(item.name.bytes(), &e)?,
+        }
+        Ok(Want::Nothing)
+    }
+
+    /// Whether the file that is here under an offered file's name stays: an earlier attempt put it here (`journaled`), or
+    /// `--update` asks to keep files that are the same or newer. Sets its permissions and syncs it, if the options ask for that.
+    fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<bool> {
+        let Journaled { on_disk, suspect_since_s } = journaled;
+        let update = self.options.update;
+        let name = self.names.final_name(&item.name)?;
+        let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
+        let file = File::from(file);
+        let now = file.metadata()?;
+        // With --update, a file that is newer here stays.
+        if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
+            return Ok(true);
+        }
+        let sure = on_disk.is_some() || suspect_since_s.is_none_or(|since| changed_before(now.ctime(), since));
+        if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
+            return Ok(false);
+        }
+        let special = Special::of_file(self.options.special);
+        let mode = special.mode(&item.meta, now.mode());
+        // A file with several names may be another file of this user that somebody else linked here.
+        if update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
+            // If this user may not set them, they stay as they are.
+            let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
+                metadata::dress(&file, &item.meta, special, false, None)
+            } else if now.uid() == item.meta.uid {
+                // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
+                // setgid bit that it does not have.
+                let mode = Mode::from_bits_truncate(mode & (0o777 | now.mode()));
+                nix::sys::stat::fchmod(&file, mode).map_err(io::Error::from)
+            } else {
+                Ok(())
+            };
+        }
+        // A file that --update found here may not be on disk.
+        if self.options.fsync && on_disk != Some(true) {
+            file.sync_all()?;
+            nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
+            if on_disk.is_some() {
+                lock(&self.journal).add(&Record::Done { file: item.key(), synced: true })?;
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ctime_that_was_rounded_down_is_not_before() {
+        // Changed at 101.9 s, kept as 100 by a file system of even seconds; the journal was begun at 101.5 s.
+        assert!(!changed_before(100, 101));
+        assert!(!changed_before(101, 101) && changed_before(98, 101));
+    }
+}
