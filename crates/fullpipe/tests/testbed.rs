@@ -293,7 +293,7 @@ fn a_transfer_finds_out_what_its_path_loses() {
             [[program]]
             end = "a"
             start = "10ms"
-            run = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--profile", "{known}", {paths}]
+            run = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--steady", "--profile", "{known}", {paths}]
             "#
         );
         let lines = json_lines(&scenario(&text, &["--json"]));

@@ -11,6 +11,10 @@ use crate::event::Why;
 use crate::network_model::NetworkModel;
 use crate::trains::Dispersion;
 
+/// A transfer with less than this fraction of the capacity has not made the queue by itself.
+const OWN_PART: f64 = 0.5;
+/// Packets of all trains of the start: five of 32 and five of up to 64.
+const TRAINED_PACKETS: f64 = 480.0;
 /// RTTs after which those trains are judged that have arrived.
 const TRAIN_RTTS: u64 = 3;
 
@@ -43,6 +47,7 @@ impl Adaptive {
         let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
         if queue > self.queue.target.max(self.burst(model) + SIGHT.visible_s)
             && let Some(given) = queued_bps(model, now)
+            && (given >= OWN_PART * self.capacity.trained || self.others.present || !self.trains_may_queue(now, model))
         {
             // TCP may only have begun, and the queue may be that of the trains, which know more of what is left. Beside others
             // that have all of the path, the trains may not have arrived yet.
@@ -59,6 +64,12 @@ impl Adaptive {
             return self.enter(Mode::Hold, Why::Flat);
         }
         self.enter_follow(now, model, Why::Flat)
+    }
+
+    /// Whether the queue may be that of the start's trains, which fill a slow path for tens of milliseconds.
+    fn trains_may_queue(&self, now: u64, model: &NetworkModel) -> bool {
+        let seconds = TRAINED_PACKETS * model.packet_bits() / self.capacity.trained.max(1.0);
+        now < self.began + 3 * model.probes.base_ns() + (seconds * 1e9) as u64 + SIGHT.standing_start_ns
     }
 
     /// Takes what paced trains, sent at the path's own rate, say of other traffic.

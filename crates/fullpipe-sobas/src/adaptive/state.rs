@@ -16,6 +16,8 @@ use crate::network_model::NetworkModel;
 /// The adaptive algorithm. A decision returns its reason if it belongs in the record.
 #[derive(Debug, Clone)]
 pub(crate) struct Adaptive {
+    /// When the transfer began.
+    pub(super) began: u64,
     pub(super) mode: Mode,
     /// Rate that is aimed at, bit/s; `None` sets no limit.
     pub(super) rate: Option<f64>,
@@ -59,6 +61,7 @@ pub(super) struct Losses {
 impl Adaptive {
     pub fn new(now: u64) -> Adaptive {
         Adaptive {
+            began: now,
             mode: Mode::Estimate(Estimate { began: now }),
             rate: None,
             capacity: Capacity::default(),
