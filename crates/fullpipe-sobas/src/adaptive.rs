@@ -32,6 +32,7 @@ mod mode;
 mod params;
 mod queue;
 mod queue_trial;
+mod raise;
 mod random_loss;
 mod rate_probe;
 mod repeated_drains;
@@ -65,6 +66,9 @@ impl Adaptive {
             return Some(why);
         }
         self.queue.observe(model, now);
+        if !matches!(self.mode, Mode::Hold) {
+            self.raise.pause();
+        }
         match self.mode {
             Mode::Estimate(estimate) => self.estimate(now, model, estimate),
             Mode::Start => self.start(now, model),

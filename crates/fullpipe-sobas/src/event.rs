@@ -31,8 +31,8 @@ pub enum State {
     Drain,
     /// Adaptive: probes were lost. The rate is reduced to see whether that ends the losses.
     Yield,
-    /// Adaptive: BBR or Scalable runs without a limit beside other traffic. It stays so if that traffic yields to it, and
-    /// for BBR on long paths in any case.
+    /// Adaptive: nothing is limited. The path is faster than trains can tell, or BBR or Scalable runs beside other traffic. The
+    /// latter stays so if that traffic yields to it, and for BBR on long paths in any case.
     Free,
     /// Adaptive: the path loses segments by itself. Losses no longer lower the rate.
     Lossy,
@@ -80,6 +80,8 @@ pub enum Why {
     Yielded,
     /// Other traffic gave up nothing, so the earlier limits apply again.
     Unyielding,
+    /// Packet trains arrived faster than hosts can be trusted to take them in, so they tell nothing of the path.
+    TooFast,
     /// Segments are lost far below the capacity, without a queue and without others: the path loses them by itself.
     RandomLoss,
 }
@@ -106,6 +108,7 @@ impl fmt::Display for Why {
             Why::Capacity => "the capacity is reached again",
             Why::Yielded => "others yield",
             Why::Unyielding => "others do not yield",
+            Why::TooFast => "the path is faster than packet trains can tell",
             Why::RandomLoss => "the path loses segments by itself",
         })
     }

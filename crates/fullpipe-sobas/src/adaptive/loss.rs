@@ -49,7 +49,10 @@ impl Adaptive {
                 None
             }
             Mode::Hold if given >= RATE.sender_limited * self.rate? => {
-                self.capacity.lost();
+                match self.raise.ended(true) {
+                    Some(before) => self.capacity = Capacity::measured(before, true),
+                    None => self.capacity.lost(),
+                }
                 self.rate = Some(self.capacity.cap());
                 Some(Why::Loss)
             }

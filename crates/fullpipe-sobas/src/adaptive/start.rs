@@ -2,9 +2,10 @@
 //! state in which nothing limits but the path.
 
 use super::capacity::Capacity;
-use super::measure::queued_bps;
-use super::mode::{Estimate, Mode};
+use super::measure::{queued_bps, round_ns};
+use super::mode::{Estimate, Mode, Unlimited};
 use super::params::{RATE, SIGHT};
+use super::raise::MAX_PPS;
 use super::slow_start::{Decision, Situation};
 use super::state::Adaptive;
 use crate::event::Why;
@@ -24,6 +25,9 @@ impl Adaptive {
         let waited = now >= estimate.began.saturating_add(TRAIN_RTTS * model.probes.base_ns());
         match model.trains.dispersion() {
             Dispersion::Known { mean, capacity, sure } if model.trains.done() || waited => {
+                if capacity > MAX_PPS {
+                    return self.leave_unlimited();
+                }
                 let capacity = model.payload_bps(capacity);
                 self.capacity = Capacity::measured(capacity, sure);
                 // Where there is cross traffic, the mean is nearer to what is available.
@@ -37,6 +41,13 @@ impl Adaptive {
             }
             _ => None,
         }
+    }
+
+    /// Limits nothing to the end: the path is faster than trains can tell.
+    fn leave_unlimited(&mut self) -> Option<Why> {
+        self.others.search_is_over = true;
+        let unlimited = Unlimited { judge: None, least: 0.0, alone: 0.0, retransmits: 0 };
+        self.enter(Mode::Unlimited(unlimited), Why::TooFast)
     }
 
     /// Waits until TCP has started up or a queue stands.
@@ -96,15 +107,31 @@ impl Adaptive {
         (self.others.present && !before).then_some(Why::Shared)
     }
 
-    /// Holds the rate just below the capacity until a queue stands. Nothing is tried, because a queue of 64 KB would not forgive
-    /// it.
+    /// Holds the rate just below the capacity until a queue stands. On a fast path the estimate of the capacity is raised after a
+    /// while, in case it was too low. Nothing else is tried, because a queue of 64 KB would not forgive it.
     pub(super) fn hold(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
         let queue = self.standing_queue(model, now, SIGHT.standing_start_ns)?;
         if queue <= self.high(model) {
-            return None;
+            return self.raise_capacity(now, model);
         }
         let given = queued_bps(model, now)?;
+        if let Some(before) = self.raise.ended(false) {
+            self.capacity = Capacity::measured(given.max(before), true);
+        }
         self.drain_queue(now, model, given, queue, Why::Queue)
+    }
+
+    /// Raises the estimate of the capacity where the transfer has all of it.
+    fn raise_capacity(&mut self, now: u64, model: &NetworkModel) -> Option<Why> {
+        let (rate, bps) = (self.rate?, self.capacity.bps?);
+        let received = model.recent_bps(now)?;
+        if !model.config.pacing || !self.capacity.sure || received < RATE.filled * rate {
+            return None;
+        }
+        let raised = self.raise.next(now, model, round_ns(model), bps)?;
+        self.capacity = Capacity::measured(raised, true);
+        self.rate = Some(self.capacity.cap());
+        Some(Why::Room)
     }
 
     /// Restarts slow start where losses have left TCP below the rate.

@@ -7,6 +7,7 @@ use super::mode::{Estimate, Follow, Mode};
 use super::params::{BURSTS, MAX_BURST_BYTES, RATE};
 use super::queue::Queue;
 use super::queue_trial::QueueTrial;
+use super::raise::Raise;
 use super::random_loss::RandomLoss;
 use super::repeated_drains::RepeatedDrains;
 use super::slow_start::SlowStart;
@@ -22,6 +23,7 @@ pub(crate) struct Adaptive {
     /// Rate that is aimed at, bit/s; `None` sets no limit.
     pub(super) rate: Option<f64>,
     pub(super) capacity: Capacity,
+    pub(super) raise: Raise,
     pub(super) queue: Queue,
     pub(super) ceiling: Ceiling,
     pub(super) others: Others,
@@ -65,6 +67,7 @@ impl Adaptive {
             mode: Mode::Estimate(Estimate { began: now }),
             rate: None,
             capacity: Capacity::default(),
+            raise: Raise::default(),
             queue: Queue::new(),
             ceiling: Ceiling::default(),
             others: Others::default(),
