@@ -48,6 +48,8 @@ pub struct Path {
     /// Bytes.
     pub queue: f64,
     pub cross: Vec<Cross>,
+    /// Rate at which the receiver's host takes in single packets, bit/s.
+    pub host_bps: f64,
     /// Others' congestion: a packet's chance of being dropped.
     pub loss: f64,
     /// TCP's bursts when paced, bytes.
@@ -65,6 +67,7 @@ impl Path {
             rtt: rtt_ms * 1e-3,
             queue,
             cross: vec![],
+            host_bps: f64::INFINITY,
             loss: 0.0,
             burst: f64::from(fullpipe_sobas::MAX_BURST_BYTES),
             jitter: 2e-5,
@@ -400,7 +403,7 @@ impl Sim {
         let others: f64 = self.others.iter().map(|o| o.bps(now, self.path.rtt)).sum::<f64>() + self.beside_bps;
         // What the transfer itself sends meanwhile is among what a train meets, if the train is at its pace.
         let beside = others + if over_ns > 0 { self.own } else { 0.0 };
-        let gap = (MSS * 8.0 / line).max(MSS * 8.0 / self.path.bps * (1.0 + beside / line));
+        let gap = (MSS * 8.0 / line.min(self.path.host_bps)).max(MSS * 8.0 / self.path.bps * (1.0 + beside / line));
         let start = now + self.backlog * 8.0 / self.path.bps + half;
         let room = ((self.path.queue - self.backlog).max(0.0) / MSS / (1.0 - 1.0 / LINE)) as usize;
         let count = usize::from(packets).min(room);
