@@ -13,9 +13,7 @@ fn adaptive() -> Option<Config> {
 fn clean_paths_are_filled_without_queue_or_loss() {
     for (gbps, rtt) in [(1.0, 10.0), (1.0, 60.0), (1.0, 183.0), (10.0, 10.0), (10.0, 91.6), (10.0, 183.0)] {
         let bdp = Path::new(gbps, rtt, 0.0).bdp();
-        // On a fast path the capacity is tried again, by so much that a queue of 1 MB or 0.02 BDP shows it first.
-        let shallow = if gbps > 2.0 { (0.02 * bdp).max(1e6) } else { 65_536.0 };
-        for queue in [shallow, 0.3 * bdp, 2.0 * bdp] {
+        for queue in [65_536.0, 0.3 * bdp, 2.0 * bdp] {
             for cc in [Cc::Reno, Cc::Cubic] {
                 let mut path = Path::new(gbps, rtt, queue.max(65_536.0));
                 // A burst of 64 KB does not fit a queue of 64 KB behind another's tail.
@@ -23,8 +21,7 @@ fn clean_paths_are_filled_without_queue_or_loss() {
                 let s = Sim::new(path, cc, adaptive()).run(4.5);
                 let what = format!("{gbps} Gb/s, {rtt} ms, {queue} bytes, {cc:?}");
                 assert!(s.share(3.5, 4.5) >= 0.97, "{what}: {}", s.share(3.5, 4.5));
-                let most = if gbps > 2.0 { 2e-3 } else { 1e-3 };
-                assert!(s.queue(3.5, 4.5) <= most, "{what}: {}", s.queue(3.5, 4.5));
+                assert!(s.queue(3.5, 4.5) <= 1e-3, "{what}: {}", s.queue(3.5, 4.5));
                 assert_eq!(s.dropped(0.0, 4.5), 0.0, "{what}");
                 let started = s.reaches(0.95, 0.0).unwrap();
                 assert!(started <= 1.5 * s.doubling(), "{what}: {started} s, doubling takes {}", s.doubling());

@@ -1,10 +1,17 @@
 //! Raises of an estimate of the capacity that may be too low. A receiver takes in a train packet by packet, which may be slower
-//! than a fast path brings it, where TCP's segments come many at a time.
+//! than a fast path brings it, where TCP's segments come many at a time. An estimate that is the rate of a usual link is that link's.
 
 use crate::network_model::NetworkModel;
 
+/// Rates of usual links that are fast enough to need a look, bit/s.
+const LINKS: [f64; 3] = [2.5e9, 5e9, 10e9];
+/// Bytes of an Ethernet frame besides its IP packet: header, checksum, preamble and gap, less what emulated links leave out.
+const FRAMING_BYTES: f64 = 26.0;
+
 /// How the estimate is raised.
 struct Params {
+    /// An estimate this near to the rate of a usual link is that link's: trains err by 2%, and framing is not known.
+    near: f64,
     /// Trains that arrive at this rate or faster may have been slowed by the hosts, packets per second. A virtual machine takes in
     /// no more than a few hundred thousand.
     min_pps: f64,
@@ -21,7 +28,8 @@ struct Params {
 /// hosts take in one or two million packets a second with one processor.
 pub(super) const MAX_PPS: f64 = 1e6;
 
-const PARAMS: Params = Params { min_pps: 2e5, first_rtts: 10, first_ns: 500_000_000, first_step: 0.01, max_step: 0.25 };
+const PARAMS: Params =
+    Params { near: 0.06, min_pps: 2e5, first_rtts: 10, first_ns: 500_000_000, first_step: 0.01, max_step: 0.25 };
 
 /// The rises so far.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +58,8 @@ impl Raise {
 
     /// The next estimate of a transfer at the present one, `bps`, if it is due; `round_ns` later its effect is seen.
     pub fn next(&mut self, now: u64, model: &NetworkModel, round_ns: u64, bps: f64) -> Option<f64> {
-        if bps < PARAMS.min_pps * model.packet_bits() {
+        let pps = bps / model.packet_bits();
+        if pps < PARAMS.min_pps || self.before.is_none() && is_of_a_link(pps, model) {
             return None;
         }
         let first = now + PARAMS.first_rtts * model.probes.base_ns() + PARAMS.first_ns;
@@ -69,4 +78,10 @@ impl Raise {
         (self.due, self.step) = (None, PARAMS.first_step);
         self.before.take()
     }
+}
+
+/// Whether a path that passes this many train packets per second is as fast as a usual link.
+fn is_of_a_link(pps: f64, model: &NetworkModel) -> bool {
+    let bps = pps * (f64::from(model.train_packet()) + FRAMING_BYTES) * 8.0;
+    LINKS.iter().any(|link| (bps / link - 1.0).abs() < PARAMS.near)
 }
