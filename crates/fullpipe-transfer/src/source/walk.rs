@@ -13,7 +13,7 @@ use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
-use crate::error::{TransferError, why};
+use crate::error::{TransferError, unreadable};
 use crate::fs::root::{Root, Within};
 use crate::fs::{at, metadata};
 use crate::limits::SMALL;
@@ -122,7 +122,7 @@ pub fn walk(
     // A link that the user names as a source is followed, as in scp.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
-        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e.into())))),
+        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(), unreadable(&e.into())))),
         Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), missing(&place.root, path, &e)))),
     };
     let kind = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits());
@@ -157,7 +157,7 @@ pub fn walk(
             let at = if sight.dereference { top } else { FileLocation { root: Arc::new(root), path: PathBuf::new() } };
             enter(sight, place.top.clone(), PathBuf::new(), at, folder, &mut levels, each)?;
         }
-        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), why(&e)))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(), unreadable(&e)))),
     }
     while let Some(level) = levels.last_mut() {
         let entry = match level.entries.next() {
@@ -168,7 +168,7 @@ pub fn walk(
             Some(Err(e)) => {
                 let name = level.name.as_ref().map_or_else(shown, |name| name.bytes().to_vec());
                 levels.pop();
-                each(Found::Skipped(SkippedEntry::new(name, why(&e.into()))))?;
+                each(Found::Skipped(SkippedEntry::new(name, unreadable(&e.into()))))?;
                 continue;
             }
             Some(Ok(entry)) => entry,
@@ -221,7 +221,7 @@ pub fn walk(
                 if sight.dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
             match opened {
                 Ok(folder) => enter(sight, Some(name), below, at, folder, &mut levels, each)?,
-                Err(e) => each(Found::Skipped(SkippedEntry::new(name.bytes(), why(&e))))?,
+                Err(e) => each(Found::Skipped(SkippedEntry::new(name.bytes(), unreadable(&e))))?,
             }
         } else {
             each(one(sight, name, at, &stat))?;
@@ -236,7 +236,7 @@ fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
     if error.kind() == std::io::ErrorKind::NotFound && is_link() {
         return "this symbolic link points at a file that does not exist".to_owned();
     }
-    why(error)
+    unreadable(error)
 }
 
 /// The totals of a walk.
@@ -299,7 +299,7 @@ fn enter(
     };
     let (stat, dir) = match opened() {
         Ok(opened) => opened,
-        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown, why(&e)))),
+        Err(e) => return each(Found::Skipped(SkippedEntry::new(shown, unreadable(&e)))),
     };
     let id = (stat.st_dev, stat.st_ino);
     if levels.iter().any(|level| level.id == id) {
@@ -315,7 +315,7 @@ fn enter(
         {
             match metadata::xattrs(&File::from(folder)) {
                 Ok(list) => meta.xattrs = list,
-                Err(e) => each(Found::Skipped(SkippedEntry::new(shown, why(&e))))?,
+                Err(e) => each(Found::Skipped(SkippedEntry::new(shown, unreadable(&e))))?,
             }
         }
         each(Found::Folder { name: name.clone(), meta })?;
@@ -347,7 +347,7 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
             {
                 match metadata::xattrs(&file) {
                     Ok(list) => meta.xattrs = list,
-                    Err(e) => return skipped(&why(&e)),
+                    Err(e) => return skipped(&unreadable(&e)),
                 }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
@@ -358,7 +358,7 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
-                Err(e) => skipped(&why(&e)),
+                Err(e) => skipped(&unreadable(&e)),
             }
         }
         SFlag::S_IFIFO => special("it is a FIFO; only files, folders and symbolic links are copied"),

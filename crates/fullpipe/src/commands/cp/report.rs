@@ -77,7 +77,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
             format::count(summary.unfinished, "unfinished copy", "unfinished copies")
         );
     }
-    let what = format::count(left.total, "thing was", "things were") + " not copied";
+    let what = format::count(left.total, "file or folder was", "files or folders were") + " not copied";
     self::left(&left, &what).map_err(Failure::said)
 }
 
