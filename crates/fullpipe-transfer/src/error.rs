@@ -12,7 +12,7 @@ pub enum TransferError {
     #[error("{0}")]
     Usage(String),
     /// A local file or folder that the transfer needs cannot be used.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", why(.source))]
     Local {
         /// What was tried, with the name of the file.
         what: String,
@@ -259,6 +259,15 @@ pub(crate) fn why(error: &std::io::Error) -> String {
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
         None => error.to_string(),
+    }
+}
+
+/// The text of an error of reading a source, with what failed and where. It goes to both ends, so it names neither as "here".
+pub(crate) fn unreadable(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        // These texts say of themselves what was read.
+        None | Some(libc::EXDEV) => why(error),
+        _ => format!("cannot be read at the source: {}", why(error)),
     }
 }
 

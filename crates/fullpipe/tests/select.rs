@@ -1,5 +1,7 @@
 //! `fullpipe select`: what it prints of a choice.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
 use std::process::{Command, Output};
 
 fn select(words: &[&str]) -> Output {

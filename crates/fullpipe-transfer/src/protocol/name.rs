@@ -26,9 +26,11 @@ pub enum NameError {
     /// The name is empty or too long.
     #[error("a name of {0} bytes; at most {most} can be copied", most = MAX_NAME_BYTES)]
     Length(usize),
-    /// The name has an empty component, `.`, `..`, or a zero byte.
-    #[error("{0}: a name may not have . or .. or nothing between its slashes, nor 0 bytes")]
-    Component(String),
+    /// The name has an empty or too long component, `.`, `..`, or a zero byte.
+    #[error(
+        "a name may not have '.', '..', nothing or more than {MAX_PART_BYTES} bytes between its slashes, nor a zero byte"
+    )]
+    Component,
 }
 
 /// Prefix of the names of a transfer's own files at the destination.
@@ -76,11 +78,7 @@ impl TryFrom<Vec<u8>> for Name {
         let fine = |part: &[u8]| {
             !part.is_empty() && part.len() <= MAX_PART_BYTES && part != b"." && part != b".." && !part.contains(&0)
         };
-        if bytes.split(|b| *b == b'/').all(fine) {
-            Ok(Name(bytes))
-        } else {
-            Err(NameError::Component(printable(&bytes)))
-        }
+        if bytes.split(|b| *b == b'/').all(fine) { Ok(Name(bytes)) } else { Err(NameError::Component) }
     }
 }
 

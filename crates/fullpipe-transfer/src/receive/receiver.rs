@@ -295,7 +295,7 @@ impl Receiver {
             }
             Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
-            _ => format!("cannot be written: {}", why(error)),
+            _ => format!("cannot be written at the destination: {}", why(error)),
         };
         // The name is too long or reserved for fullpipe, which no change at the destination can fix.
         let for_good = error.kind() == io::ErrorKind::InvalidFilename;

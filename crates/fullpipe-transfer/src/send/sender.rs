@@ -15,7 +15,7 @@ use fullpipe_net::side::Side;
 
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
-use crate::error::{TransferError, why};
+use crate::error::{TransferError, unreadable};
 use crate::fs::{direct_io, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
@@ -402,7 +402,7 @@ impl Sender {
         let extents = match extents {
             Ok(list) => schedule::without(&list, have),
             Err(e) => {
-                self.skip(source.item.name.bytes(), why(&e));
+                self.skip(source.item.name.bytes(), unreadable(&e));
                 return Ok(());
             }
         };

@@ -12,7 +12,7 @@ use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
-use crate::error::{TransferError, system, why};
+use crate::error::{TransferError, system, unreadable};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
 use crate::protocol::chunk::{Chunk, Trailer};
@@ -156,7 +156,7 @@ impl Sender {
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
-                        lock(&source.bad).get_or_insert(why(&e));
+                        lock(&source.bad).get_or_insert(unreadable(&e));
                         mac = None;
                     }
                 }
@@ -293,7 +293,7 @@ impl Sender {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
                         good = false;
-                        lock(&source.bad).get_or_insert(why(&e));
+                        lock(&source.bad).get_or_insert(unreadable(&e));
                     }
                 }
                 if good {
@@ -333,7 +333,7 @@ impl Sender {
         let changed = file.and_then(|open| match metadata::at_rest(&open.file, &source.item) {
             Ok(true) => None,
             Ok(false) => Some(restless(&open.file)),
-            Err(e) => Some(why(&e)),
+            Err(e) => Some(unreadable(&e)),
         });
         let reading = match (&bad, &changed) {
             (_, Some(_)) => Reading::Changed,
@@ -425,14 +425,14 @@ fn restless(file: &File) -> String {
 
 /// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
 fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
-    let file = source.at.read().map_err(|e| why(&e))?;
+    let file = source.at.read().map_err(|e| unreadable(&e))?;
     let mut item = source.item.clone();
-    file.read_exact_at(to, 0).map_err(|e| why(&e))?;
-    if !metadata::at_rest(&file, &item).map_err(|e| why(&e))? {
+    file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
+    if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
         return Err(restless(&file));
     }
     if xattrs {
-        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| why(&e))?;
+        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| unreadable(&e))?;
     }
     Ok(item)
 }

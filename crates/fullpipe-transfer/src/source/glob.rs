@@ -11,7 +11,7 @@ use globset::{Glob, GlobBuilder, GlobMatcher};
 use nix::dir::Dir;
 use nix::fcntl::OFlag;
 
-use crate::error::{TransferError, why};
+use crate::error::{self, TransferError};
 use crate::fs::at;
 use crate::fs::root::Root;
 use crate::protocol::name::{is_scratch, printable};
@@ -123,7 +123,8 @@ pub(crate) fn expand(
                 // Nothing matches below a non-folder, a dangling link, or a link that leads out of the root.
                 Err(e)
                     if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV)) => {}
-                Err(e) => unreadable.push(SkippedEntry::new(folder.strip_suffix(b"/").unwrap_or(&folder), why(&e))),
+                Err(e) => unreadable
+                    .push(SkippedEntry::new(folder.strip_suffix(b"/").unwrap_or(&folder), error::unreadable(&e))),
             }
             if next.len() > most {
                 return Err(wrong(&format!("patterns stand for more than {MOST_NAMES} names; copy a folder with -r")));

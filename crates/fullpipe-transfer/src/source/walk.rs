@@ -13,7 +13,7 @@ use nix::dir::{Dir, OwningIter};
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, SFlag};
 
-use crate::error::{TransferError, why};
+use crate::error::{TransferError, unreadable};
 use crate::fs::root::{Root, Within};
 use crate::fs::{at, metadata};
 use crate::protocol::file::{FileItem, Meta};
@@ -118,7 +118,7 @@ pub fn walk(
     // A link that the user names as a source is followed, as in scp.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
         Ok(Ok(stat)) => stat,
-        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(place), why(&e.into())))),
+        Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(place), unreadable(&e.into())))),
         Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(place), missing(&place.root, path, &e)))),
     };
     if let Some(name) = &place.top {
@@ -292,7 +292,7 @@ impl Walk<'_> {
 
     /// Reports an entry that cannot be read.
     fn skip(&mut self, name: Vec<u8>, error: &std::io::Error) -> Result<(), TransferError> {
-        (self.each)(Found::Skipped(SkippedEntry::new(name, why(error))))
+        (self.each)(Found::Skipped(SkippedEntry::new(name, unreadable(error))))
     }
 }
 
@@ -302,7 +302,7 @@ fn missing(root: &Root, path: &Path, error: &std::io::Error) -> String {
     if error.kind() == std::io::ErrorKind::NotFound && is_link() {
         return "this symbolic link points at a file that does not exist".to_owned();
     }
-    why(error)
+    unreadable(error)
 }
 
 /// The totals of a walk.
@@ -370,7 +370,7 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
             {
                 match metadata::xattrs(&file) {
                     Ok(list) => meta.xattrs = list,
-                    Err(e) => return skipped(&why(&e)),
+                    Err(e) => return skipped(&unreadable(&e)),
                 }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
@@ -381,7 +381,7 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
             match target {
                 Ok(target) => Found::Link { target: target.as_bytes().to_vec(), meta, name },
-                Err(e) => skipped(&why(&e)),
+                Err(e) => skipped(&unreadable(&e)),
             }
         }
         SFlag::S_IFIFO => special("it is a FIFO; only files, folders and symbolic links are copied"),

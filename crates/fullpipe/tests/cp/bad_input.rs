@@ -201,7 +201,11 @@ fn what_may_not_be_read_or_written() {
     let mut cp = host.cp();
     let done = cp.far_program(&program).arg("-r").arg(far(&tree)).arg(host.file("pull")).fails(1, "tree/secret: ");
     for name in ["secret", "secret-large", "locked"] {
-        assert!(done.err.contains(&format!("not copied: tree/{name}: permission denied")), "{}", done.err);
+        assert!(
+            done.err.contains(&format!("not copied: tree/{name}: cannot be read at the source: permission denied")),
+            "{}",
+            done.err
+        );
     }
     assert_eq!(done.err.matches("not copied: ").count(), 3, "{}", done.err);
     assert_eq!(fs::read(host.file("pull/z")).unwrap(), b"z");
@@ -209,7 +213,10 @@ fn what_may_not_be_read_or_written() {
     // Where nothing at all has come, there is nothing to go on from.
     for name in ["secret", "secret-large"] {
         let mut cp = host.cp();
-        cp.far_program(&program).arg(far(&tree.join(name))).arg(host.file("alone")).fails(1, "permission denied");
+        cp.far_program(&program)
+            .arg(far(&tree.join(name)))
+            .arg(host.file("alone"))
+            .fails(1, "cannot be read at the source: permission denied");
     }
     assert_eq!(leftovers(&host.file("")).len(), 1, "the journal of the tree: {:?}", leftovers(&host.file("")));
     fs::set_permissions(tree.join("locked"), Permissions::from_mode(0o755)).unwrap();
@@ -217,7 +224,7 @@ fn what_may_not_be_read_or_written() {
     fs::create_dir(host.file("closed")).unwrap();
     fs::set_permissions(host.file("closed"), Permissions::from_mode(0o555)).unwrap();
     let mut cp = host.cp();
-    cp.far_program(&program).arg(tree.join("a")).arg(host.far("closed/")).fails_at_once(5, "Permission denied");
+    cp.far_program(&program).arg(tree.join("a")).arg(host.far("closed/")).fails_at_once(5, "permission denied");
     // Another's folder, open to all: what is in it is copied, and what cannot be set is said once, however often.
     fs::create_dir_all(host.file("group/shared")).unwrap();
     for name in ["group", "group/shared"] {

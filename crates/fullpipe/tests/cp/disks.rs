@@ -73,11 +73,11 @@ fn a_disk_that_cannot_be_read() {
                 |bytes: usize| File::options().write(true).open(&image).unwrap().set_len(bytes as u64).unwrap();
             length(30 * MIB);
             symlink(at.join("large"), host.file("large")).unwrap();
-            let failed = repeat(&host, push, how).fails(1, "large: i/o error");
+            let failed = repeat(&host, push, how).fails(1, "large: cannot be read at the source: i/o error");
             assert!(!host.file("to/large").exists());
             let had = failed.number("bytes");
             assert!(had > 5 * MIB as u64, "{}", failed.out);
-            let again = repeat(&host, push, how).fails(1, "large: i/o error");
+            let again = repeat(&host, push, how).fails(1, "large: cannot be read at the source: i/o error");
             assert!(again.number("bytes") < 8 * MIB as u64, "{}", again.out);
             length(whole.len());
             File::options()

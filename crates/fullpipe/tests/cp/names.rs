@@ -188,7 +188,7 @@ fn what_two_sources_bring_the_first_does() {
         cp.arg(host.far("three/"));
         cp
     };
-    let told = cp(["3/.", "4/.", "5/."]).fails(1, "2 things were not copied");
+    let told = cp(["3/.", "4/.", "5/."]).fails(1, "2 files or folders were not copied");
     assert!(
         told.err.contains("not copied: x: an earlier") && told.err.contains("not copied: p: an earlier"),
         "{}",
@@ -236,7 +236,7 @@ fn what_a_pattern_cannot_look_into_is_named() {
         cp.far_program(&program).arg(host.far(pattern)).arg(host.file(to));
         cp
     };
-    get("p/*/*.h5", "to/").fails(1, "p/2: permission denied");
+    get("p/*/*.h5", "to/").fails(1, "p/2: cannot be read at the source: permission denied");
     assert!(host.file("to/a.h5").exists());
     get("p/2/*.h5", "none/").fails(2, "as far as that can be seen");
     fs::set_permissions(host.file("p/2"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

@@ -77,6 +77,6 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);
     }
-    let what = format::count(count.skipped.total, "thing", "things") + " would not be copied";
+    let what = format::count(count.skipped.total, "file or folder", "files or folders") + " would not be copied";
     left(&count.skipped, &what).map_err(Failure::said)
 }

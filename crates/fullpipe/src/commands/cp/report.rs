@@ -72,12 +72,17 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         }
     }
     if summary.unfinished > 0 && !args.json && !args.quiet {
+        let (what, finish) = match summary.unfinished {
+            1 => ("unfinished copy of another command", "repeat that command to finish it"),
+            _ => ("unfinished copies of other commands", "repeat each command to finish its copy"),
+        };
         errln!(
-            "{} of other commands in the destination; each goes on when its own command is repeated",
-            format::count(summary.unfinished, "unfinished copy", "unfinished copies")
+            "{} {what} in the destination folder (.fullpipe.*.journal there): {finish}, or, if nobody copies to that folder \
+             now, remove .fullpipe.* there to give up",
+            format::thousands(summary.unfinished)
         );
     }
-    let what = format::count(left.total, "thing was", "things were") + " not copied";
+    let what = format::count(left.total, "file or folder was", "files or folders were") + " not copied";
     self::left(&left, &what).map_err(Failure::said)
 }
 

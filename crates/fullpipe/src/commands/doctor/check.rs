@@ -7,8 +7,24 @@ mod tcp;
 use super::finding::{Finding, Yardstick};
 use super::host::Host;
 
-/// Checks every limit of a host for a path. Findings that leave the least rate come first, then those that are unknown, then
-/// those that are fine.
+/// Largest fraction of the wanted rate at which a limit that leaves it comes before everything else.
+const SLOW: f64 = 0.9;
+/// Ends of the subjects that lose packets or much of the rate, though the rate that they leave cannot be computed.
+const GRAVE: [&str; 8] = [
+    " link",
+    " rings",
+    " txqueuelen",
+    " qdisc",
+    "netdev_max_backlog",
+    "tcp_sack",
+    "tcp_timestamps",
+    "tcp_moderate_rcvbuf",
+];
+/// Ends of the subjects that matter only now and then: after a boot, for some users, or on some paths.
+const MINOR: [&str; 4] = ["default_qdisc", "tcp_allowed_congestion_control", "open files", "tcp_mtu_probing"];
+
+/// Checks every limit of a host for a path. What costs comes first, in the order of what it costs, then what is unknown, then
+/// what is fine.
 pub fn all(host: &Host, by: &Yardstick) -> Vec<Finding> {
     let mut findings = tcp::check(host, by);
     if host.interfaces.is_empty() {
@@ -18,9 +34,23 @@ pub fn all(host: &Host, by: &Yardstick) -> Vec<Finding> {
         findings.extend(link::check(host, interface, by));
     }
     findings.extend(machine::check(host, by));
-    let most = |finding: &Finding| finding.leaves_bps.unwrap_or(f64::INFINITY);
-    findings.sort_by(|a, b| a.state.cmp(&b.state).then(most(a).total_cmp(&most(b))));
+    let leaves = |finding: &Finding| finding.leaves_bps.unwrap_or(f64::INFINITY);
+    findings.sort_by(|a, b| {
+        let weights = weight(a, by).cmp(&weight(b, by));
+        a.state.cmp(&b.state).then(weights).then(leaves(a).total_cmp(&leaves(b)))
+    });
     findings
+}
+
+/// How much a finding matters: 0 most.
+fn weight(finding: &Finding, by: &Yardstick) -> u8 {
+    let is_one_of = |ends: &[&str]| ends.iter().any(|end| finding.subject.ends_with(end));
+    match finding.leaves_bps {
+        Some(bps) if bps < SLOW * by.rate_bps => 0,
+        _ if is_one_of(&GRAVE) => 1,
+        _ if is_one_of(&MINOR) => 3,
+        _ => 2,
+    }
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ fn queue(interface: &Interface) -> Finding {
     if !interface.device {
         return Finding::ok(&subject, read, "packets leave through another interface's queue");
     }
-    let words = "it does not pace: only BBR and --pacing are paced, by TCP's own timers; all else leaves in bursts, which shallow queues drop";
+    let words = "it does not pace; only BBR and --pacing are paced, by TCP's own timers; all else leaves in bursts, which shallow queues drop";
     let finding = Finding::costs(&subject, read, words);
     // mq creates a net.core.default_qdisc for each queue of the card.
     let finding = if interface.tx_queues > 1 {

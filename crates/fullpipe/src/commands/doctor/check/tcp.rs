@@ -49,7 +49,7 @@ fn asked(host: &Host, by: &Yardstick, key: &str) -> Finding {
         return Finding::ok(key, most, format!("--buffer can be up to {holds}"));
     }
     let bps = by.through(most);
-    Finding::costs(key, most, format!("--buffer can be at most {holds}: with it one stream reaches {}", by.says(bps)))
+    Finding::costs(key, most, format!("--buffer can be at most {holds}; with it one stream reaches {}", by.says(bps)))
         .leaves(bps)
         .set(key, by.target(MAX_ASKED_BYTES))
 }
@@ -67,7 +67,7 @@ fn send_buffer(host: &Host, by: &Yardstick) -> Finding {
         return Finding::ok(KEY, read, holds);
     }
     let bps = by.through(window);
-    Finding::costs(KEY, read, format!("{holds}: without --buffer one stream reaches {}", by.says(bps)))
+    Finding::costs(KEY, read, format!("{holds}; without --buffer one stream reaches {}", by.says(bps)))
         .leaves(bps)
         .set(KEY, format!("{least} {first} {}", by.target(MAX_TUNED_BYTES)))
 }
@@ -88,7 +88,7 @@ fn receive_buffer(host: &Host, by: &Yardstick) -> Finding {
         high if high > bps => format!(", with large packets up to {}", format::rate(high.min(by.rate_bps))),
         _ => String::new(),
     };
-    Finding::costs(KEY, read, format!("{holds}: without --buffer one stream reaches {}{better}", by.says(bps)))
+    Finding::costs(KEY, read, format!("{holds}; without --buffer one stream reaches {}{better}", by.says(bps)))
         .leaves(bps)
         .set(KEY, format!("{least} {first} {}", by.target(MAX_TUNED_BYTES)))
 }
@@ -116,7 +116,7 @@ fn receive_autotuning(host: &Host, by: &Yardstick) -> Finding {
     }
     let window = host.three("net.ipv4.tcp_rmem").map(|[_, first, _]| first as f64 * window_share(host).0);
     let bps = window.map(|window| by.through(window)).filter(|bps| *bps < by.rate_bps);
-    let says = bps.map_or_else(String::new, |bps| format!(": without --buffer one stream reaches {}", by.says(bps)));
+    let says = bps.map_or_else(String::new, |bps| format!("; without --buffer one stream reaches {}", by.says(bps)));
     let finding = Finding::costs(KEY, on, format!("receive buffers do not grow{says}")).set(KEY, 1);
     bps.into_iter().fold(finding, Finding::leaves)
 }
@@ -155,7 +155,7 @@ fn window_scaling(host: &Host, by: &Yardstick) -> Finding {
     if on != 0 || bps >= by.rate_bps {
         return Finding::ok(KEY, on, "windows may be larger than 64 KB");
     }
-    Finding::costs(KEY, on, format!("no window is larger than 64 KB: one stream reaches {}", by.says(bps)))
+    Finding::costs(KEY, on, format!("no window is larger than 64 KB; one stream reaches {}", by.says(bps)))
         .leaves(bps)
         .set(KEY, 1)
 }

@@ -177,6 +177,9 @@ fn a_host_as_installed() {
     // What costs most comes first, what is well last.
     assert_eq!(findings[0].subject, "net.core.wmem_max");
     assert!(findings.is_sorted_by_key(|finding| finding.state));
+    let at = |subject: &str| findings.iter().position(|finding| finding.subject == subject).unwrap();
+    assert!(at("net.ipv4.tcp_wmem") < at("ens1 qdisc") && at("ens1 qdisc") < at("net.ipv4.tcp_slow_start_after_idle"));
+    assert!(at("net.ipv4.tcp_slow_start_after_idle") < at("net.core.default_qdisc"));
 }
 
 #[test]
