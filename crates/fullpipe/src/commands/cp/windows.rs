@@ -20,8 +20,8 @@ pub fn autotuned(sender: &Limits, receiver: &Limits) -> Option<f64> {
     told.then(|| (sender.tuned_send as f64 * SEND_SHARE).min(receiver.tuned_receive as f64 * RECEIVE_SHARE))
 }
 
-/// Most that a socket may ask for (`Buffer`), bytes.
-const MAX_BUFFER: u64 = (1 << 30) - 1;
+/// Most that a socket asks for, bytes: the largest buffer of the shipped profile.
+const MAX_BUFFER: u64 = 1_000_000_000;
 
 /// The buffer by which a stream may have most in flight, and how much that is, bytes: what sockets may ask for, or the
 /// kernels' autotuning if it goes as far. `None` if a kernel has not told its limits.
