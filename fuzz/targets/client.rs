@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fullpipe_fuzz::{Peer, Script, Sent, World, drain, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
-use fullpipe_transfer::client::{self, Order, Way};
+use fullpipe_transfer::client::{self, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
@@ -40,7 +40,6 @@ fn run(script: Script) {
         update: bit(1),
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(5).then_some(SizingMode::All),
     };
     let pulls = bit(2);
     let streams = 1 + (how >> 8) % 3;
@@ -64,7 +63,7 @@ fn run(script: Script) {
         endpoint: &endpoint,
         way,
         options,
-        choose: &|_| Ok(transport.clone()),
+        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::All) }),
         chosen: &|| (),
         names: false,
         show: &mut |_| (),

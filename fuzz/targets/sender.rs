@@ -51,12 +51,17 @@ fn run(script: Script) {
         update: bit(3),
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
-        sobas: bit(6).then_some(SizingMode::All),
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
     let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
-    let connect = Connect { transport, sizing: None, rtt_ns: 1_000_000, terms: Some(terms), port: 0 };
+    let connect = Connect {
+        transport,
+        sizing: bit(6).then_some(SizingMode::All),
+        rtt_ns: 1_000_000,
+        terms: Some(terms),
+        port: 0,
+    };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
     let task = Task::Pull(Sources { paths, exclude: Vec::new(), patterns: bit(5) });
     let setup = Setup { task, options, probably: Some(connect.clone()) };

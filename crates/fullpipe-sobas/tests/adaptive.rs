@@ -427,7 +427,7 @@ fn losses_of_a_full_queue_are_not_taken_for_the_paths() {
                 continue;
             }
             for cc in [Cc::Reno, Cc::Cubic] {
-                let s = Sim::new(Path::new(1.0, 20.0, queue).cross(cross.clone()), cc, adaptive()).run(10.0);
+                let s = Sim::new(Path::new(1.0, 20.0, queue).cross(cross), cc, adaptive()).run(10.0);
                 let what = format!("{queue} bytes, {cross:?}, {cc:?}");
                 assert!(!s.events.iter().any(|e| e.why == Why::RandomLoss), "{what}: {:?}", s.events);
             }
