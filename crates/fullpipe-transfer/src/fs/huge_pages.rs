@@ -56,7 +56,7 @@ impl Window {
     /// Reserves the addresses, without memory.
     ///
     /// # Errors
-    /// No addresses or no [`Guard`] is left.
+    /// No addresses or no guard is left.
     pub fn new() -> io::Result<Window> {
         let how = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
         // SAFETY: the kernel chooses the address, so no other mapping is there.
@@ -78,7 +78,7 @@ impl Window {
         self.lost
     }
 
-    /// Makes a huge page of a file's [`HUGE_PAGE`] bytes at `offset`, a multiple of that size, and maps it. The caller must
+    /// Makes a huge page of a file's `HUGE_PAGE` bytes at `offset`, a multiple of that size, and maps it. The caller must
     /// write all of them, since their old content may be lost.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ pub struct Page<'a>(&'a mut Window);
 
 impl Page<'_> {
     /// Returns the page's bytes, and the guard. If a system call fails with EFAULT, the file was cut short, and
-    /// [`Guard::put`] puts empty memory in the page's place.
+    /// `Guard::put` puts empty memory in the page's place.
     pub fn bytes(&mut self) -> (&mut [u8], &Guard) {
         // SAFETY: the page is mapped to read and write until this is dropped. Another process of this user can change the
         // bytes at any time, as it could change the file. That is harmless: they are only hashed, and any bytes have a hash.
