@@ -1,4 +1,4 @@
-//! What is fixed for the length of a transfer.
+//! The settings of a transfer. Only the sender's change to BBR alters them while it runs.
 
 use serde::Serialize;
 

@@ -4,7 +4,8 @@
 //! (J. Grid Computing 2003); "section" and "Figure" in this crate refer to that paper. It limits the window of a TCP
 //! transfer to what fills the path, so that the transfer does not overflow the bottleneck's queue. [`Algorithm::Paper`] is the
 //! published algorithm. [`Algorithm::Adaptive`] also sets the sender's pacing rate, because a shallow queue cannot hold TCP's
-//! bursts; restarts slow start where losses have left TCP below that rate; and keeps adjusting until the transfer ends.
+//! bursts; restarts slow start where losses have left TCP below that rate; has the sender change to BBR where the path loses
+//! segments by itself; and keeps adjusting until the transfer ends.
 //!
 //! A shell owns the sockets. It opens the streams with the largest buffers (the window scale is fixed at the handshake),
 //! then turns what it sees into [`Observation`]s, and the [`Action`]s that it gets back into system calls:

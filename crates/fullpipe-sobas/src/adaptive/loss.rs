@@ -49,7 +49,7 @@ impl Adaptive {
                 None
             }
             Mode::Hold if given >= RATE.sender_limited * self.rate? => {
-                match self.raise.ended(true) {
+                match self.raise.ended() {
                     Some(before) => self.capacity = Capacity::measured(before, true),
                     None => self.capacity.lost(),
                 }

@@ -40,7 +40,7 @@ pub(super) struct Raise {
     step: f64,
     /// The estimate before the last rise, bit/s, until the rise has shown no queue.
     before: Option<f64>,
-    /// Whether a loss has ended them.
+    /// Whether a queue or a loss has ended them.
     over: bool,
 }
 
@@ -72,11 +72,11 @@ impl Raise {
         Some(raised)
     }
 
-    /// A queue or a loss ends a series of rises. Returns the last estimate that showed neither, if there was a rise.
-    pub fn ended(&mut self, by_loss: bool) -> Option<f64> {
-        self.over |= by_loss;
-        (self.due, self.step) = (None, PARAMS.first_step);
-        self.before.take()
+    /// A queue or a loss has shown itself: if there was a rise, there is no further one. Returns the last estimate before it.
+    pub fn ended(&mut self) -> Option<f64> {
+        let before = self.before.take();
+        self.over |= before.is_some();
+        before
     }
 }
 

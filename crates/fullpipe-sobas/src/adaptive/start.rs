@@ -115,7 +115,7 @@ impl Adaptive {
             return self.raise_capacity(now, model);
         }
         let given = queued_bps(model, now)?;
-        if let Some(before) = self.raise.ended(false) {
+        if let Some(before) = self.raise.ended() {
             self.capacity = Capacity::measured(given.max(before), true);
         }
         self.drain_queue(now, model, given, queue, Why::Queue)
