@@ -237,54 +237,38 @@ impl TransportArgs {
             None => Some(best),
             Some(_) => selection.ranking.iter().find(|choice| usable(&choice.transport)),
         };
-        if let Some((transport, bps)) = granted
-            && found.is_none_or(|choice| choice.expected.mean_bps < bps)
-        {
-            why.push(format!(
-                "{} streams, since the kernels let each have about {} in flight",
-                transport.streams,
-                format::bytes(windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes))
-            ));
-            let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps));
-            why.extend(selection.notes);
-            return Ok(Chosen {
-                transport,
-                expected_bps,
-                over: selection.workload,
-                capacity_bps: selection.capacity_bps,
-                why,
-                lacking,
-                sizing: None,
-            });
-        }
-        let Some(choice) = found else {
-            why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
-            let cc = usual_cc(sender);
-            let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
-            return Ok(Chosen {
-                transport,
-                expected_bps: None,
-                over: Workload::Size(Size(0)),
-                capacity_bps: None,
-                why,
-                lacking,
-                sizing: None,
-            });
+        let granted = granted.filter(|(_, bps)| found.is_none_or(|choice| choice.expected.mean_bps < *bps));
+        let (transport, bps) = match (granted, found) {
+            (Some((transport, bps)), _) => {
+                why.push(format!(
+                    "{} streams, since the kernels let each have about {} in flight",
+                    transport.streams,
+                    format::bytes(windows::granted(sender, receiver).map_or(0.0, |(_, bytes)| bytes))
+                ));
+                (transport, bps)
+            }
+            (None, Some(choice)) => {
+                let (rtt_ms, path) = (between.rtt_s * 1e3, &selection.conditions);
+                why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({path})"));
+                (choice.transport.clone(), choice.expected.mean_bps)
+            }
+            (None, None) => {
+                why.push("no transport of the profile can be used here, so the kernel's autotuning is".into());
+                let cc = usual_cc(sender);
+                let transport = Transport { cc, streams: FALLBACK_STREAMS, buffer: Buffer::Auto, pacing: None };
+                return Ok(Chosen { lacking, ..unexpected(transport, why) });
+            }
         };
-        let rtt_ms = between.rtt_s * 1e3;
-        why.push(format!("best in the profile for a round trip of {rtt_ms:.3} ms ({})", selection.conditions));
-        let transport = choice.transport.clone();
-        // A profile measured on faster paths may expect more than this path carries.
-        let expected_bps = Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(choice.expected.mean_bps));
         why.extend(selection.notes);
         Ok(Chosen {
             transport,
-            expected_bps,
+            sizing: None,
+            // A profile measured on faster paths may expect more than this path carries.
+            expected_bps: Some(self.rate.map_or(f64::INFINITY, |r| r.0 as f64).min(bps)),
             over: selection.workload,
             capacity_bps: selection.capacity_bps,
             why,
             lacking,
-            sizing: None,
         })
     }
 
@@ -385,6 +369,11 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
         why.push("the sender's kernel does not allow this user cubic".into());
     }
     let transport = Transport { cc: usual_cc(sender), streams, buffer: Buffer::Auto, pacing: None };
+    unexpected(transport, why)
+}
+
+/// A transport of which no profile tells the rate.
+fn unexpected(transport: Transport, why: Vec<String>) -> Chosen {
     let over = Workload::Size(Size(0));
     Chosen { transport, sizing: None, expected_bps: None, over, capacity_bps: None, why, lacking: None }
 }
