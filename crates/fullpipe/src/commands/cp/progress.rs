@@ -170,7 +170,7 @@ impl Watch {
         {
             self.say("UDP does not get through, so the capacity is estimated from what arrives instead of from packet trains");
         } else if note.shows_random_loss() {
-            self.say("the path itself loses packets, so losses no longer slow this copy down");
+            self.say("the path loses packets although no queue is full");
         }
     }
 
