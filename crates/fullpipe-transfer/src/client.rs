@@ -64,6 +64,8 @@ pub struct Sending {
 pub struct Between {
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// Whether a relay (a proxy, a forwarded port) ends TCP's connections on the way, so that no kernel sees the whole path.
+    pub relayed: bool,
     /// Largest packet, bytes, as far as this end's kernel knows the path.
     pub mtu: Option<u32>,
     /// What the sender's kernel allows its sockets.
@@ -121,6 +123,12 @@ pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     2.5 + tls + told
 }
 
+/// An answer that takes this many of TCP's round trips, and [`RELAY_SLACK_S`] more, came through a relay.
+const RELAY_FACTOR: f64 = 2.0;
+
+/// Time that a server without a relay may take to answer beyond TCP's round trips, seconds: it starts a process.
+const RELAY_SLACK_S: f64 = 0.02;
+
 /// Longest time to wait for the server to close the connection after the end.
 const MAX_HANG_UP: Duration = Duration::from_secs(1);
 
@@ -146,9 +154,9 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
             let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
-            let rtt_s = far_away(&session, &mut line)?;
+            let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
-            Ok((between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
+            Ok((between(&line, trip, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
         };
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
@@ -276,10 +284,10 @@ fn unless_stopped<R>(
 }
 
 /// What the choice of a transport is based on.
-fn between(line: &ControlChannel, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
+fn between(line: &ControlChannel, trip: RoundTrip, sends: bool, ours: Limits, theirs: Limits) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
-    Between { rtt_s, mtu, sender, receiver }
+    Between { rtt_s: trip.seconds, relayed: trip.relayed, mtu, sender, receiver }
 }
 
 /// The local file system, with relative names below the current folder.
@@ -369,21 +377,28 @@ fn introduce(
         (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
         _ => 0,
     };
-    let choose = |line: &ControlChannel, rtt_s: f64, theirs: &Limits| {
-        let between = between(line, rtt_s, sends, ours.clone(), theirs.clone());
+    let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
+        let between = between(line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing } = (order.choose)(&between)?;
         let sizing = sizing.map(|law| law.with(&between.sender));
-        Ok::<_, TransferError>(Connect { transport, sizing, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
+        let rtt_ns = (trip.seconds * 1e9) as u64;
+        Ok::<_, TransferError>(Connect { transport, sizing, rtt_ns, terms: role.terms(), port })
     };
     // The server's kernel mostly allows what this one does.
-    let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
+    let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
     // The streams connect while the request for this port is still on its way to the server.
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
+    let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
+    let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
-    let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
-    let connect = choose(line, rtt_s, &theirs)?;
+    let trip = match known_s {
+        Some(known_s) if !is_relayed(known_s, answered_s) => RoundTrip::of_tcp(known_s),
+        // The server may only have been slow: an answer to a ping tells.
+        _ => RoundTrip::of(known_s, round_trip(session, &mut *line.input)?),
+    };
+    let connect = choose(line, trip, &theirs)?;
     (order.chosen)();
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (data_port, knocked) = match early {
@@ -405,14 +420,43 @@ fn introduce(
     to.set_port(udp);
     let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
     let met = Negotiated { role, options, terms, streams, sizing: setup };
-    Ok(Introduced { met, transport, sizing, rtt_s })
+    Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds })
 }
 
-/// The round-trip time to the server, seconds.
-fn far_away(session: &Session, line: &mut ControlChannel) -> Result<f64, TransferError> {
+/// The round trip to the server.
+#[derive(Debug, Clone, Copy)]
+struct RoundTrip {
+    /// Its time, seconds.
+    seconds: f64,
+    /// Whether TCP's connection ends at a relay on the way.
+    relayed: bool,
+}
+
+impl RoundTrip {
+    /// The round trip of a connection that ends at the server.
+    fn of_tcp(seconds: f64) -> Self {
+        Self { seconds, relayed: false }
+    }
+
+    /// The round trip as TCP knows it, if it does, and as an answered ping has taken.
+    fn of(tcp_s: Option<f64>, answered_s: f64) -> Self {
+        match tcp_s {
+            Some(tcp_s) if !is_relayed(tcp_s, answered_s) => Self::of_tcp(tcp_s),
+            tcp_s => Self { seconds: answered_s, relayed: tcp_s.is_some() },
+        }
+    }
+}
+
+/// Whether an answer took so much longer than TCP's round trip that TCP's connection ends at a relay.
+fn is_relayed(tcp_s: f64, answered_s: f64) -> bool {
+    answered_s > RELAY_FACTOR * tcp_s + RELAY_SLACK_S
+}
+
+/// Measures the round trip to the server.
+fn far_away(session: &Session, line: &mut ControlChannel) -> Result<RoundTrip, TransferError> {
     // Sent even if TCP knows the time: a server that refuses this client says so in its answer.
     let asked = round_trip(session, &mut *line.input)?;
-    Ok(line.socket.as_ref().and_then(tcp_round_trip).unwrap_or(asked))
+    Ok(RoundTrip::of(line.socket.as_ref().and_then(tcp_round_trip), asked))
 }
 
 /// The round-trip time of a connection as its kernel measured it, seconds.
@@ -438,4 +482,25 @@ fn round_trip(session: &Session, input: &mut (dyn Read + Send)) -> Result<f64, T
         }
     }
     Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_shows_in_answers_that_take_longer_than_tcp_can_explain() {
+        // A relay on this host, 127 ms from the server.
+        let trip = RoundTrip::of(Some(0.001), 0.128);
+        assert!(trip.relayed);
+        assert_eq!(trip.seconds, 0.128);
+        // A server that takes 15 ms to start a process for the client.
+        let trip = RoundTrip::of(Some(0.091), 0.106);
+        assert!(!trip.relayed);
+        assert_eq!(trip.seconds, 0.091);
+        // Over ssh no connection is known to end anywhere.
+        let trip = RoundTrip::of(None, 0.128);
+        assert!(!trip.relayed);
+        assert_eq!(trip.seconds, 0.128);
+    }
 }

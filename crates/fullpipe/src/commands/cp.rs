@@ -22,6 +22,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
+use rand::RngExt;
 
 use crate::failure::{Failure, Result};
 use crate::{ports, rlimit, run_record};
@@ -158,6 +159,8 @@ impl Copy<'_> {
                 watch.say(&format!("{error}; connecting again"));
                 // --stall bounds the pause too: a user who wants to know soon does not want to wait in between.
                 let pause = Duration::from_secs(1 << idle.min(MAX_PAUSE_LOG2_S)).min(self.args.stall.duration());
+                // Not always equally long: what cuts connections off at regular times would else always meet the same moment.
+                let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
                 let until = Instant::now() + pause;
                 while !is_interrupted() && Instant::now() < until {
                     std::thread::sleep(INTERRUPT_POLL);
