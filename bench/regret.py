@@ -32,16 +32,8 @@ START_S = 5
 #: Seconds, and RTTs, that a copy must take at the capacity for its regret to count in the bars.
 COUNTS_S, COUNTS_RTTS = 2.0, 20
 GRID = [
-    *(
-        ["--cc", cc, "-n", str(n), "--buffer", "auto"]
-        for cc in ("cubic", "bbr")
-        for n in (1, 4, 16, 64)
-    ),
-    *(
-        ["--cc", cc, "-n", str(n), "--buffer", "1GB"]
-        for cc in ("cubic", "bbr")
-        for n in (1, 8)
-    ),
+    *(["--cc", cc, "-n", str(n), "--buffer", "auto"] for cc in ("cubic", "bbr") for n in (1, 4, 16, 64)),
+    *(["--cc", cc, "-n", str(n), "--buffer", "1GB"] for cc in ("cubic", "bbr") for n in (1, 8)),
     *(["--buffer", "sobas", "-n", str(n)] for n in (1, 4, 16, 64)),
     ["--loss", "1e-3"],
     ["--steady"],
@@ -51,17 +43,7 @@ GRIDFTP = [
     *["-aa", "-anonymous-user", "root", "-allow-root", "-allow-disabled-login"],
     *["-control-interface", "b", "-data-interface", "b", "-p", "2811"],
 ]
-SERVE = [
-    "fullpipe",
-    "serve",
-    "--guest",
-    "--quiet",
-    "--bind",
-    "10.0.2.1",
-    "--root",
-    "/space",
-    "--insecure",
-]
+SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--root", "/space", "--insecure"]
 
 
 @dataclass(frozen=True)
@@ -85,36 +67,23 @@ class World:
 
     @property
     def possible_bps(self) -> float:
-        """Rate of a copy that takes what cross traffic leaves, one and a half RTT after the command's start."""
+        """Rate of a copy that has all that cross traffic leaves, from 1.5 RTT on."""
         cross = [
-            part.removeprefix("cross=udp:")
-            for part in self.path.split(",")
-            if part.startswith("cross=")
+            part.removeprefix("cross=udp:") for part in self.path.split(",") if part.startswith("cross=")
         ]
-        left = self.rate_bps - sum(
-            float(rate.removesuffix("mbit")) * 1e6 for rate in cross
-        )
+        left = self.rate_bps - sum(float(rate.removesuffix("mbit")) * 1e6 for rate in cross)
         bits = self.megabytes * 2**20 * 8
-        return bits / (
-            bits / left + 1.5 * float(self.key("rtt").removesuffix("ms")) / 1e3
-        )
+        return bits / (bits / left + 1.5 * float(self.key("rtt").removesuffix("ms")) / 1e3)
 
     @property
     def table(self) -> str:
         """The path as the content of a TOML table."""
         parts = (part.split("=") for part in self.path.split(","))
-        return ", ".join(
-            f"{key} = {value}" if key == "mtu" else f'{key} = "{value}"'
-            for key, value in parts
-        )
+        return ", ".join(f"{key} = {value}" if key == "mtu" else f'{key} = "{value}"' for key, value in parts)
 
     def key(self, name: str) -> str:
         """The value of a key of the path."""
-        return next(
-            part.split("=")[1]
-            for part in self.path.split(",")
-            if part.startswith(f"{name}=")
-        )
+        return next(part.split("=")[1] for part in self.path.split(",") if part.startswith(f"{name}="))
 
 
 def rows() -> list[World]:
@@ -146,48 +115,24 @@ def draw(number: int, seed: int) -> list[World]:
         loss = 0.0 if dice.random() < 0.5 else between(1e-6, 1e-2)
         mtu = dice.choice([1500, 9000])
         host = dice.choice(["stock", "stock", "tuned"])
-        cross = dice.choice(["", "", "", ",cross=udp:{:.0f}mbit"]).format(
-            rate * dice.uniform(0.1, 0.5) / 1e6
-        )
+        cross = dice.choice(["", "", "", ",cross=udp:{:.0f}mbit"]).format(rate * dice.uniform(0.1, 0.5) / 1e6)
         size = min(between(1, 20_000), rate * 5 / 8e6, 2000)
         path = f"rtt={rtt:.3g}ms,rate={rate / 1e6:.0f}mbit,queue={queue:.0f}B,mtu={mtu}"
         path += f",loss={loss:.1e}" if loss else ""
-        worlds.append(
-            World(
-                f"world {i}",
-                f"{path}{cross},host={host}+user:user",
-                max(1, round(size)),
-            )
-        )
+        worlds.append(World(f"world {i}", f"{path}{cross},host={host}+user:user", max(1, round(size))))
     return worlds
 
 
 def scenario(world: World, serve: list[str], copy: list[str]) -> str:
     """The scenario: a file at end a, a server at end b, and the copy."""
-    fill = [
-        "dd",
-        "if=/dev/urandom",
-        "of=/space/data",
-        "bs=1M",
-        f"count={world.megabytes}",
-        "status=none",
-    ]
+    fill = ["dd", "if=/dev/urandom", "of=/space/data", "bs=1M", f"count={world.megabytes}", "status=none"]
     text = [
         f"path = {{ {world.table} }}",
         f'space = "{world.megabytes * 2 + 200}MB"',
         f'memory = "{3 * world.megabytes + 6000}MB"',
     ]
-    for end, start, run in [
-        ("a", "0s", fill),
-        ("b", "1s", serve),
-        ("a", f"{START_S}s", copy),
-    ]:
-        text += [
-            "[[program]]",
-            f'end = "{end}"',
-            f'start = "{start}"',
-            f"run = {json.dumps(run)}",
-        ]
+    for end, start, run in [("a", "0s", fill), ("b", "1s", serve), ("a", f"{START_S}s", copy)]:
+        text += ["[[program]]", f'end = "{end}"', f'start = "{start}"', f"run = {json.dumps(run)}"]
         text += [f"wait = {json.dumps(run is not serve)}"]
     return "\n".join(text)
 
@@ -203,10 +148,7 @@ def measure(world: World, serve: list[str], copy: list[str]) -> float | None:
     ran = [line for line in lines if line.get("start_s") == START_S]
     if not ran or ran[0].get("code"):
         said = [line.get("stderr", "") for line in lines if line.get("stderr")]
-        print(
-            f"{world.name}: {' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}",
-            file=sys.stderr,
-        )
+        print(f"{world.name}: {' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}", file=sys.stderr)
         return None
     return world.megabytes * 2**20 * 8 / (float(ran[0]["end_s"]) - START_S)
 
@@ -223,23 +165,12 @@ class Copy:
 def ours(flags: list[str]) -> Copy:
     """`fullpipe cp` with flags."""
     copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--quiet", *flags]
-    return Copy(
-        " ".join(flags) or "as typed",
-        SERVE,
-        [*copy, "/space/data", "fullpipe://10.0.2.1/copy"],
-    )
+    return Copy(" ".join(flags) or "as typed", SERVE, [*copy, "/space/data", "fullpipe://10.0.2.1/copy"])
 
 
 def gridftp(streams: int) -> Copy:
     """GridFTP with parallel streams."""
-    copy = [
-        "globus-url-copy",
-        "-fast",
-        "-p",
-        str(streams),
-        "file:///space/data",
-        "ftp://b:2811/space/copy",
-    ]
+    copy = ["globus-url-copy", "-fast", "-p", str(streams), "file:///space/data", "ftp://b:2811/space/copy"]
     return Copy(f"globus-url-copy -p {streams}", GRIDFTP, copy)
 
 
@@ -261,19 +192,14 @@ class Kept:
                 one = json.loads(line)
                 self.rates[one["path"], one["megabytes"], one["command"]] = one["bps"]
 
-    def fill(
-        self, worlds: Iterable[World], copies: Iterable[Copy], again: bool, jobs: int
-    ) -> None:
+    def fill(self, worlds: Iterable[World], copies: Iterable[Copy], again: bool, jobs: int) -> None:
         """Measures what is missing, and with `again` the command as typed, several at a time."""
 
         def one(world: World, copy: Copy) -> None:
             bps = measure(world, copy.serve, copy.command)
             with self.lock, self.file.open("a") as file:
                 self.rates[world.path, world.megabytes, copy.name] = bps
-                file.write(
-                    json.dumps({**asdict(world), "command": copy.name, "bps": bps})
-                    + "\n"
-                )
+                file.write(json.dumps({**asdict(world), "command": copy.name, "bps": bps}) + "\n")
 
         copies = list(copies)
         with ThreadPoolExecutor(jobs) as pool:
@@ -281,8 +207,7 @@ class Kept:
                 pool.submit(one, world, copy)
                 for world in worlds
                 for copy in copies
-                if (again and copy is TYPED)
-                or (world.path, world.megabytes, copy.name) not in self.rates
+                if (again and copy is TYPED) or (world.path, world.megabytes, copy.name) not in self.rates
             ]
             for run in missing:
                 run.result()
@@ -294,47 +219,28 @@ class Kept:
 
 def typed_alone(worlds: Iterable[World], kept: Kept) -> None:
     """Prints the rates as typed, the lowest share of what is possible first."""
-    print(
-        "| path | MB | as typed, Gb/s | possible | share | counts |\n|---|---|---|---|---|---|"
-    )
-    for world in sorted(
-        worlds, key=lambda world: kept.rate(world, TYPED) / world.possible_bps
-    ):
+    print("| path | MB | as typed, Gb/s | possible | share | counts |\n|---|---|---|---|---|---|")
+    for world in sorted(worlds, key=lambda world: kept.rate(world, TYPED) / world.possible_bps):
         typed = kept.rate(world, TYPED)
         figures = f"{typed / 1e9:.3f} | {world.possible_bps / 1e9:.3f} | {typed / world.possible_bps:.2f}"
-        print(
-            f"| {world.path} | {world.megabytes} | {figures} | {'yes' if world.counts else ''} |"
-        )
+        print(f"| {world.path} | {world.megabytes} | {figures} | {'yes' if world.counts else ''} |")
 
 
 def main() -> int:
     """Prints the table; 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--rows", action="store_true", help="take the seven fixed worlds"
-    )
+    parser.add_argument("--rows", action="store_true", help="take the seven fixed worlds")
     parser.add_argument("--worlds", type=int, default=60, help="draw this many worlds")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--again", action="store_true", help="measure the command as typed again"
-    )
-    parser.add_argument(
-        "--typed", action="store_true", help="measure only the command as typed"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=1, help="copies that are measured at a time"
-    )
+    parser.add_argument("--again", action="store_true", help="measure the command as typed again")
+    parser.add_argument("--typed", action="store_true", help="measure only the command as typed")
+    parser.add_argument("--jobs", type=int, default=1, help="copies that are measured at a time")
     parser.add_argument("--keep", type=Path, default=ROOT / "runs" / "regret.ndjson")
     args = parser.parse_args()
     args.keep.parent.mkdir(parents=True, exist_ok=True)
     kept = Kept(args.keep)
     worlds = rows() if args.rows else draw(args.worlds, args.seed)
-    kept.fill(
-        worlds,
-        [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS],
-        args.again,
-        args.jobs,
-    )
+    kept.fill(worlds, [TYPED] if args.typed else [TYPED, *FLAGS, *PEERS], args.again, args.jobs)
     if args.typed:
         typed_alone(worlds, kept)
         return 0
@@ -355,10 +261,7 @@ def main() -> int:
         if args.rows or world.counts:
             shares.append(share)
         figures = f"{typed / 1e9:.2f} | {best / 1e9:.2f} | `{flags}` | {ftp / 1e9:.2f} | {share:.2f}"
-        print(
-            f"| {world.path} | {world.megabytes} | {figures} | {verdict(ok)} |",
-            flush=True,
-        )
+        print(f"| {world.path} | {world.megabytes} | {figures} | {verdict(ok)} |", flush=True)
     if shares and not args.rows:
         shares.sort()
         median, tenth = statistics.median(shares), shares[len(shares) // 10]
