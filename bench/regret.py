@@ -115,6 +115,9 @@ def draw(number: int, seed: int) -> list[World]:
         loss = 0.0 if dice.random() < 0.5 else between(1e-6, 1e-2)
         mtu = dice.choice([1500, 9000])
         host = dice.choice(["stock", "stock", "tuned"])
+        if host == "stock" and i % 2:
+            # What most distributions allow; the testbed's kernel also allows BBR.
+            host += "+ccs:reno/cubic"
         cross = dice.choice(["", "", "", ",cross=udp:{:.0f}mbit"]).format(rate * dice.uniform(0.1, 0.5) / 1e6)
         size = min(between(1, 20_000), rate * 5 / 8e6, 2000)
         path = f"rtt={rtt:.3g}ms,rate={rate / 1e6:.0f}mbit,queue={queue:.0f}B,mtu={mtu}"
