@@ -97,7 +97,9 @@ pub enum TransferError {
         source: io::Error,
     },
     /// Data were damaged on the way.
-    #[error("data from {peer} was damaged on the way ({what}); the path or a machine on it is at fault")]
+    #[error(
+        "data from {peer} was damaged on the way ({what}); the path, a machine on it, or the far end itself is at fault"
+    )]
     Damaged {
         /// The other end.
         peer: String,

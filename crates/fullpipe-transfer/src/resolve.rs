@@ -354,8 +354,8 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
         }
     };
     let root = root.map_err(local(format!("cannot open {shown}")))?;
-    // No name that arrives may lead out of the folder that was named.
-    let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
+    // No name that arrives may lead out of the folder that was named, nor through a link: the copy may have brought it along.
+    let root = root.again(Within::BeneathWithoutLinks).map_err(local(format!("cannot open {shown}")))?;
     // Checked before anything is sent. A folder of this name is no error yet: it may be gone when the file arrives.
     if let Some(name) = &rename
         && let Err(e) = publish::may_take(&root, at::part(name))

@@ -4,9 +4,11 @@
 //! All rules but one keep names inside the folder: neither `..` nor a symbolic link leads out, even if another user makes the
 //! link at that moment.
 //!
-//! - A receiver uses [`Within::BeneathOwnLinks`]. The kernel resolves a path without links (`openat2` with `RESOLVE_BENEATH` and
-//!   `RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
+//! - A receiver uses [`Within::BeneathWithoutLinks`] for all names that arrive: a link there may be one that the copy itself has
+//!   brought, and whose text the other end chose. So does a sender for what lies below a source.
 //! - The kernel resolves all paths under [`Within::Beneath`] and [`Within::BeneathWithoutLinks`] (`openat2`).
+//! - A server uses [`Within::BeneathOwnLinks`] for the destination that its client names. The kernel resolves a path without
+//!   links (`RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
 //! - [`Within::Anywhere`] is a plain `openat`, which keeps nothing inside. It is for names that the user has typed.
 
 use std::fs::File;

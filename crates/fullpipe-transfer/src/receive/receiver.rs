@@ -290,8 +290,10 @@ impl Receiver {
             return Err(TransferError::Full { lack, what: printable(name) });
         }
         let text = match error.raw_os_error() {
-            Some(libc::EXDEV) => {
-                "a symbolic link at the destination leads out of it; copy to where it points".to_owned()
+            Some(libc::ELOOP) => {
+                "a symbolic link stands at the destination where the source has a folder; remove the link, or \
+                                  copy to where it points"
+                    .to_owned()
             }
             Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -78,7 +79,12 @@ impl Receiver {
                 return Ok(Found::Changed);
             }
             let read = |bytes| self.session.moved(bytes);
-            read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)
+            let found = read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)?;
+            // Another user may have put another file under the name meanwhile.
+            let named =
+                File::from(self.root.open_at(check.name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)?).metadata()?;
+            let same = (named.dev(), named.ino()) == (file.metadata()?.dev(), file.metadata()?.ino());
+            Ok(if matches!(found, Found::Same) && !same { Found::Changed } else { found })
         };
         let text = match found() {
             Ok(Found::Same) => {
