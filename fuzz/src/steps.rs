@@ -252,10 +252,11 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         12 => say(Message::Totals { bytes: 1 << 20, files: 4, all: true }),
         13 => say(if rng.random() { Message::FileDone { id } } else { Message::Unwanted { id } }),
         14 => vec![Step::Wait(rng.random_range(0..8))],
-        15 => say(match rng.random_range(0..4) {
+        15 => say(match rng.random_range(0..5) {
             0 => Message::Pace { bps: Some(rng.random()) },
             1 => Message::Pace { bps: None },
             2 => Message::SlowStart,
+            3 => Message::Streams { sending: rng.random() },
             _ => {
                 let (retransmits, window_limited_us) = (rng.random(), rng.random());
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })

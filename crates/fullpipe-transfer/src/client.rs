@@ -57,6 +57,8 @@ pub struct Sending {
     pub transport: Transport,
     /// The law by which SOBAS sets window and pacing during the transfer; `None` for a transport that stays as it is.
     pub sizing: Option<SizingMode>,
+    /// Number of streams to open besides those of the transport. They send when SOBAS lets them.
+    pub spare: u16,
 }
 
 /// What is known of the path between the two ends, and of their kernels.
@@ -379,10 +381,12 @@ fn introduce(
     };
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
         let between = between(line, trip, sends, ours.clone(), theirs.clone());
-        let Sending { transport, sizing } = (order.choose)(&between)?;
+        let Sending { transport, sizing, spare } = (order.choose)(&between)?;
         let sizing = sizing.map(|law| law.with(&between.sender));
+        // Without a law that paces nobody could tell when they are of use.
+        let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
-        Ok::<_, TransferError>(Connect { transport, sizing, rtt_ns, terms: role.terms(), port })
+        Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port })
     };
     // The server's kernel mostly allows what this one does.
     let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
@@ -406,6 +410,7 @@ fn introduce(
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
+    let opened = connect.opened();
     let Connect { transport, sizing, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
@@ -416,10 +421,10 @@ fn introduce(
         }
     };
     let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
+    let streams = join::connect(session, to, &transport, opened, sends, &guard, &token, knocked)?;
     to.set_port(udp);
     let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
-    let met = Negotiated { role, options, terms, streams, sizing: setup };
+    let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
     Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds })
 }
 

@@ -254,8 +254,9 @@ fn prepare(
         }
     };
     let DataListener { listener, guard, token, mut udp } = data;
+    let opened = connect.opened();
     let transport = connect.transport;
-    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
+    let streams = join::accept(session, &listener, opened, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
@@ -264,7 +265,8 @@ fn prepare(
         udp.hear_only(client.ip());
     }
     let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
+    let sending = transport.streams;
+    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
 /// Answers a client that only asks questions, until it closes the connection.
@@ -359,8 +361,8 @@ impl DataListener {
         if role.sends() {
             fullpipe_net::socket::check_known(&transport.cc)?;
         }
-        if transport.streams > options.most_streams {
-            let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
+        if connect.opened() > options.most_streams {
+            let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
             return Err(TransferError::Usage(why));
         }
         let (guard, certificate) = if setup.options.encrypt {

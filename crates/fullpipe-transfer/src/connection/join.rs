@@ -111,7 +111,7 @@ impl Early {
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
-        let knocks: Option<Vec<_>> = (0..connect.transport.streams).map(one).collect();
+        let knocks: Option<Vec<_>> = (0..connect.opened()).map(one).collect();
         Some(Early { to, knocks: knocks? })
     }
 
@@ -121,11 +121,12 @@ impl Early {
     }
 }
 
-/// Connects all streams at once: one after the other, they would take at least as many round trips as there are streams.
+/// Connects all streams (`opened` of them) at once: one after the other, they would take at least as many round trips as there are streams.
 pub(crate) fn connect(
     session: &Session,
     to: SocketAddr,
     transport: &Transport,
+    opened: u16,
     sends: bool,
     guard: &Protection,
     token: &[u8; 32],
@@ -150,7 +151,7 @@ pub(crate) fn connect(
             let knock = knocks.next();
             std::thread::Builder::new().spawn_scoped(scope, move || one(i, knock))
         };
-        let threads: Vec<_> = (0..transport.streams).map(start).collect();
+        let threads: Vec<_> = (0..opened).map(start).collect();
         let failed = || TransferError::Unreachable("a connecting thread failed".into());
         let streams = threads.into_iter().map(|thread| {
             let thread = thread.map_err(system("starting a thread"))?;

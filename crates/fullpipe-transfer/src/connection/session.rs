@@ -333,7 +333,12 @@ impl Session {
                         }
                         Ok(false)
                     }
-                    Ok(message) => handler.handle(message),
+                    Ok(message) => {
+                        if let (Message::Streams { .. }, Some(take)) = (&message, &*lock(&session.on_sizing)) {
+                            take(message.clone());
+                        }
+                        handler.handle(message)
+                    }
                     Err(error) => Err(error),
                 };
                 match taken {

@@ -166,6 +166,11 @@ pub enum Message {
         /// The rate in bit/s of payload. `None` means no limit.
         bps: Option<u64>,
     },
+    /// Receiver: how many streams may send from now on. The number only grows.
+    Streams {
+        /// The number of streams.
+        sending: u16,
+    },
     /// Receiver: asks the sender to restart slow start in all streams.
     SlowStart,
     /// Receiver: asks the sender to change the congestion control of all streams to BBR, which bears random losses.
@@ -285,6 +290,8 @@ pub enum Direct {
 pub struct Connect {
     /// Congestion control, number of streams, buffers and pacing.
     pub transport: Transport,
+    /// Number of streams to open besides. They do not send until SOBAS lets them.
+    pub spare: u16,
     /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
     pub sizing: Option<SizingMode>,
     /// Round-trip time that the client measured, in nanoseconds.
@@ -293,6 +300,14 @@ pub struct Connect {
     pub terms: Option<Terms>,
     /// The far end's port to which the client would like to connect the streams without waiting for an answer; 0 for any.
     pub port: u16,
+}
+
+impl Connect {
+    /// Number of streams to open.
+    #[must_use]
+    pub fn opened(&self) -> u16 {
+        self.transport.streams.saturating_add(self.spare)
+    }
 }
 
 /// The terms that the receiving end sets for the sending end.

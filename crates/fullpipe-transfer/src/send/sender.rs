@@ -97,12 +97,16 @@ pub(super) struct State {
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
     /// What this end could not read.
     pub(super) skipped: Skipped,
-    /// Number of streams that still send.
+    /// Number of streams that have not ended.
     pub(super) streams: usize,
+    /// Number of streams that may take work: the first ones.
+    pub(super) sending: u16,
     /// The receiver's last `moved` counter ([`Message::Progress`]).
     pub(super) moved_there: u64,
     /// Number of threads that wait for a change of this state.
     pub(super) waiters: usize,
+    /// Number of streams that may not take work yet.
+    pub(super) parked: usize,
     /// The receiver's result, once everything is done.
     pub(super) summary: Option<Summary>,
 }
@@ -124,6 +128,8 @@ pub struct Sender {
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
     pub(super) changed: Condvar,
+    /// Wakes streams that may not take work yet. They would be woken for each block otherwise.
+    pub(super) released: Condvar,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
     /// Counters for displays.
@@ -131,7 +137,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the threads of a sending end. The session ends with the receiver's last message.
+    /// Starts the threads of a sending end. Of the streams, the given number send from the start. The session ends with the receiver's last message.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -139,7 +145,7 @@ impl Sender {
         session: Arc<Session>,
         options: Options,
         places: Vec<SourceTree>,
-        streams: Vec<Stream>,
+        (streams, sending): (Vec<Stream>, u16),
         terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
@@ -154,8 +160,10 @@ impl Sender {
             under_way: HashMap::new(),
             skipped: Skipped::default(),
             streams: n,
+            sending,
             moved_there: 0,
             waiters: 0,
+            parked: 0,
             summary: None,
         };
         let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
@@ -169,12 +177,14 @@ impl Sender {
             block,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            released: Condvar::new(),
             counters,
         });
         let waker = Arc::downgrade(&sender);
         session.alarm(move || {
             if let Some(sender) = waker.upgrade() {
                 sender.wake(&lock(&sender.state));
+                sender.released.notify_all();
             }
         });
         for (i, stream) in streams.into_iter().enumerate() {
@@ -355,6 +365,9 @@ impl Sender {
         if state.waiters > 0 {
             self.changed.notify_all();
         }
+        if state.parked > 0 && state.plan.rest() == Some(0) {
+            self.released.notify_all();
+        }
     }
 
     /// Waits for a change of the state.
@@ -432,6 +445,11 @@ impl Handler for Sender {
                 state.offers.pop_front();
                 state.answers.push_back((offered, wants));
                 self.wake(&state);
+            }
+            Message::Streams { sending } => {
+                let mut state = lock(&self.state);
+                state.sending = state.sending.max(sending);
+                self.released.notify_all();
             }
             Message::FileDone { id } => {
                 let mut state = lock(&self.state);

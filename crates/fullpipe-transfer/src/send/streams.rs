@@ -5,10 +5,10 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
+use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, State};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
@@ -82,9 +82,9 @@ impl Buffer {
 }
 
 impl Sender {
-    /// The next work for a stream, for which it waits; `None` when the session is over.
-    fn next(&self) -> Option<Work<Arc<OutgoingFile>>> {
-        let mut state = lock(&self.state);
+    /// The next work for stream `i`, for which it waits; `None` when the session is over.
+    fn next(&self, i: u16) -> Option<Work<Arc<OutgoingFile>>> {
+        let mut state = self.parked(i);
         loop {
             if self.session.is_over() {
                 return None;
@@ -100,12 +100,23 @@ impl Sender {
         }
     }
 
+    /// Waits until stream `i` may take work, or until there is nothing but to end.
+    fn parked(&self, i: u16) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        while i >= state.sending && state.plan.rest() != Some(0) && !self.session.is_over() {
+            state.parked += 1;
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.parked -= 1;
+        }
+        state
+    }
+
     /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
         let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
-            let ahead = move || self.read_ahead(&pipe);
+            let ahead = move || self.read_ahead(i, &pipe);
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
@@ -119,8 +130,8 @@ impl Sender {
     }
 
     /// Takes the stream's work and hands it on. Blocks that bypass the page cache are read here.
-    fn read_ahead(&self, pipe: &Pipe<Ready>) {
-        while let Some(work) = self.next() {
+    fn read_ahead(&self, i: u16, pipe: &Pipe<Ready>) {
+        while let Some(work) = self.next(i) {
             let over = matches!(work, Work::End);
             let past_cache = match &work {
                 Work::Block { file, hole: false, .. } if !file.is_given_up() => lock(&file.open).clone(),

@@ -177,7 +177,8 @@ impl Copy<'_> {
         let args = self.args;
         let choose = |between: &Between| {
             let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing };
+            let spare = args.how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)
         };

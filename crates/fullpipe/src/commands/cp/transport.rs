@@ -133,6 +133,13 @@ const ASSUMED_RATE: Rate = Rate(10_000_000_000);
 const JUMBO: u32 = 9000;
 /// Below this round-trip time, seconds, a path is a local network: no window is ever the limit.
 const LOCAL_S: f64 = 0.5e-3;
+/// Most streams of a copy, from round-trip times on, seconds: on short paths few fill the path, and many would have windows
+/// of less than a few segments each.
+const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, fullpipe_path::transport::MAX_STREAMS)];
+/// Hybla's window grows by 2^(RTT / 25 ms) in each round trip of slow start (tcp_hybla.c): fourfold from here on, seconds.
+const HYBLA_FAST_S: f64 = 50e-3;
+/// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
+const SPARE_FROM_BYTES: u64 = 4 << 20;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 impl TransportArgs {
@@ -196,6 +203,19 @@ impl TransportArgs {
         };
         // A congestion control that is asked for stays.
         law.map(|law| if law == SizingMode::All && self.cc.is_some() { SizingMode::Restart } else { law })
+    }
+
+    /// Number of streams to open besides the chosen ones, for a copy of so many bytes if that is known. They send once the
+    /// path has been measured, if they are of use then.
+    pub fn spare(&self, chosen: &Chosen, rtt_s: f64, bytes: Option<u64>) -> u16 {
+        let small = bytes.is_some_and(|bytes| bytes < SPARE_FROM_BYTES);
+        // Hybla fills a long path by itself within three round trips.
+        let fast = chosen.transport.cc == "hybla" && rtt_s >= HYBLA_FAST_S;
+        if self.streams.is_some() || chosen.sizing.is_none() || small || fast {
+            return 0;
+        }
+        let (_, most) = MOST_STREAMS.into_iter().rfind(|(from_s, _)| rtt_s >= *from_s).unwrap_or_default();
+        most.saturating_sub(chosen.transport.streams)
     }
 
     /// Whether a flag says how to send, so that the profile no longer decides alone.
