@@ -129,7 +129,8 @@ impl Receiver {
     }
 }
 
-/// Whether a folder that an earlier attempt saw is gone, or replaced by a file.
+/// Whether a folder that an earlier attempt saw is gone, or replaced by a file or a symbolic link.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(error.raw_os_error(), Some(libc::ELOOP))
+        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
