@@ -1,7 +1,5 @@
 //! The file system of one end: opening, writing, naming and removing files inside one folder.
 
-mod symlinks;
-
 pub mod at;
 pub mod direct_io;
 pub mod huge_pages;
@@ -10,3 +8,4 @@ pub mod ownership;
 pub mod publish;
 pub mod root;
 pub mod sparse;
+pub(crate) mod symlinks;

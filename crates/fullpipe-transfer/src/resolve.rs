@@ -3,15 +3,16 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
+use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
 use crate::fs::{at, publish};
 use crate::protocol::message::{Sources, Target};
 use crate::protocol::name::{Name, number, printable};
@@ -286,6 +287,57 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     })
 }
 
+/// Follows the symbolic links at the end of a destination's path, so that a file is written to where they lead, as by `cp`
+/// and scp. `folder` is the folder of the path and `name` its last component; `open` opens further folders. A link of another
+/// user is followed only to what is that user's ([`LinkOwner`]).
+///
+/// # Errors
+/// A link leads to nothing, to where it must not lead, or through `/proc`, whose links are no paths.
+fn through_links(
+    folder: std::io::Result<Root>,
+    name: &OsStr,
+    path: &Path,
+    open: &dyn Fn(&Path) -> std::io::Result<Root>,
+) -> std::io::Result<(std::io::Result<Root>, Option<Vec<u8>>)> {
+    let Ok(mut folder) = folder else { return Ok((folder, Some(name.as_bytes().to_vec()))) };
+    let (mut name, mut path) = (name.to_owned(), path.to_owned());
+    let mut owners: Vec<LinkOwner> = Vec::new();
+    let mut followed = 0;
+    loop {
+        let stat = match at::look(&folder, Path::new(&name)) {
+            Err(e) if followed > 0 && e.kind() == std::io::ErrorKind::NotFound => {
+                let why = "it is a symbolic link to a file that does not exist; remove the link, or name that file";
+                return Err(std::io::Error::other(why));
+            }
+            stat => stat.ok(),
+        };
+        let Some(link) = stat.filter(|stat| is_link(stat)) else {
+            if let Some(stat) = &stat {
+                owners.iter().try_for_each(|owner| owner.check(stat))?;
+            }
+            return Ok((Ok(folder), Some(name.into_vec())));
+        };
+        followed += 1;
+        if followed > MAX_LINKS {
+            return Err(nix::errno::Errno::ELOOP.into());
+        }
+        if nix::sys::statfs::fstatfs(&folder).is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC) {
+            let why = "it leads to an open file of a process, by way of /proc; name a file";
+            return Err(std::io::Error::other(why));
+        }
+        owners.extend(LinkOwner::of(&link, &name));
+        let target = PathBuf::from(nix::fcntl::readlinkat(&folder, Path::new(&name))?);
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+        let Some(last) = path.file_name() else { return Err(nix::errno::Errno::EISDIR.into()) };
+        name = last.to_owned();
+        folder = open(path.parent().unwrap_or(Path::new("")))?;
+    }
+}
+
+fn is_link(stat: &FileStat) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFLNK
+}
+
 /// Resolves a destination as typed, opens it and locks it. `gone` says whether the client has gone, which ends the waiting
 /// for the lock.
 ///
@@ -321,7 +373,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
                 let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
-                (Root::open(parent, Within::Anywhere), Some(name.as_bytes().to_vec()))
+                let parent = Root::open(parent, Within::Anywhere);
+                let open = |folder: &Path| Root::open(folder, Within::Anywhere);
+                through_links(parent, name, &path, &open).map_err(|e| wrong(&why(&e)))?
             }
         }
         Realm::Below(base) => {
@@ -349,7 +403,13 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                 Err(_) if parent.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {
                     return Err(wrong("its folder does not exist"));
                 }
-                Err(_) => (parent, rename),
+                Err(_) => match rename {
+                    None => (parent, None),
+                    Some(last) => {
+                        let open = |folder: &Path| root.below(folder);
+                        through_links(parent, OsStr::from_bytes(&last), path, &open).map_err(|e| wrong(&why(&e)))?
+                    }
+                },
             }
         }
     };
@@ -363,7 +423,11 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     {
         return Err(wrong(&why(&e)));
     }
-    Destination::open(root, rename, target, &shown, gone)
+    let mut to = Destination::open(root, rename, target, &shown, gone)?;
+    if matches!(realm, Realm::User(_)) {
+        to.sees_all();
+    }
+    Ok(to)
 }
 
 #[cfg(test)]

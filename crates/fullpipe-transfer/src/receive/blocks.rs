@@ -79,7 +79,7 @@ impl Receiver {
         let name = self.names.final_name(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
         // Checked now, not after all of the file has arrived.
-        publish::may_take(&folder, at::part(name.last()))?;
+        self.may_take(&folder, at::part(name.last()))?;
         let key = item.key();
         let kept = self.large.take_kept(key);
         let (file, partial) = match kept {

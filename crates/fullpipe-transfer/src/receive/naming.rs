@@ -13,6 +13,15 @@ use crate::protocol::file::Meta;
 use crate::protocol::name::Name;
 
 impl Receiver {
+    /// Checks whether a file may take a name ([`publish::may_take`], [`publish::may_replace_link`]).
+    ///
+    /// # Errors
+    /// Something stands there that a file must not replace.
+    pub(super) fn may_take(&self, folder: &OwnedFd, name: &Path) -> io::Result<()> {
+        let is_link = publish::may_take(folder, name)?;
+        if is_link && self.sees_all { publish::may_replace_link(folder, name) } else { Ok(()) }
+    }
+
     /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
     /// is renamed over the other.
     pub(super) fn link_nameless(&self, file: &File, folder: &OwnedFd, name: &Name) -> io::Result<()> {
@@ -20,6 +29,7 @@ impl Receiver {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
             other => return other,
         }
+        self.may_take(folder, at::part(name.last()))?;
         let link = |other: &Path| publish::link(file, folder, other);
         let ((), other) = ownership::fresh(folder, self.names.partial(name), link)?;
         let renamed = publish::rename(folder, &other, at::part(name.last()));
@@ -52,6 +62,7 @@ impl Receiver {
         if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
+        self.may_take(folder, at::part(name.last()))?;
         publish::rename(folder, partial, at::part(name.last()))?;
         if self.options.fsync {
             nix::unistd::fsync(folder)?;

@@ -83,6 +83,9 @@ pub struct Receiver {
     pub(super) all_done: AtomicBool,
     /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
+    /// Whether this end may look at what lies outside of the destination, to see where a symbolic link leads
+    /// ([`Destination::sees_all`]).
+    pub(super) sees_all: bool,
     /// Whether no later attempt will need the journal. It is removed when both ends know that all is done.
     pub(super) outlived: AtomicBool,
     /// Whether the file system can make files without a name (O_TMPFILE), as far as this end has tried.
@@ -145,6 +148,7 @@ impl Receiver {
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
+            sees_all: to.sees_all,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),

@@ -286,6 +286,30 @@ fn links_of_others_at_the_destination_are_not_followed() {
     assert!(proj.join("real/file").exists());
 }
 
+/// Nor is it written through where its name is the destination's.
+#[test]
+fn a_link_of_another_user_that_is_named_as_destination_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o1777);
+    fs::write(host.file("file"), "x").unwrap();
+    fs::write(proj.join("private/precious"), "keep").unwrap();
+    symlink("private/precious", proj.join("mine")).unwrap();
+    for (target, link) in [("private/precious", "direct"), ("mine", "twice")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+        let done = host.cp().arg(host.file("file")).arg(host.far(&format!("proj/{link}"))).run();
+        assert_eq!(done.code(), 2, "{}", done.err);
+        assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+        assert!(fs::symlink_metadata(proj.join(link)).unwrap().is_symlink());
+    }
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"keep");
+    host.cp().arg(host.file("file")).arg(host.far("proj/mine")).ok();
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"x");
+}
+
 /// Nor does a link of another user's in that user's own folder, unless it leads to what is that user's.
 #[test]
 fn links_of_others_in_their_own_folder_lead_only_to_what_is_theirs() {

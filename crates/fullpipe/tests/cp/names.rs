@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
 use crate::host::{Host, far};
@@ -434,4 +435,63 @@ fn a_tree_deeper_than_names_can_be() {
     assert!(!done.err.contains("the same command"), "{}", done.err);
     same(&host.file("tree/a"), &host.file("to/tree/a"));
     assert!(leftovers(&host.file("to")).is_empty());
+}
+
+/// As cp and scp: the file that the link leads to is written, and the link stays.
+#[test]
+fn a_link_that_is_named_as_destination_is_written_through() {
+    let host = Host::start();
+    write(host.file("real/file"), "old");
+    fs::create_dir(host.file("links")).unwrap();
+    symlink("../real/file", host.file("links/relative")).unwrap();
+    symlink(host.file("real/file"), host.file("links/absolute")).unwrap();
+    symlink("absolute", host.file("links/twice")).unwrap();
+    for (round, link) in ["relative", "absolute", "twice"].into_iter().enumerate() {
+        for (push, len) in [(true, 10), (true, 3 << 20), (false, 11), (false, 2 << 20)] {
+            write(host.file("a"), crate::tree::bytes(len, round as u64));
+            let (from, to) = (host.file("a"), host.file("links").join(link));
+            let (from, to) = if push { (from.into_os_string(), far(&to)) } else { (far(&from), to.into_os_string()) };
+            host.cp().arg(from).arg(to).ok();
+            same(&host.file("a"), &host.file("real/file"));
+            only(&host.file("real"), &["file"]);
+        }
+    }
+    only(&host.file("links"), &["absolute", "relative", "twice"]);
+    for link in ["relative", "absolute", "twice"] {
+        assert!(fs::symlink_metadata(host.file("links").join(link)).unwrap().is_symlink(), "{link}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_to_no_file_is_neither_written_through_nor_replaced() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    write(host.file("large"), crate::tree::bytes(3 << 20, 1));
+    fs::create_dir(host.file("to")).unwrap();
+    nix::unistd::mkfifo(&host.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let nothing = "it is a symbolic link to a file that does not exist";
+    let special = "a device, FIFO or socket stands there";
+    for (name, target, why) in [
+        ("dangling", "no-such-file".into(), nothing),
+        ("loop", "loop".into(), "too many symbolic links"),
+        ("special", host.file("fifo"), special),
+        ("stdout", "/proc/self/fd/1".into(), "it leads to an open file of a process"),
+    ] {
+        symlink(target, host.file("to").join(name)).unwrap();
+        let to = format!("to/{name}");
+        host.cp().arg(host.file("a")).arg(host.far(&to)).fails_at_once(2, why);
+        host.cp().arg(host.far("a")).arg(host.file(&to)).fails_at_once(2, why);
+    }
+    // Nor is a link to a FIFO replaced where the file has its name by chance.
+    for name in ["a", "large"] {
+        symlink(host.file("fifo"), host.file("to").join(name)).unwrap();
+        let why = format!("not copied: {name}: cannot be written at the destination: a symbolic link to a device");
+        host.cp().arg(host.file(name)).arg(host.far("to/")).fails(1, &why);
+        host.cp().arg(host.far(name)).arg(host.file("to/")).fails(1, &why);
+    }
+    only(&host.file("to"), &["a", "dangling", "large", "loop", "special", "stdout"]);
+    for entry in fs::read_dir(host.file("to")).unwrap() {
+        assert!(entry.unwrap().file_type().unwrap().is_symlink());
+    }
+    assert!(fs::symlink_metadata(host.file("fifo")).unwrap().file_type().is_fifo());
 }
