@@ -15,6 +15,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid};
 use xattr::FileExt;
 
+use crate::error::why;
 use crate::fs::at::open_part;
 use crate::protocol::file::{FileItem, Meta};
 
@@ -70,32 +71,71 @@ fn is_its_own(name: &[u8]) -> bool {
     name.starts_with(b"user.")
 }
 
-/// Reads the names and values of a file's extended attributes. The list is empty if the file system has none.
-///
-/// # Errors
-/// The attributes are too large to send.
-pub fn xattrs(file: &File) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let Ok(names) = file.list_xattr() else { return Ok(Vec::new()) };
+/// Name and value of an extended attribute.
+pub type Attribute = (Vec<u8>, Vec<u8>);
+
+/// Reads the names and values of a file's extended attributes. The list is empty if the file system has none. Calls
+/// `refused` with the name of each attribute for which a message has no room.
+pub fn xattrs(file: &File, refused: &mut dyn FnMut(&[u8], &str)) -> Vec<Attribute> {
+    let Ok(names) = file.list_xattr() else { return Vec::new() };
     let mut sum = 0;
     let mut list = Vec::new();
     for name in names.filter(|name| is_its_own(name.as_bytes())) {
         let Ok(Some(value)) = file.get_xattr(&name) else { continue };
-        sum += name.len() + value.len();
-        if sum > MAX_XATTR_BYTES {
-            return Err(io::Error::other("its extended attributes take more than 1 MiB"));
+        let bytes = name.len() + value.len();
+        if sum + bytes > MAX_XATTR_BYTES {
+            refused(name.as_bytes(), "the file's extended attributes take more than 1 MiB");
+            continue;
         }
+        sum += bytes;
         list.push((name.as_bytes().to_vec(), value));
     }
-    Ok(list)
+    list
 }
 
-/// Sets the extended attributes of an open file or folder.
+/// What could not be set of a file or folder that is whole otherwise.
+#[derive(Debug, Default)]
+pub struct Unset {
+    /// Why the owner could not be set.
+    pub owner: Option<io::Error>,
+    /// Whether there are extended attributes that the file system does not support.
+    pub attributes: bool,
+    /// Names of single extended attributes that could not be set, and why.
+    pub refused: Vec<(Vec<u8>, String)>,
+}
+
+/// Sets the extended attributes of an open file or folder. Those that the file system does not take are added to `unset`.
 ///
 /// # Errors
-/// Those of the file system.
-pub fn set_xattrs(file: &File, meta: &Meta) -> io::Result<()> {
-    let mut own = meta.xattrs.iter().filter(|(name, _)| is_its_own(name));
-    own.try_for_each(|(name, value)| file.set_xattr(std::ffi::OsStr::from_bytes(name), value))
+/// The file system is full, or fails.
+pub fn set_xattrs(file: &File, meta: &Meta, unset: &mut Unset) -> io::Result<()> {
+    for (name, value) in meta.xattrs.iter().filter(|(name, _)| is_its_own(name)) {
+        let Err(e) = file.set_xattr(std::ffi::OsStr::from_bytes(name), value) else { continue };
+        let why = match e.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => {
+                unset.attributes = true;
+                return Ok(());
+            }
+            // ext4 and btrfs say so too of an attribute that is too large for them.
+            Some(libc::ENOSPC) if has_room(file, value.len()) => TOO_LARGE.to_owned(),
+            Some(libc::E2BIG | libc::ERANGE) => TOO_LARGE.to_owned(),
+            Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENAMETOOLONG) => why(&e),
+            _ => return Err(e),
+        };
+        unset.refused.push((name.clone(), why));
+    }
+    Ok(())
+}
+
+/// Why an extended attribute is refused by a file system that has room.
+const TOO_LARGE: &str = "it is too large for the destination's file system";
+
+/// Whether a file system has room for an extended attribute of this many bytes.
+fn has_room(file: &File, bytes: usize) -> bool {
+    // More than the attribute's own size: the file system stores it in whole blocks and keeps some for itself.
+    const MARGIN_BYTES: u64 = 1 << 20;
+    nix::sys::statvfs::fstatvfs(file)
+        .is_ok_and(|fs| fs.blocks_available().saturating_mul(fs.fragment_size()) > bytes as u64 + MARGIN_BYTES)
 }
 
 /// The user and privileges of this process, which do not change while it runs.
@@ -151,11 +191,16 @@ impl Special {
 /// the caller knows it.
 ///
 /// # Errors
-/// Those of the file system. Failing to set the owner is not an error.
-pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Option<u32>) -> io::Result<()> {
+/// Those of the file system. Failing to set the owner or an extended attribute is not an error; the result names it.
+pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Option<u32>) -> io::Result<Unset> {
+    let mut unset = Unset::default();
     let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
-    let mine = mine || owner(file, meta);
-    set_xattrs(file, meta)?;
+    let mine = mine
+        || owner(meta, || fchown(file, meta)).unwrap_or_else(|e| {
+            unset.owner = Some(e);
+            false
+        });
+    set_xattrs(file, meta, &mut unset)?;
     // An access control list among the extended attributes changes the permissions.
     let now = match now.filter(|_| meta.xattrs.is_empty()) {
         Some(now) => now,
@@ -171,7 +216,7 @@ pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Optio
     }
     let (last, changed) = (TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1)));
     nix::sys::stat::futimens(file, &last, &changed)?;
-    Ok(())
+    Ok(unset)
 }
 
 /// Reads the permission bits of a file.
@@ -182,13 +227,27 @@ pub fn permissions(file: &File) -> io::Result<u32> {
     Ok(nix::sys::stat::fstat(file)?.st_mode & 0o7777)
 }
 
-/// Gives a file the owner and group of its source, if this user is root. Returns whether the file now has the source's
+/// Gives something the owner and group of its source with `chown`, if this user is root. Returns whether it has the source's
 /// owner.
-fn owner(file: &File, meta: &Meta) -> bool {
+///
+/// # Errors
+/// Root may not set the owner: it lacks the capability (`CAP_CHOWN`), or the file system maps owners (`root_squash`).
+fn owner(meta: &Meta, chown: impl FnOnce() -> nix::Result<()>) -> io::Result<bool> {
     if me().uid != 0 {
-        return me().uid == meta.uid;
+        return Ok(me().uid == meta.uid);
     }
-    nix::unistd::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))).is_ok()
+    Ok(chown().map(|()| true)?)
+}
+
+/// Sets the owner and group of an open file or folder.
+fn fchown(file: &File, meta: &Meta) -> nix::Result<()> {
+    match nix::unistd::fchown(file, Some(Uid::from_raw(meta.uid)), Some(Gid::from_raw(meta.gid))) {
+        Err(e) => {
+            let now = nix::sys::stat::fstat(file)?;
+            if (now.st_uid, now.st_gid) == (meta.uid, meta.gid) { Ok(()) } else { Err(e) }
+        }
+        done => done,
+    }
 }
 
 /// Sets the owner and times of a symbolic link that this process has just made. Linux allows nothing else to be set on a
@@ -196,23 +255,24 @@ fn owner(file: &File, meta: &Meta) -> bool {
 ///
 /// # Errors
 /// Those of the file system; `PermissionDenied` if the name is no longer a link.
-pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()> {
+pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Unset> {
     let link = open_part(folder, name, OFlag::O_PATH)?;
     let stat = nix::sys::stat::fstat(&link)?;
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else took its name meanwhile"));
     }
-    if me().uid == 0 {
-        let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
-        // In a user namespace, root may lack the right to change the owner. That is no error.
-        let _ = nix::unistd::fchownat(&link, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH);
-    }
+    let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));
+    let chown = || match nix::unistd::fchownat(&link, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH) {
+        Err(_) if (stat.st_uid, stat.st_gid) == (meta.uid, meta.gid) => Ok(()),
+        done => done,
+    };
+    let unset = Unset { owner: owner(meta, chown).err(), ..Unset::default() };
     let times = [TimeSpec::UTIME_OMIT, TimeSpec::new(meta.mtime.0, i64::from(meta.mtime.1))].map(|time| *time.as_ref());
     // SAFETY: the descriptor is open, the path a string that ends in zero, the times an array of two (utimensat(2)).
     let set = unsafe { libc::utimensat(link.as_raw_fd(), c"".as_ptr(), times.as_ptr(), libc::AT_EMPTY_PATH) };
     match Errno::result(set) {
         // Kernels before 5.8 cannot set the times of an open link (EINVAL). The times of a link matter little.
-        Ok(_) | Err(Errno::EINVAL) => Ok(()),
+        Ok(_) | Err(Errno::EINVAL) => Ok(unset),
         Err(e) => Err(e.into()),
     }
 }
@@ -222,10 +282,13 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<()>
 ///
 /// # Errors
 /// Those of the file system.
-pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<()> {
+pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<Unset> {
     let folder = File::from(folder);
-    dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None)?;
-    if sync { sync_folder(&folder) } else { Ok(()) }
+    let unset = dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None)?;
+    if sync {
+        sync_folder(&folder)?;
+    }
+    Ok(unset)
 }
 
 /// Writes an open folder to disk: the names in it, its permissions and its times. If the file system does not support

@@ -8,6 +8,7 @@ use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
 use crate::protocol::losses::Losses;
 use crate::protocol::name::Name;
+use crate::protocol::not_kept::NotKept;
 use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::protocol::skipped::Skipped;
 
@@ -135,6 +136,9 @@ pub enum Message {
         /// Whether the walk is complete.
         all: bool,
     },
+    /// Sender: what it could not send of files that it sent. It comes before [`Message::AllSent`], and only if there is
+    /// anything.
+    NotKept(Box<NotKept>),
     /// Sender: it has sent everything. Contains the entries that it could not read.
     AllSent(Skipped),
     /// Receiver: all files have their final names. This is the last message of a successful transfer.
@@ -334,6 +338,8 @@ pub struct Summary {
     pub distrusted: Vec<String>,
     /// The files that were read back from storage, if the client asked for that.
     pub verified: Verified,
+    /// What could not be kept of files that were copied, at both ends.
+    pub not_kept: NotKept,
 }
 
 /// Files that were read back from storage and match the data that the sender read.

@@ -179,7 +179,7 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.

@@ -10,6 +10,7 @@ use nix::fcntl::OFlag;
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
+use crate::fs::metadata::Unset;
 use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::Meta;
 use crate::protocol::name::{Name, printable};
@@ -19,14 +20,16 @@ use crate::threads::lock;
 impl Receiver {
     /// Makes a folder. Its permissions and times are set at the end, when all is in it; the journal keeps them until then.
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
+        let mut unset = Unset::default();
         let made = self.names.final_name(name).and_then(|name| {
             let folder = self.root.folder(Some(&name))?;
             if !meta.xattrs.is_empty() {
                 metadata::open_up(&folder)?;
             }
             let inode = nix::sys::stat::fstat(&folder)?.st_ino;
-            metadata::set_xattrs(&File::from(folder), &meta).map(|()| inode)
+            metadata::set_xattrs(&File::from(folder), &meta, &mut unset).map(|()| inode)
         });
+        self.not_kept(name, &unset);
         match made {
             Ok(inode) => {
                 // Extended attributes are set already, and may be longer than a record of the journal.
@@ -49,20 +52,23 @@ impl Receiver {
 
     /// Makes a symbolic link, or skips it.
     pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
-        let make = || -> io::Result<()> {
+        let make = || -> io::Result<Unset> {
             let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
             let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
             let ((), partial) = ownership::fresh(&folder, self.names.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
-                .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
+                .and_then(|unset| publish::rename(&folder, &partial, at::part(name.last())).map(|()| unset));
             if named.is_err() {
                 let _ = publish::remove(&folder, &partial);
             }
             named
         };
         match make() {
-            Ok(()) => self.counters.named(name),
+            Ok(unset) => {
+                self.not_kept(name, &unset);
+                self.counters.named(name);
+            }
             Err(e) => self.skip(name.bytes(), &e)?,
         }
         Ok(())
@@ -90,6 +96,7 @@ impl Receiver {
                 }
                 metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
             });
+            let done = done.map(|unset| self.not_kept(&name, &unset));
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
                 _ => drop(failed.remove(name.bytes())),
@@ -121,7 +128,7 @@ impl Receiver {
             if e.raw_os_error() != Some(libc::EPERM) {
                 return self.skip(&name, &e);
             }
-            // The folder may belong to another user and be writable for this one: its content has arrived.
+            // The file system may refuse, as for an immutable folder: the content has arrived.
             let why = format!("its permissions and times cannot be set: {}", why(&e));
             lock(&self.summary).skipped.add(SkippedEntry::for_good(name, why));
             Ok(())

@@ -9,7 +9,7 @@ use std::path::Path;
 use super::receiver::Receiver;
 use crate::fs::metadata::{self, Special};
 use crate::fs::{at, ownership, publish};
-use crate::protocol::file::Meta;
+use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 
 impl Receiver {
@@ -46,13 +46,13 @@ impl Receiver {
         folder: &OwnedFd,
         partial: &Path,
         name: &Name,
-        meta: &Meta,
+        item: &FileItem,
     ) -> io::Result<()> {
         if self.options.fsync {
             // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
-        metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
+        let unset = metadata::dress(file, &item.meta, Special::of_file(self.options.special), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }
@@ -64,6 +64,7 @@ impl Receiver {
         }
         self.may_take(folder, at::part(name.last()))?;
         publish::rename(folder, partial, at::part(name.last()))?;
+        self.not_kept(&item.name, &unset);
         if self.options.fsync {
             nix::unistd::fsync(folder)?;
         }

@@ -81,7 +81,7 @@ impl Receiver {
         }
         // All of the content is here; only the final name is missing.
         match self.open(item) {
-            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
+            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, item) {
                 Ok(()) => self.large_named(&large)?,
                 Err(e) => self.skip(item.name.bytes(), &e)?,
             },
@@ -113,7 +113,7 @@ impl Receiver {
         if update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
             // If this user may not set them, they stay as they are.
             let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
-                metadata::dress(&file, &item.meta, special, false, None)
+                metadata::dress(&file, &item.meta, special, false, None).map(drop)
             } else if now.uid() == item.meta.uid {
                 // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
                 // setgid bit that it does not have.

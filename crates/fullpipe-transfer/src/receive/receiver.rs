@@ -28,6 +28,7 @@ use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{Lack, TransferError, local, why};
 use crate::fs::ownership::{self, Trust};
+use crate::fs::metadata::Unset;
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
 use crate::protocol::digest::Key;
@@ -307,6 +308,25 @@ impl Receiver {
         Ok(())
     }
 
+    /// Counts what could not be set of an entry that was copied. `name` is the sender's.
+    pub(super) fn not_kept(&self, name: &Name, unset: &Unset) {
+        let Unset { owner, attributes, refused } = unset;
+        if owner.is_none() && !attributes && refused.is_empty() {
+            return;
+        }
+        let mut summary = lock(&self.summary);
+        let not_kept = &mut summary.not_kept;
+        if let Some(e) = owner {
+            not_kept.owner.add(name.bytes(), why(e));
+        }
+        if *attributes {
+            not_kept.attributes.add(name.bytes(), "the destination's file system has none");
+        }
+        for (attribute, why) in refused {
+            not_kept.refuse(name.bytes(), format!("extended attribute {}: {why}", printable(attribute)));
+        }
+    }
+
     /// Opens the folder that something goes to, and makes it if it is missing. If an earlier copy left it without
     /// permission to write, the permission is set.
     pub(super) fn parent(&self, name: &Name) -> io::Result<OwnedFd> {
@@ -356,6 +376,7 @@ impl Handler for Receiver {
                 lock(&self.offers).take();
                 self.part_over(false)?;
             }
+            Message::NotKept(not_kept) => lock(&self.summary).not_kept.merge(*not_kept),
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
                 self.traces.take(&end, &samples);

@@ -16,11 +16,14 @@ use fullpipe_net::side::Side;
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, unreadable};
+use crate::fs::metadata::{self, Attribute};
 use crate::fs::{direct_io, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
+use crate::protocol::name::{Name, printable};
+use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
@@ -97,6 +100,8 @@ pub(super) struct State {
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
     /// What this end could not read.
     pub(super) skipped: Skipped,
+    /// What this end could not send of files that it sends.
+    pub(super) not_kept: NotKept,
     /// Number of streams that still send.
     pub(super) streams: usize,
     /// The receiver's last `moved` counter ([`Message::Progress`]).
@@ -153,6 +158,7 @@ impl Sender {
             walked: false,
             under_way: HashMap::new(),
             skipped: Skipped::default(),
+            not_kept: NotKept::default(),
             streams: n,
             moved_there: 0,
             waiters: 0,
@@ -227,6 +233,14 @@ impl Sender {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
+    /// Reads a file's extended attributes. Those that cannot be sent are counted.
+    pub(super) fn xattrs(&self, file: &File, name: &Name) -> Vec<Attribute> {
+        metadata::xattrs(file, &mut |attribute, why| {
+            let why = format!("extended attribute {}: {why}", printable(attribute));
+            lock(&self.state).not_kept.refuse(name.bytes(), why);
+        })
+    }
+
     /// Walks the sources, and plans or offers what it finds.
     fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
         let mut next_id = 1;
@@ -239,7 +253,15 @@ impl Sender {
                 }
                 self.session.moved(1);
                 match found {
-                    Found::File { item, at } => {
+                    Found::File { mut item, at } => {
+                        // A file that cannot be opened is reported when it is to be sent. The attributes of small files are
+                        // read with their content.
+                        if self.options.xattrs
+                            && item.size > SMALL
+                            && let Ok(file) = at.read()
+                        {
+                            item.meta.xattrs = self.xattrs(&file, &item.name);
+                        }
                         self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
                         let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
                         if files % 4096 == 4095 {
@@ -265,6 +287,10 @@ impl Sender {
                     }
                     Found::Skipped(entry) => {
                         lock(&self.state).skipped.add(entry);
+                        Ok(())
+                    }
+                    Found::Attribute(name, why) => {
+                        lock(&self.state).not_kept.refuse(&name, why);
                         Ok(())
                     }
                 }

@@ -224,8 +224,11 @@ impl Sender {
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let skipped = state.skipped.clone();
+        let (skipped, not_kept) = (state.skipped.clone(), std::mem::take(&mut state.not_kept));
         drop(state);
+        if !not_kept.is_empty() {
+            self.session.send(&Message::NotKept(Box::new(not_kept)))?;
+        }
         self.session.send(&Message::AllSent(skipped))
     }
 
@@ -379,7 +382,7 @@ impl Sender {
                 if buffer.pack.len() < end {
                     buffer.pack.resize(end, 0);
                 }
-                match whole(&source, self.options.xattrs, &mut buffer.pack[len..end]) {
+                match self.whole(&source, &mut buffer.pack[len..end]) {
                     Ok(item) => {
                         len = end;
                         weight += item.weight();
@@ -398,6 +401,20 @@ impl Sender {
         self.close(line, Some(digest))?;
         self.counters.wire_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
+    fn whole(&self, source: &OutgoingFile, to: &mut [u8]) -> Result<FileItem, String> {
+        let file = source.at.read().map_err(|e| unreadable(&e))?;
+        let mut item = source.item.clone();
+        file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
+        if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
+            return Err(restless(&file));
+        }
+        if self.options.xattrs {
+            item.meta.xattrs = self.xattrs(&file, &item.name);
+        }
+        Ok(item)
     }
 }
 
@@ -423,16 +440,3 @@ fn restless(file: &File) -> String {
     }
 }
 
-/// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
-fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
-    let file = source.at.read().map_err(|e| unreadable(&e))?;
-    let mut item = source.item.clone();
-    file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
-    if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
-        return Err(restless(&file));
-    }
-    if xattrs {
-        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| unreadable(&e))?;
-    }
-    Ok(item)
-}

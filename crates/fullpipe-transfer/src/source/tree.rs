@@ -186,7 +186,7 @@ pub struct WalkOptions {
     pub recursive: bool,
     /// Follow symbolic links instead of reporting them.
     pub dereference: bool,
-    /// Read the extended attributes of folders and large files. Those of small files are read with their content.
+    /// Read the extended attributes of folders. Those of files are read when they are sent.
     pub xattrs: bool,
 }
 

@@ -19,7 +19,6 @@ use crate::fs::{at, metadata};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
-use crate::sizes::SMALL;
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.
@@ -84,6 +83,8 @@ pub enum Found {
     },
     /// An entry that cannot be sent.
     Skipped(SkippedEntry),
+    /// An extended attribute that cannot be sent, of an entry that can: the entry's name, and why.
+    Attribute(Vec<u8>, String),
 }
 
 /// An open folder on the walk's current path.
@@ -131,7 +132,7 @@ pub fn walk(
     let top = FileLocation { root: place.root.clone(), path: place.path.clone() };
     if !is_folder(&stat) {
         return match &place.top {
-            Some(name) => each(one(sight, name.clone(), top, &stat)),
+            Some(name) => each(one(name.clone(), top, &stat)),
             None => each(Found::Skipped(SkippedEntry::new(shown(place), "it is not a folder"))),
         };
     }
@@ -239,7 +240,7 @@ impl Walk<'_> {
             Verdict::SameFile => return Ok(()),
         }
         if !is_folder(&stat) {
-            return (self.each)(one(self.sight, name, at, &stat));
+            return (self.each)(one(name, at, &stat));
         }
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let opened = if dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
@@ -279,10 +280,11 @@ impl Walk<'_> {
             if self.sight.xattrs
                 && let Ok(folder) = folder.try_clone()
             {
-                match metadata::xattrs(&File::from(folder)) {
-                    Ok(list) => meta.xattrs = list,
-                    Err(e) => self.skip(shown, &e)?,
-                }
+                let mut refused = Vec::new();
+                meta.xattrs = metadata::xattrs(&File::from(folder), &mut |attribute, why| {
+                    refused.push(format!("extended attribute {}: {why}", name::printable(attribute)));
+                });
+                refused.into_iter().try_for_each(|why| (self.each)(Found::Attribute(shown.clone(), why)))?;
             }
             (self.each)(Found::Folder { name: name.clone(), meta })?;
         }
@@ -335,7 +337,7 @@ pub fn count(
                     count.bytes = count.bytes.saturating_add(item.size);
                 }
                 Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Link { .. } => {}
+                Found::Folder { .. } | Found::Link { .. } | Found::Attribute(..) => {}
             }
             if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();
@@ -347,31 +349,20 @@ pub fn count(
     Ok(count)
 }
 
-/// Makes the report for an entry that is not a folder.
-fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Found {
+/// Makes the report for an entry that is not a folder. A file's extended attributes are read when it is sent.
+fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
     let skipped = |why: &str| Found::Skipped(SkippedEntry::new(name.bytes(), why));
     let special = |why: &str| Found::Skipped(SkippedEntry::for_good(name.bytes(), why));
     let meta = metadata::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG => {
             let size = stat.st_size as u64;
-            let mut meta = meta;
             let full = |file: File| {
                 let read = file.read_at(&mut [0], 0).is_ok_and(|n| n > 0);
                 read && file.metadata().is_ok_and(|now| now.len() == 0)
             };
             if size == 0 && at.read().is_ok_and(full) {
                 return special("it has content but reports a size of 0 bytes, as files in /proc do");
-            }
-            // A file that cannot be opened is reported later, when it is to be sent.
-            if sight.xattrs
-                && size > SMALL
-                && let Ok(file) = at.read()
-            {
-                match metadata::xattrs(&file) {
-                    Ok(list) => meta.xattrs = list,
-                    Err(e) => return skipped(&unreadable(&e)),
-                }
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
             let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);

@@ -78,5 +78,5 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);
     }
     let what = format::count(count.skipped.total, "file or folder", "files or folders") + " would not be copied";
-    left(&count.skipped, &what).map_err(Failure::said)
+    left(&count.skipped, &what, false).map_err(Failure::said)
 }
