@@ -278,13 +278,17 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
 }
 
 /// Sets a folder's owner, permissions and times to those of its source, and the special bits only with `preserve`. With
-/// `sync`, it also writes these and the names in the folder to disk.
+/// `sync`, it also writes these and the names in the folder to disk. A folder of another user keeps its own if this user may
+/// not set them: somebody shared it for others to write in, and it was there before the copy.
 ///
 /// # Errors
 /// Those of the file system.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<Unset> {
     let folder = File::from(folder);
-    let unset = dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None)?;
+    let unset = match dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None) {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) && folder.metadata()?.uid() != me().uid => Unset::default(),
+        dressed => dressed?,
+    };
     if sync {
         sync_folder(&folder)?;
     }
