@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{FileStat, Mode, SFlag};
+use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag};
 use nix::sys::time::TimeSpec;
 use nix::unistd::{Gid, Uid};
 use xattr::FileExt;
@@ -307,8 +307,9 @@ pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
     }
 }
 
-/// Gives a folder's owner permission to read, write and enter it, if this user is the owner. It does nothing for root, who
-/// needs no permission.
+/// Gives a folder's owner permission to read, write and enter it, if this user is the owner. Group and others lose meanwhile
+/// what the owner did not have, either. It does nothing for root, who needs no permission. The folder may be open without
+/// access to its content (O_PATH).
 ///
 /// # Errors
 /// Those of the file system.
@@ -318,12 +319,28 @@ pub fn open_up(folder: &OwnedFd) -> io::Result<()> {
     if me().uid == 0 || stat.st_uid != me().uid || is_open {
         return Ok(());
     }
-    Ok(nix::sys::stat::fchmod(folder, Mode::from_bits_truncate(stat.st_mode & 0o7777) | Mode::S_IRWXU)?)
+    // Through /proc, because fchmod(2) takes no descriptor without access.
+    let itself = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    let mode = Mode::from_bits_truncate(opened_up(stat.st_mode));
+    Ok(nix::sys::stat::fchmodat(nix::fcntl::AT_FDCWD, &*itself, mode, FchmodatFlags::FollowSymlink)?)
+}
+
+/// The permissions of a folder to which its owner gets access.
+fn opened_up(mode: u32) -> u32 {
+    let owner = mode >> 6 & 0o7;
+    mode & (0o7000 | owner * 0o11) | 0o700
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_opened_up_gives_others_no_more_than_its_owner_had() {
+        for (closed, open) in [(0o555, 0o755), (0o311, 0o711), (0o077, 0o700), (0o000, 0o700), (0o2570, 0o2750)] {
+            assert_eq!(opened_up(closed), open, "{closed:o}");
+        }
+    }
 
     #[test]
     fn times_are_what_file_systems_keep_of_them() {

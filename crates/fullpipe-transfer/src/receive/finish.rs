@@ -4,8 +4,6 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use nix::fcntl::OFlag;
-
 use super::folders::is_gone;
 use super::journal::Record;
 use super::receiver::Receiver;
@@ -94,9 +92,8 @@ impl Receiver {
         let mut failed = None;
         let remove = |name: &Name, partial: u64| -> io::Result<()> {
             let parent = name.parent();
-            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
             let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
-            let folder = self.root.open_at(at, how, 0)?;
+            let folder = self.root.enter(at)?;
             if parent.is_some() {
                 metadata::open_up(&folder)?;
             }

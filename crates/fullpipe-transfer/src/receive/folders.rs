@@ -5,8 +5,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
-
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
@@ -77,9 +75,6 @@ impl Receiver {
     /// Gives all folders the permissions and times of their sources.
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let complete = self.is_complete();
-        // If something was skipped, the next attempt must be able to enter. A folder that only lacks permission to write
-        // is opened when a file is written to it.
-        let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
         // Sorted by name, so that a folder comes after the one that it lies in.
         let mut closed = BTreeMap::new();
         // One entry for each folder, however many attempts have seen it.
@@ -87,14 +82,12 @@ impl Receiver {
         let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
             self.session.moved(1);
             let done = self.names.final_name(&name).and_then(|name| {
-                let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                let folder = self.root.open_at(name.path(), how, 0)?;
+                let folder = self.root.enter(name.path())?;
                 if nix::sys::stat::fstat(&folder)?.st_ino != inode {
                     // Another user may have put it there, and must not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
-                metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
+                metadata::dress_folder(folder, meta, self.options.special, self.options.fsync)
             });
             let done = done.map(|unset| self.not_kept(&name, &unset));
             match done {

@@ -96,7 +96,12 @@ impl Receiver {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
         let name = self.names.final_name(&item.name)?;
-        let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
+        let open = || self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0);
+        let file = match open() {
+            // An earlier copy may have closed the file's folder.
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => self.parent(&name).and_then(|_| open())?,
+            other => other?,
+        };
         let file = File::from(file);
         let now = file.metadata()?;
         // With --update, a file that is newer here stays.

@@ -5,7 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 
 use crate::host::Host;
-use crate::large::both_ways;
+use crate::large::{LARGE, SLOW, both_ways};
 use crate::tree::{bytes, date, leftovers, only, same, same_content, same_inside, write};
 
 const MIB: usize = 1 << 20;
@@ -207,6 +207,91 @@ fn read_only_folders_without_roots_rights() {
         mode(host.file(dir).join("closed"), 0o755);
         mode(host.file(dir).join("closed/deeper"), 0o755);
     }
+}
+
+/// What a folder forbids its owner counts for whoever copies from it, not for the copy, however often.
+#[test]
+fn folders_that_their_owner_may_not_list_or_enter() {
+    let host = Host::start();
+    let tree = host.file("tree");
+    let closed = [("list", 0o311), ("none", 0o000), ("none/deeper", 0o000), ("others", 0o077), ("write", 0o333)];
+    for (name, _) in closed {
+        write(tree.join(name).join("small"), "1");
+        write(tree.join(name).join("large"), bytes(3 * MIB, 1));
+    }
+    let close = |top: &str| closed.iter().rev().for_each(|(name, bits)| mode(host.file(top).join(name), *bits));
+    let modes = |top: &str| {
+        let mode = |(name, _): &(&str, u32)| fs::metadata(host.file(top).join(name)).unwrap().mode() & 0o7777;
+        closed.iter().map(mode).collect::<Vec<_>>()
+    };
+    close("tree");
+    fs::create_dir(host.file("to")).unwrap();
+    mode(host.file("to"), 0o777);
+    let copy = |how: &str| {
+        let mut cp = host.cp();
+        cp.far_program(&host.unprivileged()).words(how).arg("-r").arg(&tree).arg(host.far("to/"));
+        cp
+    };
+    for (how, round) in [("", 1), ("--json -u", 2), ("", 3), ("--fsync", 4)] {
+        let done = copy(how).ok();
+        assert_eq!(modes("to/tree"), closed.map(|(_, bits)| bits), "{how}");
+        if round == 2 {
+            assert_eq!((done.number("skipped"), done.number("bytes")), (10, 0), "{}", done.out);
+        }
+        if round == 3 {
+            write(tree.join("none/deeper/small"), "changed");
+            close("tree");
+        }
+    }
+    assert_eq!(fs::read(host.file("to/tree/none/deeper/small")).unwrap(), b"changed");
+    // One file that cannot be copied opens no folder, and what is copied later goes in.
+    nix::unistd::mkfifo(&tree.join("others/fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir(host.file("to/tree/others/new")).unwrap();
+    write(tree.join("others/new"), "a file where a folder stands");
+    copy("").fails(1, "tree/others/new: a folder stands where the file should be");
+    assert_eq!(modes("to/tree"), closed.map(|(_, bits)| bits));
+    fs::remove_dir(host.file("to/tree/others/new")).unwrap();
+    copy("--json").fails(1, "it is a FIFO");
+    assert_eq!(modes("to/tree"), closed.map(|(_, bits)| bits));
+    same_content(&tree.join("others/new"), &host.file("to/tree/others/new"));
+}
+
+/// One unreadable file gives nobody more rights to folders than their sources have, for root's copies neither.
+#[test]
+fn modes_are_never_wider_than_asked_for() {
+    both_ways(|push| {
+        let host = Host::start();
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let tree = host.file("tree");
+        write(tree.join("others/below/file"), "1");
+        write(tree.join("large"), bytes(LARGE, 1));
+        fs::create_dir(tree.join("looks-like-a-file")).unwrap();
+        mode(tree.join("others/below"), 0o050);
+        mode(tree.join("others"), 0o077);
+        std::os::unix::fs::chown(tree.join("others"), Some(1234), Some(5678)).unwrap();
+        write(host.file("to/tree/looks-like-a-file"), "in the way");
+        let mut cp = host.cp();
+        cp.words(SLOW).arg("-r");
+        if push { cp.arg(&tree).arg(host.far("to/")) } else { cp.arg(host.far("tree")).arg(host.file("to/")) };
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                    if let Ok(now) = fs::metadata(host.file("to/tree/others")) {
+                        assert!(now.mode() & 0o7777 != 0o777, "{:o}", now.mode());
+                    }
+                }
+            });
+            cp.fails(1, "a file stands where a folder is needed");
+            over.store(true, std::sync::atomic::Ordering::SeqCst);
+            watch.join().unwrap();
+        });
+        for (name, bits) in [("others", 0o077), ("others/below", 0o050)] {
+            assert_eq!(fs::metadata(host.file("to/tree").join(name)).unwrap().mode() & 0o7777, bits, "{name}");
+        }
+    });
 }
 
 /// A file of each kind in a tree, and a folder that anybody may copy into.
