@@ -54,7 +54,7 @@ impl NotKept {
     pub fn merge(&mut self, other: NotKept) {
         self.owner.merge(other.owner);
         self.attributes.merge(other.attributes);
-        self.refused = std::mem::take(&mut self.refused).with(&other.refused);
+        self.refused.merge(other.refused);
     }
 
     /// Whether nothing is missing.
