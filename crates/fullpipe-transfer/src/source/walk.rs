@@ -405,6 +405,7 @@ mod tests {
                 Found::Folder { name, .. } => format!("{name}/"),
                 Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
                 Found::Skipped(entry) => entry.to_string(),
+                Found::Attribute(name, why) => format!("{}: {why}", name::printable(&name)),
             });
             Ok(())
         })
