@@ -155,6 +155,11 @@ fn resolve(path: &[u8], base: &Path) -> PathBuf {
     }
 }
 
+/// Whether a name as typed starts at the current folder.
+pub(crate) fn is_relative(path: &[u8]) -> bool {
+    !matches!(path, b"~" | [b'~' | b'/', ..] | b"") || matches!(path, [b'~', other, ..] if *other != b'/')
+}
+
 /// The name below a server's folder that a client means by a path. A path that leads out of the folder is refused here,
 /// and again by the kernel when it is opened.
 fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
@@ -441,6 +446,9 @@ mod tests {
         }
         for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
             assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
+        }
+        for (path, relative) in [("a", true), ("./~/a", true), ("~a", true), ("~", false), ("~/a", false), ("/a", false)] {
+            assert_eq!(is_relative(path.as_bytes()), relative, "{path}");
         }
         for tilde in ["./~", "a/~", "~/~/", "/~"] {
             assert_eq!(last(tilde.as_bytes()), Some(&b"~"[..]), "{tilde}");

@@ -52,6 +52,32 @@ fn relative_names_start_at_the_far_users_home() {
 }
 
 #[test]
+fn names_that_need_no_current_folder_work_without_one() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let gone = |from: &OsStr, to: &OsStr| {
+        fs::create_dir_all(host.file("gone")).unwrap();
+        // The copy starts in the folder, which is gone by then.
+        let script = "rmdir ../gone; f=$1; shift; exec \"$f\" cp \"$@\"";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script, "sh", crate::host::FULLPIPE, "--ssh", &host.ssh, "--far-program"]);
+        command.arg(crate::host::FULLPIPE).args([from, to]).current_dir(host.file("gone"));
+        let done = command.output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (a, b, c) = (host.file("a"), host.file("b"), host.file("c"));
+    assert_eq!(gone(a.as_os_str(), &far(&b)).0, 0);
+    assert_eq!(gone(&far(&a), c.as_os_str()).0, 0);
+    same(&a, &b);
+    same(&a, &c);
+    for (from, to) in [(OsStr::new("a"), &*far(&b)), (&*far(&a), OsStr::new("./c"))] {
+        let (code, text) = gone(from, to);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains("the current folder cannot be found"), "{text}");
+    }
+}
+
+#[test]
 fn ssh_takes_its_port_and_key_as_scp_does() {
     let host = Host::start();
     write(host.file("a"), "content");
@@ -95,6 +121,29 @@ fn what_is_excluded_stays() {
         only(&host.file(to).join("tree/raw"), &[]);
         same(&host.file("tree/sub"), &host.file(to).join("tree/sub"));
     }
+}
+
+#[test]
+fn an_exclude_with_a_slash_before_it_counts_at_the_top_only() {
+    let host = Host::start();
+    for name in ["nm/a", "s/nm/b", "c"] {
+        write(host.file("tree").join(name), name);
+    }
+    for (i, pattern) in ["./nm", "/nm", "./nm/", ".//nm"].into_iter().enumerate() {
+        for (source, below) in [("tree/.", ""), ("tree", "tree")] {
+            let to = format!("to{i}{below}");
+            let mut cp = host.cp();
+            let excluded = cp.arg("-r").arg("--exclude").arg(pattern);
+            if i % 2 == 0 {
+                excluded.arg(host.file(source)).arg(host.far(&format!("{to}/"))).ok();
+            } else {
+                excluded.arg(host.far(source)).arg(host.file(&format!("{to}/"))).ok();
+            }
+            only(&host.file(&to).join(below), &["c", "s"]);
+            same(&host.file("tree/s"), &host.file(&to).join(below).join("s"));
+        }
+    }
+    host.cp().words("-r --exclude ./").arg(host.file("tree")).arg(host.far("to/")).fails_at_once(2, "matches no name");
 }
 
 #[test]
