@@ -119,6 +119,8 @@ pub fn set_xattrs(file: &File, meta: &Meta, unset: &mut Unset) -> io::Result<()>
             // ext4 and btrfs say so too of an attribute that is too large for them.
             Some(libc::ENOSPC) if has_room(file, value.len()) => TOO_LARGE.to_owned(),
             Some(libc::E2BIG | libc::ERANGE) => TOO_LARGE.to_owned(),
+            // EBADF: a folder that is open without access, since this user may not list it.
+            Some(libc::EBADF) => why(&Errno::EACCES.into()),
             Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENAMETOOLONG) => why(&e),
             _ => return Err(e),
         };
@@ -278,30 +280,35 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
 }
 
 /// Sets a folder's owner, permissions and times to those of its source, and the special bits only with `preserve`. With
-/// `sync`, it also writes these and the names in the folder to disk. A folder of another user keeps its own if this user may
+/// `sync`, an open file of the same file system, it also writes these and the names in the folder to disk ([`sync_folder`]). A folder of another user keeps its own if this user may
 /// not set them: somebody shared it for others to write in, and it was there before the copy.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: bool) -> io::Result<Unset> {
+pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: Option<&File>) -> io::Result<Unset> {
     let folder = File::from(folder);
     let unset = match dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None) {
-        Err(e) if e.raw_os_error() == Some(libc::EPERM) && folder.metadata()?.uid() != me().uid => Unset::default(),
+        // EBADF: the folder is open without access, since this user may not list it.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EBADF)) && folder.metadata()?.uid() != me().uid => {
+            Unset::default()
+        }
         dressed => dressed?,
     };
-    if sync {
-        sync_folder(&folder)?;
+    if let Some(file) = sync {
+        sync_folder(&folder, file)?;
     }
     Ok(unset)
 }
 
 /// Writes an open folder to disk: the names in it, its permissions and its times. If the file system does not support
-/// that (`fsync(2)`, EINVAL), it does nothing.
+/// that (`fsync(2)`, EINVAL), it does nothing. A folder that is open without the right to read it cannot be written by
+/// itself; then all of its file system is, by way of `file`, which is any open file there.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn sync_folder(folder: impl AsFd) -> io::Result<()> {
+pub fn sync_folder(folder: impl AsFd, file: impl AsFd) -> io::Result<()> {
     match nix::unistd::fsync(folder) {
+        Err(Errno::EBADF) => Ok(nix::unistd::syncfs(file)?),
         Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
         other => Ok(other?),
     }

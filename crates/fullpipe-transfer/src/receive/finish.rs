@@ -40,8 +40,7 @@ impl Receiver {
         self.dress_folders()?;
         if self.options.fsync {
             // The names of links and folders at the top. All below lie in folders that were synced just now.
-            let synced = self.root.folder(None).and_then(metadata::sync_folder);
-            synced.map_err(local("writing the destination folder to disk"))?;
+            self.sync_destination().map_err(local("writing the destination folder to disk"))?;
         }
         let verified = self.verifier.close();
         let summary = {

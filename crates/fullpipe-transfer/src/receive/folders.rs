@@ -75,6 +75,7 @@ impl Receiver {
     /// Gives all folders the permissions and times of their sources.
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let complete = self.is_complete();
+        let journal = if self.options.fsync { Some(self.journal_file().map_err(local("opening the journal"))?) } else { None };
         // Sorted by name, so that a folder comes after the one that it lies in.
         let mut closed = BTreeMap::new();
         // One entry for each folder, however many attempts have seen it.
@@ -87,7 +88,7 @@ impl Receiver {
                     // Another user may have put it there, and must not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
-                metadata::dress_folder(folder, meta, self.options.special, self.options.fsync)
+                metadata::dress_folder(folder, meta, self.options.special, journal.as_ref())
             });
             let done = done.map(|unset| self.not_kept(&name, &unset));
             match done {

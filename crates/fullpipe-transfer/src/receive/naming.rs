@@ -66,7 +66,7 @@ impl Receiver {
         publish::rename(folder, partial, at::part(name.last()))?;
         self.not_kept(&item.name, &unset);
         if self.options.fsync {
-            nix::unistd::fsync(folder)?;
+            metadata::sync_folder(folder, file)?;
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ impl Receiver {
         // A file that --update found here may not be on disk.
         if self.options.fsync && on_disk != Some(true) {
             file.sync_all()?;
-            nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
+            metadata::sync_folder(self.root.folder(name.parent().as_ref())?, &file)?;
             if on_disk.is_some() {
                 lock(&self.journal).add(&Record::Done { file: item.key(), synced: true })?;
             }

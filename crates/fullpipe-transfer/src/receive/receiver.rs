@@ -203,13 +203,22 @@ impl Receiver {
 
     /// Writes the journal's file and its name to disk, so that files may take their names.
     fn sync_journal(&self) {
-        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
-        let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
-        let synced = synced.and_then(|()| metadata::sync_folder(self.root.folder(None)?));
+        let synced = self.journal_file().and_then(|file| file.sync_all()).and_then(|()| self.sync_destination());
         if !self.session.is_over() {
             self.check(synced.map_err(local("writing the journal to disk")));
         }
         let _ = self.journal_synced.set(());
+    }
+
+    /// Another descriptor of the journal's file.
+    pub(super) fn journal_file(&self) -> io::Result<File> {
+        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
+        file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+    }
+
+    /// Writes the names in the destination folder to disk.
+    pub(super) fn sync_destination(&self) -> io::Result<()> {
+        metadata::sync_folder(self.root.folder(None)?, self.journal_file()?)
     }
 
     /// This end's samples and the sender's, if samples were asked for.

@@ -77,7 +77,7 @@ impl Receiver {
                     self.journal_synced.wait();
                     self.link_nameless(&file, &folder.fd, name)?;
                     self.not_kept(&item.name, &unset);
-                    return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
+                    return if self.options.fsync { metadata::sync_folder(&folder.fd, &file) } else { Ok(()) };
                 }
                 None => self.nameless.store(false, Ordering::Relaxed),
             }

@@ -5,7 +5,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 
 use crate::host::Host;
-use crate::large::{LARGE, SLOW, both_ways};
+use crate::large::{LARGE, SLOW, both_ways, some_blocks};
 use crate::tree::{bytes, date, leftovers, only, same, same_content, same_inside, write};
 
 const MIB: usize = 1 << 20;
@@ -292,6 +292,46 @@ fn modes_are_never_wider_than_asked_for() {
             assert_eq!(fs::metadata(host.file("to/tree").join(name)).unwrap().mode() & 0o7777, bits, "{name}");
         }
     });
+}
+
+/// A drop box: a folder in which everybody may put files, and nobody but its owner sees which there are.
+#[test]
+fn a_folder_that_can_be_written_to_but_not_read() {
+    let host = Host::start();
+    let program = host.unprivileged();
+    fs::create_dir(host.file("drop")).unwrap();
+    write(host.file("tree/sub/small"), "1");
+    write(host.file("tree/large"), bytes(LARGE, 1));
+    write(host.file("small"), "2");
+    fs::create_dir(host.file("drop/shared")).unwrap();
+    for name in ["drop", "drop/shared"] {
+        mode(host.file(name), 0o1733);
+    }
+    let copy = |how: &str, from: &str, to: &str| {
+        let mut cp = host.cp();
+        cp.far_program(&program).words(how).arg("-r").arg(host.file(from)).arg(host.far(to));
+        cp
+    };
+    copy("", "small", "drop/").ok();
+    copy("--fsync", "small", "drop/other").ok();
+    copy("-u", "small", "drop/").ok();
+    same_content(&host.file("small"), &host.file("drop/small"));
+    same_content(&host.file("small"), &host.file("drop/other"));
+    // One that was interrupted goes on, by the name of its journal.
+    let running = copy(SLOW, "tree", "drop/").start();
+    some_blocks(&host.file("drop"));
+    running.kill();
+    let done = copy("--json", "tree", "drop/").ok();
+    assert!(done.number("bytes") < LARGE as u64, "{}", done.out);
+    same_content(&host.file("tree/large"), &host.file("drop/tree/large"));
+    // One that is met on the way.
+    write(host.file("shared/new"), "3");
+    copy("--fsync", "shared", "drop/").ok();
+    same_content(&host.file("shared/new"), &host.file("drop/shared/new"));
+    for name in ["drop", "drop/shared"] {
+        assert_eq!(fs::metadata(host.file(name)).unwrap().mode() & 0o7777, 0o1733, "{name}");
+    }
+    only(&host.file("drop"), &["other", "shared", "small", "tree"]);
 }
 
 /// A file of each kind in a tree, and a folder that anybody may copy into.
