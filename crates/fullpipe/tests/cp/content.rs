@@ -294,6 +294,36 @@ fn modes_are_never_wider_than_asked_for() {
     });
 }
 
+/// Root that may not give files away, as on an NFS server with root_squash: said once, and no error.
+#[test]
+fn owners_that_cannot_be_set_are_told_once() {
+    let host = Host::start();
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let program = host.script("squashed", &format!("exec setpriv --bounding-set -chown {} \"$@\"", crate::host::FULLPIPE));
+    for (name, len) in [("tree/a", 10), ("tree/folder/b", 10), ("tree/large", 3 * MIB), ("tree/ours", 1)] {
+        write(host.file(name), bytes(len, 1));
+    }
+    symlink("a", host.file("tree/link")).unwrap();
+    for name in ["a", "folder", "folder/b", "large", "link"] {
+        std::os::unix::fs::lchown(host.file("tree").join(name), Some(1234), Some(5678)).unwrap();
+    }
+    let copy = |how: &str| {
+        let mut cp = host.cp();
+        cp.far_program(&program).words(how).arg("-r").arg(host.file("tree")).arg(host.far("to"));
+        cp
+    };
+    let done = copy("").ok();
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("owner of 5 files or folders, the first tree/"), "{}", done.err);
+    assert!(lines[0].ends_with("operation not permitted"), "{}", done.err);
+    let told = copy("--json").ok().json().pop().unwrap();
+    assert_eq!((&told["not_kept"][0]["what"], &told["not_kept"][0]["files"]), (&"owner".into(), &5.into()), "{told}");
+    assert_eq!(fs::metadata(host.file("to/large")).unwrap().uid(), 0);
+    assert!(!copy("-q").ok().err.contains("not kept"));
+}
+
 /// A drop box: a folder in which everybody may put files, and nobody but its owner sees which there are.
 #[test]
 fn a_folder_that_can_be_written_to_but_not_read() {
