@@ -61,9 +61,35 @@ pub(crate) struct OutgoingFile {
     /// Guards the open file, from when a large file is planned until its last block was read.
     pub(super) open: Mutex<Option<Arc<Open>>>,
     /// Guards why the file could not be read, so that the receiver must not give it its name.
-    pub(super) bad: Mutex<Option<String>>,
+    pub(super) bad: Mutex<Option<Unreadable>>,
     /// Whether the receiver cannot write the file.
     pub(super) unwanted: AtomicBool,
+}
+
+/// Why a file cannot be sent.
+pub(super) enum Unreadable {
+    /// The file ended before its size.
+    Short,
+    /// Another reason, for a person to read.
+    Other(String),
+}
+
+impl Unreadable {
+    /// The meaning of an error of reading a file.
+    pub(super) fn of(error: &std::io::Error) -> Unreadable {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Unreadable::Short,
+            _ => Unreadable::Other(unreadable(error)),
+        }
+    }
+
+    /// The report for a file that has not changed since it was found: then its size never was that of its content.
+    pub(super) fn skipped(self, name: &[u8]) -> SkippedEntry {
+        match self {
+            Unreadable::Short => SkippedEntry::for_good(name, "its size is not its content, as with files in /sys"),
+            Unreadable::Other(why) => SkippedEntry::new(name, why),
+        }
+    }
 }
 
 /// A large file that is being read.
@@ -226,6 +252,11 @@ impl Sender {
         if let Err(error) = result {
             self.session.fail(error);
         }
+    }
+
+    /// Skips a file that cannot be sent.
+    pub(super) fn skip_entry(&self, entry: SkippedEntry) {
+        lock(&self.state).skipped.add(entry);
     }
 
     /// Skips a file that cannot be read.

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
+use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, Unreadable};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
-use crate::error::{TransferError, system, unreadable};
+use crate::error::{SHORTER, TransferError, system, unreadable};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
 use crate::protocol::chunk::{Chunk, Trailer};
@@ -156,7 +156,7 @@ impl Sender {
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                         mac = None;
                     }
                 }
@@ -296,7 +296,7 @@ impl Sender {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
                         good = false;
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                     }
                 }
                 if good {
@@ -312,7 +312,7 @@ impl Sender {
                         self.session.moved(sent as u64);
                         if sent < len {
                             good = false;
-                            lock(&source.bad).get_or_insert("it became shorter while it was read".into());
+                            lock(&source.bad).get_or_insert(Unreadable::Short);
                             let rest = &buffer.piece[sent..len];
                             self.write(line, rest)?;
                         }
@@ -339,12 +339,16 @@ impl Sender {
             Err(e) => Some(unreadable(&e)),
         });
         let reading = match (&bad, &changed) {
-            (_, Some(_)) => Reading::Changed,
-            (Some(_), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
+            (_, Some(_)) | (Some(Unreadable::Short), None) => Reading::Changed,
+            (Some(Unreadable::Other(_)), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
             (None, None) => Reading::Whole,
         };
-        if let Some(why) = bad.or(changed) {
-            self.skip(source.item.name.bytes(), why);
+        let name = source.item.name.bytes();
+        match (bad, changed) {
+            (Some(Unreadable::Short), Some(_)) => self.skip(name, SHORTER),
+            (Some(Unreadable::Other(why)), _) | (None, Some(why)) => self.skip(name, why),
+            (Some(Unreadable::Short), None) => self.skip_entry(Unreadable::Short.skipped(name)),
+            (None, None) => {}
         }
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
@@ -388,7 +392,7 @@ impl Sender {
                         weight += item.weight();
                         items.push(item);
                     }
-                    Err(text) => self.skip(source.item.name.bytes(), text),
+                    Err(why) => self.skip_entry(why.skipped(source.item.name.bytes())),
                 }
             }
         });
@@ -404,13 +408,16 @@ impl Sender {
     }
 
     /// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
-    fn whole(&self, source: &OutgoingFile, to: &mut [u8]) -> Result<FileItem, String> {
-        let file = source.at.read().map_err(|e| unreadable(&e))?;
+    fn whole(&self, source: &OutgoingFile, to: &mut [u8]) -> Result<FileItem, Unreadable> {
+        let file = source.at.read().map_err(|e| Unreadable::of(&e))?;
         let mut item = source.item.clone();
-        file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
-        if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
-            return Err(restless(&file));
+        let read = file.read_exact_at(to, 0).map_err(|e| Unreadable::of(&e));
+        if !matches!(read, Err(Unreadable::Other(_)))
+            && !metadata::at_rest(&file, &item).map_err(|e| Unreadable::of(&e))?
+        {
+            return Err(Unreadable::Other(if read.is_err() { SHORTER.into() } else { restless(&file) }));
         }
+        read?;
         if self.options.xattrs {
             item.meta.xattrs = self.xattrs(&file, &item.name);
         }

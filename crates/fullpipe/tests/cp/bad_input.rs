@@ -70,6 +70,14 @@ fn sources_that_are_not_there() {
 fn a_file_that_says_it_is_empty_and_is_not() {
     let host = Host::start();
     host.cp().arg("/proc/self/status").arg(host.far("status")).fails(1, "reports a size of 0 bytes");
+    // One of sysfs says that it has a page, and has a line. Another time would copy no more.
+    let size = "/sys/kernel/mm/transparent_hugepage/enabled";
+    if fs::metadata(size).is_ok() {
+        for _ in 0..2 {
+            let done = host.cp().arg(size).arg(host.far("size")).fails(1, "not copied: enabled: its size is not its content");
+            assert!(!done.err.contains("run the same command again"), "{}", done.err);
+        }
+    }
     write(host.file("empty"), "");
     host.cp().arg(host.file("empty")).arg(host.far("there")).ok();
     only(&host.file(""), &["empty", "there"]);
