@@ -55,6 +55,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         direct: Direct::Off,
         block: 1 << 20,
         update: bit(1),
+        checksum: false,
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };

@@ -49,6 +49,7 @@ fn run(script: Script) {
         direct: Direct::Off,
         block: 1 << 18,
         update: bit(3),
+        checksum: false,
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };

@@ -1,6 +1,7 @@
 //! The file system of one end: opening, writing, naming and removing files inside one folder.
 
 pub mod at;
+pub(crate) mod content_hash;
 pub mod direct_io;
 pub mod huge_pages;
 pub mod metadata;

@@ -137,6 +137,7 @@ fn ask(address: &str, path: Vec<u8>) {
         direct: message::Direct::Off,
         block: 4 << 20,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };

@@ -267,6 +267,8 @@ pub struct Options {
     pub block: u32,
     /// Skip a file if the destination has it with the same size and mtime, or with a newer mtime.
     pub update: bool,
+    /// Skip a file if the destination has it with the same content.
+    pub checksum: bool,
     /// Interval between samples of TCP_INFO, in nanoseconds; 0 for no samples.
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
@@ -317,6 +319,8 @@ pub enum Want {
     All,
     /// Nothing, because the receiver has the file.
     Nothing,
+    /// Nothing, because the receiver has a newer file of another size.
+    Newer,
     /// The whole file except these extents.
     But(Vec<Extent>),
 }
@@ -328,6 +332,8 @@ pub struct Summary {
     pub files: u64,
     /// Number of these files that were already there.
     pub present: u64,
+    /// Number of those that were already there which are newer there and of another size.
+    pub newer: u64,
     /// Bytes of content received over the network.
     pub bytes: u64,
     /// The entries that could not be written.

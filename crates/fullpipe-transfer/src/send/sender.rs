@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
@@ -17,7 +18,7 @@ use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, unreadable};
 use crate::fs::metadata::{self, Attribute};
-use crate::fs::{direct_io, sparse};
+use crate::fs::{content_hash, direct_io, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
@@ -43,6 +44,8 @@ const MAX_LARGE_FILES: usize = 32;
 const MAX_OFFERED_FILES: usize = 256;
 /// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
 pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
+/// How often the receiver hears of this end while it hashes a file for `--checksum`.
+const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
 
@@ -195,7 +198,7 @@ impl Sender {
             traces,
             session: session.clone(),
             options,
-            offer: terms.offer || options.update,
+            offer: terms.offer || options.update || options.checksum,
             key: terms.key,
             tags: terms.tags,
             block,
@@ -272,6 +275,22 @@ impl Sender {
         })
     }
 
+    /// Hashes the content of a file that the receiver compares; `None` if it cannot be read, which is reported when it is to
+    /// be sent. Tells the receiver once a second that this end is at work.
+    fn content(&self, at: &FileLocation) -> Result<Option<[u8; 32]>, TransferError> {
+        let (mut told, mut telling) = (Instant::now(), Ok(()));
+        let hash = at.read().and_then(|file| {
+            content_hash::of(&file, &mut |bytes| {
+                self.session.moved(bytes);
+                if told.elapsed() >= TOTALS_INTERVAL && telling.is_ok() {
+                    told = Instant::now();
+                    telling = self.tell_totals();
+                }
+            })
+        });
+        telling.map(|()| hash.ok())
+    }
+
     /// Walks the sources, and plans or offers what it finds.
     fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
         let mut next_id = 1;
@@ -292,6 +311,9 @@ impl Sender {
                             && let Ok(file) = at.read()
                         {
                             item.meta.xattrs = self.xattrs(&file, &item.name);
+                        }
+                        if self.options.checksum {
+                            item.content = self.content(&at)?;
                         }
                         self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
                         let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
@@ -376,6 +398,7 @@ impl Sender {
             for (source, want) in answer.into_iter().flat_map(|(offered, wants)| offered.into_iter().zip(wants)) {
                 match want {
                     Want::Nothing => {}
+                    Want::Newer => self.counters.kept(&source.item.name),
                     Want::All => self.plan(source, &[])?,
                     Want::But(have) => self.plan(source, &have)?,
                 }

@@ -366,7 +366,7 @@ fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
             let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-            Found::File { item: FileItem { name, size, sparse, changed, meta }, at }
+            Found::File { item: FileItem { name, size, sparse, changed, content: None, meta }, at }
         }
         SFlag::S_IFLNK => {
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));

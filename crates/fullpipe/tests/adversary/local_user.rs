@@ -136,7 +136,7 @@ fn planted_bytes_get_no_final_name() {
         xattrs: vec![],
     };
     let changed = (source.ctime(), source.ctime_nsec() as u32);
-    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, meta };
+    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, content: None, meta };
     // All of it a hole, which no digest contradicts: the file would be zeros.
     let extent = Extent { offset: 0, len: source.len() };
     plant(&journal, &[Record::Block { file: item.key(), extent, digest: None }]);

@@ -50,6 +50,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         direct,
         block: 4 << 20,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };
@@ -278,7 +279,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
     let file = |name: &str, size| {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
-        FileItem { name, size, sparse: true, changed: (1, 0), meta }
+        FileItem { name, size, sparse: true, changed: (1, 0), content: None, meta }
     };
     let block = |id: u64, name: &str, i: u64, hole| {
         let extent = Extent { offset: i * HALF, len: HALF };
@@ -373,7 +374,7 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     let content = vec![5; if large { (3 << 20) + 5 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
-    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), meta };
+    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), content: None, meta };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
     let mut line = Line::new(client.terms.unwrap());
@@ -415,7 +416,7 @@ fn what_the_sender_may_not_know_is_remembered() {
         let content = vec![5; 5000];
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(b"file".to_vec()).unwrap();
-        let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
+        let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), content: None, meta }]);
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Skipped::default()))).unwrap();
@@ -439,7 +440,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     for (name, size, extent) in blocks {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
-        let file = FileItem { name, size, sparse: true, changed: (1, 0), meta };
+        let file = FileItem { name, size, sparse: true, changed: (1, 0), content: None, meta };
         let content = vec![5; extent.len as usize];
         let chunk = Chunk::Block { id: 1, file, extent, hole: false };
         // Of an end that has given up nobody hears.

@@ -316,6 +316,56 @@ fn what_moves_is_named_where_that_is_wanted() {
     }
 }
 
+/// A file that was cut off at the destination, and is newer there for that.
+#[test]
+fn what_is_newer_there_and_another_is_named_and_can_be_settled() {
+    let host = Host::start();
+    for (push, len) in [(true, 3 << 20), (false, 100)] {
+        let (from, to) = (host.file("tree"), host.file(&format!("to{len}")));
+        let content = crate::tree::bytes(len, 1);
+        let reset = || {
+            for name in ["cut", "same", "touched", "other"] {
+                write(from.join(name), &content);
+                crate::tree::date(from.join(name), 1_000_000_000, 0);
+                write(to.join("tree").join(name), &content);
+            }
+            write(to.join("tree/cut"), &content[..len / 3]);
+            crate::tree::date(to.join("tree/same"), 1_000_000_000, 0);
+            let mut changed = content.clone();
+            changed[len / 2] ^= 1;
+            write(to.join("tree/other"), &changed);
+            crate::tree::date(to.join("tree/other"), 1_000_000_000, 0);
+        };
+        let copy = |how: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("-r");
+            if push { cp.arg(&from).arg(far(&to)) } else { cp.arg(far(&from)).arg(&to) };
+            cp
+        };
+        let kept = "kept: tree/cut is newer at the destination, and of another size; --checksum compares contents";
+        reset();
+        let done = copy("-uv").ok();
+        assert_eq!((done.out.as_str(), done.err.matches("kept: ").count()), ("", 1), "{}", done.err);
+        assert!(done.err.contains(kept), "{}", done.err);
+        assert!(!copy("-u").ok().err.contains("kept"));
+        let done = copy("-u --json").ok();
+        let lines: Vec<_> = done.json().into_iter().filter(|line| line["kind"] == "kept").collect();
+        assert!(lines.len() == 1 && lines[0]["name"] == "tree/cut", "{lines:?}");
+        assert_eq!((done.number("newer"), done.number("skipped"), done.number("files")), (1, 4, 4));
+        assert_eq!(fs::metadata(to.join("tree/cut")).unwrap().len(), len as u64 / 3);
+        // What has the same content is not sent, and gets its time.
+        for how in ["--checksum", "-uc"] {
+            reset();
+            let done = copy(how).arg("--json").ok();
+            assert_eq!((done.number("skipped"), done.number("bytes")), (2, 2 * len as u64), "{}", done.out);
+            same(&from, &to.join("tree"));
+        }
+        reset();
+        assert_eq!(copy("-uI --json").ok().number("bytes"), 4 * len as u64);
+        same(&from, &to.join("tree"));
+    }
+}
+
 #[test]
 fn several_sources_go_into_a_folder() {
     let host = Host::start();

@@ -208,6 +208,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         special: false,
         verify: false,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };

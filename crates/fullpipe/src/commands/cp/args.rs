@@ -59,6 +59,13 @@ pub struct Args {
     /// Skip files that the destination has with the same size and time, or newer
     #[arg(long, short, help_heading = FILES)]
     pub update: bool,
+    /// Skip files that the destination has with the same content, whatever their times; both ends read each file of equal
+    /// size. Overrides --update
+    #[arg(long, short, help_heading = FILES)]
+    pub checksum: bool,
+    /// Copy every file, whatever the destination has. This is so without --update, too; overrides --update
+    #[arg(long, short = 'I', conflicts_with = "checksum", help_heading = FILES)]
+    pub ignore_times: bool,
     /// Bypass the page cache (O_DIRECT): for large files on disks (auto), for all files (on), or never (off)
     #[arg(long, default_value = "auto", value_name = "auto|on|off", value_parser = direct, help_heading = FILES)]
     pub direct: Direct,
@@ -141,6 +148,11 @@ const IN_TESTBED: &str = "In the testbed (lab:...)";
 const OUTPUT: &str = "Output";
 
 impl Args {
+    /// Whether files that are the same or newer at the destination are skipped.
+    pub fn updates(&self) -> bool {
+        self.update && !self.checksum && !self.ignore_times
+    }
+
     /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
     pub fn passed_on(&self, how: &TransportArgs) -> Vec<String> {
         let mut words = Vec::new();
@@ -152,6 +164,8 @@ impl Args {
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
             (self.update, "--update"),
+            (self.checksum, "--checksum"),
+            (self.ignore_times, "--ignore-times"),
             (self.no_encrypt, "--no-encrypt"),
             (how.steady, "--steady"),
             (self.explain, "--explain"),

@@ -36,7 +36,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     if args.json {
         outln!(
             "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "bytes": bytes,
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
@@ -53,7 +53,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                 format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
-            n if args.update => format!(" ({} already there, or newer)", format::thousands(n)),
+            n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
             n => format!(" ({} already there)", format::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
