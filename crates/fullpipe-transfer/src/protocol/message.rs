@@ -95,6 +95,13 @@ pub enum Message {
         /// The link's owner and times.
         meta: Meta,
     },
+    /// Sender: a file that is a hard link to one that it has announced before.
+    HardLink {
+        /// The file.
+        item: FileItem,
+        /// The first name of the same file.
+        to: Name,
+    },
     /// Sender: it sends nothing more of a file.
     FileEnd {
         /// Its number.
@@ -259,6 +266,8 @@ pub struct Options {
     pub verify: bool,
     /// Copy extended attributes.
     pub xattrs: bool,
+    /// Keep hard links among the files of the copy.
+    pub hard_links: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.

@@ -11,6 +11,10 @@ pub struct NotKept {
     pub owner: Entries,
     /// Entries whose extended attributes were lost because the destination's file system has none.
     pub attributes: Entries,
+    /// Files that were copied although another of their names was, too: the hard link is lost.
+    pub hard_links: Entries,
+    /// Total size of these files, in bytes.
+    pub hard_link_bytes: u64,
     /// Single extended attributes that were refused, each with its file.
     pub refused: Skipped,
 }
@@ -54,6 +58,8 @@ impl NotKept {
     pub fn merge(&mut self, other: NotKept) {
         self.owner.merge(other.owner);
         self.attributes.merge(other.attributes);
+        self.hard_links.merge(other.hard_links);
+        self.hard_link_bytes = self.hard_link_bytes.saturating_add(other.hard_link_bytes);
         self.refused.merge(other.refused);
     }
 
@@ -62,7 +68,8 @@ impl NotKept {
         *self == NotKept::default()
     }
 
-    /// Number of entries that lack something that the user asked for. The owner is not asked for: root keeps it by itself.
+    /// Number of entries that lack something that the user asked for. Owners are not asked for, since root keeps them by
+    /// itself, and hard links that were to be kept are skipped instead.
     pub fn asked_for(&self) -> u64 {
         self.attributes.total.saturating_add(self.refused.total)
     }

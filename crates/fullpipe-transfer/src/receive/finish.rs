@@ -32,6 +32,7 @@ impl Receiver {
         if !std::mem::replace(&mut lock(&self.end).all_sent, false) {
             return Ok(());
         }
+        self.make_hard_links()?;
         let nothing = !self.is_complete() && self.is_for_nothing();
         // If this attempt gave every file its name, only earlier attempts can have left partial files.
         if self.is_complete() && lock(&self.resume).begun {

@@ -28,6 +28,7 @@ use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
+use crate::source::hard_links::{HardLinks, Known};
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
@@ -275,6 +276,13 @@ impl Sender {
         })
     }
 
+    /// Counts a file that becomes one of its own, although it is a hard link to another.
+    fn not_linked(&self, item: &FileItem) {
+        let mut state = lock(&self.state);
+        state.not_kept.hard_links.add(item.name.bytes(), "each becomes a file of its own; -H keeps them");
+        state.not_kept.hard_link_bytes = state.not_kept.hard_link_bytes.saturating_add(item.size);
+    }
+
     /// Hashes the content of a file that the receiver compares; `None` if it cannot be read, which is reported when it is to
     /// be sent. Tells the receiver once a second that this end is at work.
     fn content(&self, at: &FileLocation) -> Result<Option<[u8; 32]>, TransferError> {
@@ -296,6 +304,7 @@ impl Sender {
         let mut next_id = 1;
         let mut batch = Vec::new();
         let sight = WalkOptions::from(&self.options);
+        let mut links = HardLinks::new(self.options.hard_links);
         for place in places {
             walk::walk(&place, sight, &mut |found| {
                 if self.session.is_over() {
@@ -303,7 +312,16 @@ impl Sender {
                 }
                 self.session.moved(1);
                 match found {
-                    Found::File { mut item, at } => {
+                    Found::File { mut item, at, inode } => {
+                        match links.find(inode, &item.name) {
+                            Known::No => {}
+                            Known::Counted => self.not_linked(&item),
+                            Known::Under(to) => {
+                                self.counters.found_files.fetch_add(1, Ordering::Relaxed);
+                                self.counters.named(&item.name);
+                                return self.session.send(&Message::HardLink { item, to });
+                            }
+                        }
                         // A file that cannot be opened is reported when it is to be sent. The attributes of small files are
                         // read with their content.
                         if self.options.xattrs

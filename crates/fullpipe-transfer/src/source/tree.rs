@@ -188,10 +188,13 @@ pub struct WalkOptions {
     pub dereference: bool,
     /// Read the extended attributes of folders. Those of files are read when they are sent.
     pub xattrs: bool,
+    /// Keep hard links among the files.
+    pub hard_links: bool,
 }
 
 impl From<&Options> for WalkOptions {
     fn from(options: &Options) -> WalkOptions {
-        WalkOptions { recursive: options.recursive, dereference: options.dereference, xattrs: options.xattrs }
+        let Options { recursive, dereference, xattrs, hard_links, .. } = *options;
+        WalkOptions { recursive, dereference, xattrs, hard_links }
     }
 }

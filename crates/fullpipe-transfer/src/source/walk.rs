@@ -19,6 +19,7 @@ use crate::fs::{at, metadata};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::source::hard_links::{HardLinks, Inode, Known};
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.
@@ -64,6 +65,8 @@ pub enum Found {
         item: FileItem,
         /// The location from which the file is opened.
         at: FileLocation,
+        /// The file's inode, if it has several names.
+        inode: Option<Inode>,
     },
     /// A folder. The walk reports its content afterwards.
     Folder {
@@ -329,12 +332,16 @@ pub fn count(
 ) -> Result<Count, TransferError> {
     let mut count = Count::default();
     let mut told = Instant::now();
+    let mut links = HardLinks::new(sight.hard_links);
     for place in places {
         walk(place, sight, &mut |found| {
             match found {
-                Found::File { item, .. } => {
+                Found::File { item, inode, .. } => {
                     count.files += 1;
-                    count.bytes = count.bytes.saturating_add(item.size);
+                    // The content of a hard link that is kept is not sent.
+                    if !matches!(links.find(inode, &item.name), Known::Under(_)) {
+                        count.bytes = count.bytes.saturating_add(item.size);
+                    }
                 }
                 Found::Skipped(entry) => count.skipped.add(entry),
                 Found::Folder { .. } | Found::Link { .. } | Found::Attribute(..) => {}
@@ -365,8 +372,9 @@ fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
                 return special("it has content but reports a size of 0 bytes, as files in /proc do");
             }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
+            let inode = (stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino));
             let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-            Found::File { item: FileItem { name, size, sparse, changed, content: None, meta }, at }
+            Found::File { item: FileItem { name, size, sparse, changed, content: None, meta }, at, inode }
         }
         SFlag::S_IFLNK => {
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
@@ -425,7 +433,7 @@ mod tests {
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let plain = WalkOptions { recursive: true, dereference: false, xattrs: false };
+        let plain = WalkOptions { recursive: true, dereference: false, xattrs: false, hard_links: false };
         assert_eq!(
             found(&top, plain),
             [

@@ -525,6 +525,59 @@ fn extended_attributes_on_request() {
     }
 }
 
+/// As rsync: with -H a file with several names is one at the destination, too.
+#[test]
+fn hard_links_on_request() {
+    both_ways(|push| {
+        let host = Host::start();
+        let tree = host.file("tree");
+        for (name, len) in [("a/small", 100), ("a/large", 3 * MIB), ("a/alone", 10)] {
+            write(tree.join(name), bytes(len, 1));
+        }
+        fs::create_dir(tree.join("b")).unwrap();
+        for (from, to) in [("a/small", "b/small"), ("a/large", "b/large"), ("a/large", "c")] {
+            fs::hard_link(tree.join(from), tree.join(to)).unwrap();
+        }
+        let inodes = |top: &str| {
+            let inode = |name: &str| fs::metadata(host.file(top).join(name)).unwrap().ino();
+            let (small, large) = (["a/small", "b/small"].map(inode), ["a/large", "b/large", "c"].map(inode));
+            (small[0] == small[1], large[0] == large[1] && large[1] == large[2])
+        };
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("-r");
+            if push { cp.arg(tree.join(".")).arg(host.far(to)) } else { cp.arg(host.far("tree/.")).arg(host.file(to)) };
+            cp
+        };
+        // Without, it is told once.
+        let done = copy("", "without/").ok();
+        let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+        assert!(lines.len() == 1 && lines[0].starts_with("not kept: hard links of 3 files"), "{}", done.err);
+        assert!(lines[0].ends_with("each becomes a file of its own; -H keeps them, 6.292 MB more"), "{}", done.err);
+        assert_eq!(inodes("without"), (false, false));
+        same_inside(&tree, &host.file("without"));
+        // With it, the content is sent once; over what is there, too, and again.
+        let planned = copy("-H --json --dry-run", "with/").ok().json().pop().unwrap();
+        assert_eq!((&planned["files"], &planned["bytes"]), (&6.into(), &(3 * MIB + 110).into()));
+        for (how, to, bytes) in
+            [("-H", "with/", 3 * MIB + 110), ("-H", "without/", 3 * MIB + 110), ("-Hu --fsync", "with/", 0)]
+        {
+            let done = copy(how, to).arg("--json").ok();
+            assert_eq!((done.number("bytes"), done.number("files")), (bytes as u64, 6), "{how} {to}");
+            assert_eq!(inodes(to), (true, true), "{how} {to}");
+            same_inside(&tree, &host.file(to));
+            assert!(leftovers(&host.file(to)).is_empty());
+        }
+        // A link that cannot be made is skipped, and made once it can.
+        fs::remove_dir_all(host.file("with/a")).unwrap();
+        write(host.file("with/a"), "in the way");
+        copy("-H", "with/").fails(1, "not copied: a/large: a file stands where a folder is needed");
+        fs::remove_file(host.file("with/a")).unwrap();
+        copy("-H", "with/").ok();
+        assert_eq!(inodes("with"), (true, true));
+    });
+}
+
 #[test]
 fn links_are_followed_on_request() {
     let host = Host::start();

@@ -46,6 +46,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         verify: false,
         fsync: false,
         xattrs: false,
+        hard_links: false,
         encrypt: false,
         direct,
         block: 4 << 20,

@@ -50,6 +50,9 @@ pub struct Args {
     /// Copy extended attributes too
     #[arg(long, help_heading = FILES)]
     pub xattrs: bool,
+    /// Keep hard links among the copied files
+    #[arg(long, short = 'H', help_heading = FILES)]
+    pub hard_links: bool,
     /// Flush each file to disk before it gets its name
     #[arg(long, help_heading = FILES)]
     pub fsync: bool,
@@ -160,6 +163,7 @@ impl Args {
             (self.recursive, "-r"),
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
+            (self.hard_links, "--hard-links"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
