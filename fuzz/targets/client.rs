@@ -34,6 +34,7 @@ fn run(script: Script) {
         verify: false,
         fsync: false,
         xattrs: bit(0),
+        acls: false,
         hard_links: bit(7),
         encrypt: false,
         direct: Direct::Off,

@@ -51,6 +51,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         verify: false,
         fsync: false,
         xattrs: bit(0),
+        acls: false,
         hard_links: bit(3),
         encrypt: false,
         direct: Direct::Off,

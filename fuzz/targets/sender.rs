@@ -45,6 +45,7 @@ fn run(script: Script) {
         verify: false,
         fsync: false,
         xattrs: bit(2),
+        acls: false,
         hard_links: bit(8),
         encrypt: false,
         direct: Direct::Off,

@@ -112,9 +112,9 @@ pub fn last(source: &[u8]) -> Option<&[u8]> {
 }
 
 /// The number of a transfer: a hash of hosts, sources and destination. It is the same in every run, and does not depend on
-/// redundant slashes. Transfers with extended attributes have another number, since files that were copied without them are
-/// not done.
-pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u64 {
+/// redundant slashes. Transfers with extended attributes or access control lists have another number, since files that were
+/// copied without them are not done.
+pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool, acls: bool) -> u64 {
     let mut hasher = blake3::Hasher::new();
     let to = plain(to);
     // The content of a folder is another source than the folder itself.
@@ -127,6 +127,9 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u6
     }
     if xattrs {
         hasher.update(b"xattrs");
+    }
+    if acls {
+        hasher.update(b"acls");
     }
     number(&hasher.finalize())
 }
@@ -326,7 +329,8 @@ fn through_links(
         if followed > MAX_LINKS {
             return Err(nix::errno::Errno::ELOOP.into());
         }
-        if nix::sys::statfs::fstatfs(&folder).is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC) {
+        if nix::sys::statfs::fstatfs(&folder).is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC)
+        {
             let why = "it leads to an open file of a process, by way of /proc; name a file";
             return Err(std::io::Error::other(why));
         }
@@ -447,7 +451,9 @@ mod tests {
         for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
             assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
         }
-        for (path, relative) in [("a", true), ("./~/a", true), ("~a", true), ("~", false), ("~/a", false), ("/a", false)] {
+        for (path, relative) in
+            [("a", true), ("./~/a", true), ("~a", true), ("~", false), ("~/a", false), ("/a", false)]
+        {
             assert_eq!(is_relative(path.as_bytes()), relative, "{path}");
         }
         for tilde in ["./~", "a/~", "~/~/", "/~"] {
@@ -459,7 +465,7 @@ mod tests {
 
     #[test]
     fn one_destination_spelled_in_several_ways() {
-        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false);
+        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false, false);
         for to in ["in/", "./in", "in//", "in/."] {
             assert_eq!(number(to), number("in"), "{to}");
         }
@@ -467,7 +473,7 @@ mod tests {
             assert!(number(other) != number("in"), "{other}");
         }
         assert_eq!(number("/"), number("//."));
-        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false);
+        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false, false);
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));

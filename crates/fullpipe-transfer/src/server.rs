@@ -294,10 +294,9 @@ fn looked_at(
 fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
     let (granted, may) = match &setup.task {
         // Whether a file was sent tells whether a guess at its content was right.
-        Task::Push(_) if setup.options.checksum && grant.rights.may_write() => (
-            grant.rights.may_read(),
-            "may copy to this server without knowing what is there; leave out --checksum",
-        ),
+        Task::Push(_) if setup.options.checksum && grant.rights.may_write() => {
+            (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --checksum")
+        }
         Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
         // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {

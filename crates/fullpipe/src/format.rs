@@ -117,7 +117,12 @@ pub fn not_kept_lines(not_kept: &NotKept) -> Vec<String> {
 fn kinds(not_kept: &NotKept) -> Vec<(&'static str, Entries)> {
     let mut links = not_kept.hard_links.clone();
     links.why = format!("{}, {} more", links.why, bytes(not_kept.hard_link_bytes as f64));
-    let all = [("owner", &not_kept.owner), ("extended attributes", &not_kept.attributes), ("hard links", &links)];
+    let all = [
+        ("owner", &not_kept.owner),
+        ("extended attributes", &not_kept.attributes),
+        ("access control lists", &not_kept.access_lists),
+        ("hard links", &links),
+    ];
     all.into_iter().filter(|(_, entries)| entries.total > 0).map(|(what, entries)| (what, entries.clone())).collect()
 }
 

@@ -133,6 +133,7 @@ fn ask(address: &str, path: Vec<u8>) {
         verify: false,
         fsync: false,
         xattrs: false,
+        acls: false,
         hard_links: false,
         encrypt: false,
         direct: message::Direct::Off,

@@ -18,6 +18,7 @@ use xattr::FileExt;
 use crate::error::why;
 use crate::fs::at::open_part;
 use crate::protocol::file::{FileItem, Meta};
+use crate::protocol::message::Options;
 
 /// Extracts permissions, owner and times from `fstat(2)`. Extended attributes stay empty.
 pub fn meta(stat: &FileStat) -> Meta {
@@ -66,21 +67,79 @@ pub fn mtime(of: &std::fs::Metadata) -> (i64, u32) {
 /// Maximum total size of a file's extended attributes, in bytes.
 const MAX_XATTR_BYTES: usize = 1 << 20;
 
-/// Whether to copy an extended attribute. Attributes that describe the system or grant privileges are not copied.
-fn is_its_own(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
+/// The extended attribute that holds a file's access control list (`acl(5)`), in the format of `linux/posix_acl_xattr.h`.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The extended attribute that holds the access control list of new files in a folder.
+const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
+
+/// Kinds of extended attributes that are copied. Attributes that describe the system or grant privileges never are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Attributes {
+    /// The user's own (`user.*`).
+    pub user: bool,
+    /// Access control lists.
+    pub access_lists: bool,
+}
+
+impl Attributes {
+    /// The kinds that the options of a transfer ask for.
+    pub fn of(options: &Options) -> Attributes {
+        Attributes { user: options.xattrs, access_lists: options.acls }
+    }
+
+    fn has(self, name: &[u8]) -> bool {
+        self.user && name.starts_with(b"user.") || self.access_lists && is_access_list(name)
+    }
+
+    /// Whether no attribute is copied.
+    pub fn is_none(self) -> bool {
+        self == Attributes::default()
+    }
+}
+
+fn is_access_list(name: &[u8]) -> bool {
+    name == ACCESS_LIST || name == DEFAULT_LIST
+}
+
+/// The permissions of a file without its access control list. With a list, the mode's group bits are the list's mask, the most
+/// that named users and groups may do; the file's own group may do less. `mode` is what `stat(2)` says.
+pub fn mode_without_list(file: &File, mode: u32) -> u32 {
+    if mode & 0o070 == 0 {
+        return mode;
+    }
+    let list = file.get_xattr(std::ffi::OsStr::from_bytes(ACCESS_LIST)).ok().flatten();
+    match list.and_then(|list| group_permissions(&list)) {
+        Some(group) => without_list(mode, group),
+        None => mode,
+    }
+}
+
+/// A mode whose group bits are the mask of an access control list, reduced to the permissions of the file's own group.
+fn without_list(mode: u32, group: u32) -> u32 {
+    mode & (!0o070 | group << 3)
+}
+
+/// The permissions of the file's own group in an access control list.
+fn group_permissions(list: &[u8]) -> Option<u32> {
+    const VERSION: u32 = 2;
+    const GROUP_OBJ: u16 = 4;
+    let (version, entries) = list.split_at_checked(4)?;
+    let number = |bytes: &[u8]| u16::from_le_bytes([bytes[0], bytes[1]]);
+    let mut entries = entries.chunks_exact(8).map(|entry| (number(entry), number(&entry[2..])));
+    let group = entries.find(|(tag, _)| *tag == GROUP_OBJ).map(|(_, permissions)| u32::from(permissions) & 0o7);
+    group.filter(|_| version == VERSION.to_le_bytes())
 }
 
 /// Name and value of an extended attribute.
 pub type Attribute = (Vec<u8>, Vec<u8>);
 
-/// Reads the names and values of a file's extended attributes. The list is empty if the file system has none. Calls
+/// Reads the names and values of a file's extended attributes of these kinds. The list is empty if the file system has none. Calls
 /// `refused` with the name of each attribute for which a message has no room.
-pub fn xattrs(file: &File, refused: &mut dyn FnMut(&[u8], &str)) -> Vec<Attribute> {
+pub fn xattrs(file: &File, kinds: Attributes, refused: &mut dyn FnMut(&[u8], &str)) -> Vec<Attribute> {
     let Ok(names) = file.list_xattr() else { return Vec::new() };
     let mut sum = 0;
     let mut list = Vec::new();
-    for name in names.filter(|name| is_its_own(name.as_bytes())) {
+    for name in names.filter(|name| kinds.has(name.as_bytes())) {
         let Ok(Some(value)) = file.get_xattr(&name) else { continue };
         let bytes = name.len() + value.len();
         if sum + bytes > MAX_XATTR_BYTES {
@@ -100,21 +159,48 @@ pub struct Unset {
     pub owner: Option<io::Error>,
     /// Whether there are extended attributes that the file system does not support.
     pub attributes: bool,
+    /// Whether there is an access control list that the file system does not support.
+    pub access_lists: bool,
+    /// The permissions of the file's own group in the access control list that could not be set.
+    pub group: Option<u32>,
     /// Names of single extended attributes that could not be set, and why.
     pub refused: Vec<(Vec<u8>, String)>,
 }
 
-/// Sets the extended attributes of an open file or folder. Those that the file system does not take are added to `unset`.
+impl Unset {
+    /// The permissions that a source's mode stands for if its access control list could not be set ([`mode_without_list`]).
+    pub fn mode(&self, mode: u32) -> u32 {
+        self.group.map_or(mode, |group| without_list(mode, group))
+    }
+}
+
+/// Sets the extended attributes of these kinds of an open file or folder. Those that the file system does not take are added
+/// to `unset`. If lists are copied and the source has none, this removes the one that a new file inherits from its folder.
 ///
 /// # Errors
 /// The file system is full, or fails.
-pub fn set_xattrs(file: &File, meta: &Meta, unset: &mut Unset) -> io::Result<()> {
-    for (name, value) in meta.xattrs.iter().filter(|(name, _)| is_its_own(name)) {
+pub fn set_xattrs(file: &File, meta: &Meta, kinds: Attributes, unset: &mut Unset) -> io::Result<()> {
+    if kinds.access_lists {
+        let has = |list: &[u8]| meta.xattrs.iter().any(|(name, _)| name == list);
+        for list in [ACCESS_LIST, DEFAULT_LIST].into_iter().filter(|list| !has(list)) {
+            // Fails if there is none, if it is not a folder, or if the file system has no lists.
+            let _ = file.remove_xattr(std::ffi::OsStr::from_bytes(list));
+        }
+    }
+    // Lists last: they may take the owner's right to write, without which no other attribute can be set.
+    let all = || meta.xattrs.iter().filter(|(name, _)| kinds.has(name));
+    let lists_last =
+        all().filter(|(name, _)| !is_access_list(name)).chain(all().filter(|(name, _)| is_access_list(name)));
+    for (name, value) in lists_last {
         let Err(e) = file.set_xattr(std::ffi::OsStr::from_bytes(name), value) else { continue };
+        if name == ACCESS_LIST {
+            unset.group = group_permissions(value);
+        }
         let why = match e.raw_os_error() {
             Some(libc::EOPNOTSUPP) => {
-                unset.attributes = true;
-                return Ok(());
+                let lost = if is_access_list(name) { &mut unset.access_lists } else { &mut unset.attributes };
+                *lost = true;
+                continue;
             }
             // ext4 and btrfs say so too of an attribute that is too large for them.
             Some(libc::ENOSPC) if has_room(file, value.len()) => TOO_LARGE.to_owned(),
@@ -188,13 +274,19 @@ impl Special {
     }
 }
 
-/// Sets an open file's owner (if this user may), permissions, extended attributes and times to those of its source.
+/// Sets an open file's owner (if this user may), permissions, times and extended attributes to those of its source.
 /// `fresh` means that this process made the file, in a folder without the setgid bit. `now` is the file's current mode, if
 /// the caller knows it.
 ///
 /// # Errors
 /// Those of the file system. Failing to set the owner or an extended attribute is not an error; the result names it.
-pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Option<u32>) -> io::Result<Unset> {
+pub fn dress(
+    file: &File,
+    meta: &Meta,
+    (special, kinds): (Special, Attributes),
+    fresh: bool,
+    now: Option<u32>,
+) -> io::Result<Unset> {
     let mut unset = Unset::default();
     let mine = fresh && (meta.uid, meta.gid) == (me().uid, me().gid);
     let mine = mine
@@ -202,13 +294,13 @@ pub fn dress(file: &File, meta: &Meta, special: Special, fresh: bool, now: Optio
             unset.owner = Some(e);
             false
         });
-    set_xattrs(file, meta, &mut unset)?;
+    set_xattrs(file, meta, kinds, &mut unset)?;
     // An access control list among the extended attributes changes the permissions.
-    let now = match now.filter(|_| meta.xattrs.is_empty()) {
+    let now = match now.filter(|_| meta.xattrs.is_empty() && !kinds.access_lists) {
         Some(now) => now,
         None => permissions(file)?,
     };
-    let mut mode = special.mode(meta, now);
+    let mut mode = unset.mode(special.mode(meta, now));
     if special == Special::Source && !mine {
         // The file has another owner than its source, so it must not get setuid or setgid rights.
         mode &= 0o1777;
@@ -287,9 +379,13 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
 /// Those of the file system.
 pub fn dress_folder(folder: OwnedFd, meta: &Meta, preserve: bool, sync: Option<&File>) -> io::Result<Unset> {
     let folder = File::from(folder);
-    let unset = match dress(&folder, meta, if preserve { Special::Source } else { Special::Own }, false, None) {
+    let special = if preserve { Special::Source } else { Special::Own };
+    // Its extended attributes were set when it was made.
+    let unset = match dress(&folder, meta, (special, Attributes::default()), false, None) {
         // EBADF: the folder is open without access, since this user may not list it.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EBADF)) && folder.metadata()?.uid() != me().uid => {
+        Err(e)
+            if matches!(e.raw_os_error(), Some(libc::EPERM | libc::EBADF)) && folder.metadata()?.uid() != me().uid =>
+        {
             Unset::default()
         }
         dressed => dressed?,
@@ -341,6 +437,17 @@ fn opened_up(mode: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_may_do_what_its_entry_of_the_list_says() {
+        let entry = |tag: u16, perm: u16| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &[0xff; 4]].concat();
+        let list = |version: u32, entries: &[Vec<u8>]| [&version.to_le_bytes()[..], &entries.concat()].concat();
+        let entries = [entry(1, 6), entry(2, 7), entry(4, 4), entry(16, 7), entry(32, 0)];
+        assert_eq!(group_permissions(&list(2, &entries)), Some(4));
+        for other in [list(1, &entries), list(2, &entries[..2]), Vec::new(), vec![2, 0]] {
+            assert_eq!(group_permissions(&other), None, "{other:?}");
+        }
+    }
 
     #[test]
     fn a_folder_that_is_opened_up_gives_others_no_more_than_its_owner_had() {

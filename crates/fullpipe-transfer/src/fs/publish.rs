@@ -66,9 +66,10 @@ pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<bool> {
 /// The link leads to a device, FIFO or socket.
 pub fn may_replace_link(folder: impl AsFd, name: &Path) -> io::Result<()> {
     match nix::sys::stat::fstatat(folder, name, AtFlags::empty()) {
-        Ok(stat) if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "a symbolic link to a device, FIFO or socket stands there"))
-        }
+        Ok(stat) if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a symbolic link to a device, FIFO or socket stands there",
+        )),
         _ => Ok(()),
     }
 }

@@ -266,6 +266,8 @@ pub struct Options {
     pub verify: bool,
     /// Copy extended attributes.
     pub xattrs: bool,
+    /// Copy access control lists.
+    pub acls: bool,
     /// Keep hard links among the files of the copy.
     pub hard_links: bool,
     /// Encrypt the streams.

@@ -11,6 +11,8 @@ pub struct NotKept {
     pub owner: Entries,
     /// Entries whose extended attributes were lost because the destination's file system has none.
     pub attributes: Entries,
+    /// Entries whose access control lists were lost because the destination's file system has none.
+    pub access_lists: Entries,
     /// Files that were copied although another of their names was, too: the hard link is lost.
     pub hard_links: Entries,
     /// Total size of these files, in bytes.
@@ -58,6 +60,7 @@ impl NotKept {
     pub fn merge(&mut self, other: NotKept) {
         self.owner.merge(other.owner);
         self.attributes.merge(other.attributes);
+        self.access_lists.merge(other.access_lists);
         self.hard_links.merge(other.hard_links);
         self.hard_link_bytes = self.hard_link_bytes.saturating_add(other.hard_link_bytes);
         self.refused.merge(other.refused);
@@ -71,7 +74,7 @@ impl NotKept {
     /// Number of entries that lack something that the user asked for. Owners are not asked for, since root keeps them by
     /// itself, and hard links that were to be kept are skipped instead.
     pub fn asked_for(&self) -> u64 {
-        self.attributes.total.saturating_add(self.refused.total)
+        self.attributes.total.saturating_add(self.access_lists.total).saturating_add(self.refused.total)
     }
 }
 

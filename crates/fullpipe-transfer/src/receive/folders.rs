@@ -8,7 +8,7 @@ use std::path::Path;
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
-use crate::fs::metadata::Unset;
+use crate::fs::metadata::{Attributes, Unset};
 use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::Meta;
 use crate::protocol::name::{Name, printable};
@@ -21,17 +21,18 @@ impl Receiver {
         let mut unset = Unset::default();
         let made = self.names.final_name(name).and_then(|name| {
             let folder = self.root.folder(Some(&name))?;
-            if !meta.xattrs.is_empty() {
+            let kinds = Attributes::of(&self.options);
+            if !kinds.is_none() {
                 metadata::open_up(&folder)?;
             }
             let inode = nix::sys::stat::fstat(&folder)?.st_ino;
-            metadata::set_xattrs(&File::from(folder), &meta, &mut unset).map(|()| inode)
+            metadata::set_xattrs(&File::from(folder), &meta, kinds, &mut unset).map(|()| inode)
         });
         self.not_kept(name, &unset);
         match made {
             Ok(inode) => {
                 // Extended attributes are set already, and may be longer than a record of the journal.
-                let meta = Meta { xattrs: Vec::new(), ..meta };
+                let meta = Meta { xattrs: Vec::new(), mode: unset.mode(meta.mode), ..meta };
                 let record = Record::Folder { name: name.clone(), inode, meta };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
@@ -75,7 +76,8 @@ impl Receiver {
     /// Gives all folders the permissions and times of their sources.
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let complete = self.is_complete();
-        let journal = if self.options.fsync { Some(self.journal_file().map_err(local("opening the journal"))?) } else { None };
+        let journal =
+            if self.options.fsync { Some(self.journal_file().map_err(local("opening the journal"))?) } else { None };
         // Sorted by name, so that a folder comes after the one that it lies in.
         let mut closed = BTreeMap::new();
         // One entry for each folder, however many attempts have seen it.

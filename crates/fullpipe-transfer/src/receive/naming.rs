@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::receiver::Receiver;
-use crate::fs::metadata::{self, Special};
+use crate::fs::metadata;
 use crate::fs::{at, ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -52,7 +52,7 @@ impl Receiver {
             // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
-        let unset = metadata::dress(file, &item.meta, Special::of_file(self.options.special), false, None)?;
+        let unset = metadata::dress(file, &item.meta, self.of_file(), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }

@@ -14,7 +14,7 @@ use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::TransferError;
 use crate::fs::content_hash;
-use crate::fs::metadata::{self, Special};
+use crate::fs::metadata::{self, Attributes, Special};
 use crate::protocol::file::FileItem;
 use crate::protocol::message::{Message, Want};
 use crate::sizes::SMALL;
@@ -117,6 +117,7 @@ impl Receiver {
         if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
             return Ok(Some(if now.len() == item.size { Want::Nothing } else { Want::Newer }));
         }
+        let special = Special::of_file(self.options.special);
         if self.options.checksum && on_disk.is_none() {
             let is_same = now.is_file()
                 && now.len() == item.size
@@ -126,7 +127,7 @@ impl Receiver {
             }
             // The content is ours to keep, and the rest is made the same, if this user may.
             if now.nlink() == 1 && now.uid() == nix::unistd::geteuid().as_raw() {
-                let _ = metadata::dress(&file, &item.meta, Special::of_file(self.options.special), false, None);
+                let _ = metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None);
             }
             if self.options.fsync {
                 file.sync_all()?;
@@ -137,13 +138,12 @@ impl Receiver {
         if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
             return Ok(None);
         }
-        let special = Special::of_file(self.options.special);
         let mode = special.mode(&item.meta, now.mode());
         // A file with several names may be another file of this user that somebody else linked here.
         if update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
             // If this user may not set them, they stay as they are.
             let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
-                metadata::dress(&file, &item.meta, special, false, None).map(drop)
+                metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None).map(drop)
             } else if now.uid() == item.meta.uid {
                 // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
                 // setgid bit that it does not have.

@@ -27,8 +27,8 @@ use super::verifier::{self, Verifier};
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{Lack, TransferError, local, why};
+use crate::fs::metadata::{Attributes, Special, Unset};
 use crate::fs::ownership::{self, Trust};
-use crate::fs::metadata::Unset;
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
 use crate::protocol::digest::Key;
@@ -317,10 +317,15 @@ impl Receiver {
         Ok(())
     }
 
+    /// What a file's mode and extended attributes are made of.
+    pub(super) fn of_file(&self) -> (Special, Attributes) {
+        (Special::of_file(self.options.special), Attributes::of(&self.options))
+    }
+
     /// Counts what could not be set of an entry that was copied. `name` is the sender's.
     pub(super) fn not_kept(&self, name: &Name, unset: &Unset) {
-        let Unset { owner, attributes, refused } = unset;
-        if owner.is_none() && !attributes && refused.is_empty() {
+        let Unset { owner, attributes, access_lists, refused, .. } = unset;
+        if owner.is_none() && !attributes && !access_lists && refused.is_empty() {
             return;
         }
         let mut summary = lock(&self.summary);
@@ -330,6 +335,9 @@ impl Receiver {
         }
         if *attributes {
             not_kept.attributes.add(name.bytes(), "the destination's file system has none");
+        }
+        if *access_lists {
+            not_kept.access_lists.add(name.bytes(), "the destination's file system has none");
         }
         for (attribute, why) in refused {
             not_kept.refuse(name.bytes(), format!("extended attribute {}: {why}", printable(attribute)));

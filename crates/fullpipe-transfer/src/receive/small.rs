@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
-use crate::fs::metadata::{self, Special};
+use crate::fs::metadata;
 use crate::fs::{ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -69,8 +69,7 @@ impl Receiver {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
                     };
-                    let special = Special::of_file(self.options.special);
-                    let unset = metadata::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
+                    let unset = metadata::dress(&file, &item.meta, self.of_file(), !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }

@@ -17,13 +17,13 @@ use fullpipe_net::side::Side;
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, unreadable};
-use crate::fs::metadata::{self, Attribute};
+use crate::fs::metadata::{self, Attributes};
 use crate::fs::{content_hash, direct_io, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
-use crate::protocol::name::{Name, printable};
+use crate::protocol::name::printable;
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
@@ -268,12 +268,19 @@ impl Sender {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
     }
 
-    /// Reads a file's extended attributes. Those that cannot be sent are counted.
-    pub(super) fn xattrs(&self, file: &File, name: &Name) -> Vec<Attribute> {
-        metadata::xattrs(file, &mut |attribute, why| {
-            let why = format!("extended attribute {}: {why}", printable(attribute));
-            lock(&self.state).not_kept.refuse(name.bytes(), why);
-        })
+    /// Reads the part of a file's metadata that takes an open file: extended attributes, of which those that cannot be sent
+    /// are counted, or else the mode that the file has without its access control list.
+    pub(super) fn describe(&self, file: &File, item: &mut FileItem) {
+        let kinds = Attributes::of(&self.options);
+        if !kinds.access_lists {
+            item.meta.mode = metadata::mode_without_list(file, item.meta.mode);
+        }
+        if !kinds.is_none() && item.meta.xattrs.is_empty() {
+            item.meta.xattrs = metadata::xattrs(file, kinds, &mut |attribute, why| {
+                let why = format!("extended attribute {}: {why}", printable(attribute));
+                lock(&self.state).not_kept.refuse(item.name.bytes(), why);
+            });
+        }
     }
 
     /// Counts a file that becomes one of its own, although it is a hard link to another.
@@ -323,12 +330,11 @@ impl Sender {
                             }
                         }
                         // A file that cannot be opened is reported when it is to be sent. The attributes of small files are
-                        // read with their content.
-                        if self.options.xattrs
-                            && item.size > SMALL
+                        // read with their content, unless the receiver compares them first.
+                        if (item.size > SMALL || self.offer)
                             && let Ok(file) = at.read()
                         {
-                            item.meta.xattrs = self.xattrs(&file, &item.name);
+                            self.describe(&file, &mut item);
                         }
                         if self.options.checksum {
                             item.content = self.content(&at)?;

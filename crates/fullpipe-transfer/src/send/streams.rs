@@ -418,9 +418,7 @@ impl Sender {
             return Err(Unreadable::Other(if read.is_err() { SHORTER.into() } else { restless(&file) }));
         }
         read?;
-        if self.options.xattrs {
-            item.meta.xattrs = self.xattrs(&file, &item.name);
-        }
+        self.describe(&file, &mut item);
         Ok(item)
     }
 }
@@ -446,4 +444,3 @@ fn restless(file: &File) -> String {
         _ => "it changed while it was read; copy it again when it is at rest".into(),
     }
 }
-

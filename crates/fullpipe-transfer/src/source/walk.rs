@@ -280,13 +280,18 @@ impl Walk<'_> {
         }
         if let Some(name) = &name {
             let mut meta = metadata::meta(&stat);
-            if self.sight.xattrs
-                && let Ok(folder) = folder.try_clone()
-            {
+            let kinds = self.sight.attributes;
+            if let Ok(folder) = folder.try_clone() {
+                let folder = File::from(folder);
+                if !kinds.access_lists {
+                    meta.mode = metadata::mode_without_list(&folder, meta.mode);
+                }
                 let mut refused = Vec::new();
-                meta.xattrs = metadata::xattrs(&File::from(folder), &mut |attribute, why| {
-                    refused.push(format!("extended attribute {}: {why}", name::printable(attribute)));
-                });
+                if !kinds.is_none() {
+                    meta.xattrs = metadata::xattrs(&folder, kinds, &mut |attribute, why| {
+                        refused.push(format!("extended attribute {}: {why}", name::printable(attribute)));
+                    });
+                }
                 refused.into_iter().try_for_each(|why| (self.each)(Found::Attribute(shown.clone(), why)))?;
             }
             (self.each)(Found::Folder { name: name.clone(), meta })?;
@@ -433,7 +438,12 @@ mod tests {
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let plain = WalkOptions { recursive: true, dereference: false, xattrs: false, hard_links: false };
+        let plain = WalkOptions {
+            recursive: true,
+            dereference: false,
+            attributes: metadata::Attributes::default(),
+            hard_links: false,
+        };
         assert_eq!(
             found(&top, plain),
             [

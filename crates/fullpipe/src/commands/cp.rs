@@ -105,6 +105,7 @@ fn options(args: &Args) -> Result<Options> {
         special: args.preserve,
         verify: args.verify,
         xattrs: args.xattrs,
+        acls: args.acls,
         hard_links: args.hard_links,
         encrypt: !args.no_encrypt,
         direct: args.direct,

@@ -235,6 +235,7 @@ fn taken_names_in_a_sticky_folder_keep_nobody_from_copying() {
         &[host.file("in/.").as_os_str().as_bytes().to_vec()],
         host.file("proj/").as_os_str().as_bytes(),
         false,
+        false,
     );
     let mut taken = vec![format!(".fullpipe.{transfer:016x}.journal")];
     for file in ["large", "small", "link"] {

@@ -74,7 +74,8 @@ fn a_file_that_says_it_is_empty_and_is_not() {
     let size = "/sys/kernel/mm/transparent_hugepage/enabled";
     if fs::metadata(size).is_ok() {
         for _ in 0..2 {
-            let done = host.cp().arg(size).arg(host.far("size")).fails(1, "not copied: enabled: its size is not its content");
+            let done =
+                host.cp().arg(size).arg(host.far("size")).fails(1, "not copied: enabled: its size is not its content");
             assert!(!done.err.contains("run the same command again"), "{}", done.err);
         }
     }

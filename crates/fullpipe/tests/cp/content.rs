@@ -274,7 +274,11 @@ fn modes_are_never_wider_than_asked_for() {
         write(host.file("to/tree/looks-like-a-file"), "in the way");
         let mut cp = host.cp();
         cp.words(SLOW).arg("-r");
-        if push { cp.arg(&tree).arg(host.far("to/")) } else { cp.arg(host.far("tree")).arg(host.file("to/")) };
+        if push {
+            cp.arg(&tree).arg(host.far("to/"))
+        } else {
+            cp.arg(host.far("tree")).arg(host.file("to/"))
+        };
         let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| {
@@ -301,7 +305,8 @@ fn owners_that_cannot_be_set_are_told_once() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let program = host.script("squashed", &format!("exec setpriv --bounding-set -chown {} \"$@\"", crate::host::FULLPIPE));
+    let program =
+        host.script("squashed", &format!("exec setpriv --bounding-set -chown {} \"$@\"", crate::host::FULLPIPE));
     for (name, len) in [("tree/a", 10), ("tree/folder/b", 10), ("tree/large", 3 * MIB), ("tree/ours", 1)] {
         write(host.file(name), bytes(len, 1));
     }
@@ -390,6 +395,69 @@ fn an_access_list_of_the_folder_takes_nothing_from_a_file() {
     for name in ["small", "large"] {
         assert_eq!(fs::metadata(host.file("to").join(name)).unwrap().mode() & 0o7777, 0o644, "{name}");
     }
+}
+
+/// An access control list in which a named user may read and write, the file's group only read (`setfacl -m u:1000:rw` on a
+/// file of mode 0640). Its mode is 0660, as the group bits are the mask then.
+pub fn access_list() -> Vec<u8> {
+    let entry =
+        |tag: u16, perm: u16, id: u32| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat();
+    let none = u32::MAX;
+    let entries = [(1, 6, none), (2, 6, 1000), (4, 4, none), (16, 6, none), (32, 0, none)];
+    [2u32.to_le_bytes().to_vec(), entries.map(|(tag, perm, id)| entry(tag, perm, id)).concat()].concat()
+}
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+#[test]
+fn access_lists_on_request_and_never_more_rights_without() {
+    both_ways(|push| {
+        let host = Host::start();
+        let tree = host.file("tree");
+        for (name, len) in [("small", 10), ("large", 3 * MIB), ("plain", 10), ("folder/below", 1)] {
+            write(tree.join(name), bytes(len, 1));
+            mode(tree.join(name), 0o640);
+        }
+        for name in ["small", "large", "folder"] {
+            if xattr::set(tree.join(name), ACCESS, &access_list()).is_err() {
+                return;
+            }
+        }
+        xattr::set(tree.join("folder"), DEFAULT, &access_list()).unwrap();
+        let list = |to: &str, name: &str, which: &str| xattr::get(host.file(to).join(name), which).unwrap();
+        let bits = |to: &str, name: &str| fs::metadata(host.file(to).join(name)).unwrap().mode() & 0o777;
+        assert_eq!((bits("tree", "small"), bits("tree", "plain")), (0o660, 0o640));
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("-r");
+            if push {
+                cp.arg(tree.join(".")).arg(host.far(to))
+            } else {
+                cp.arg(host.far("tree/.")).arg(host.file(to))
+            };
+            cp
+        };
+        for how in ["", "-u", "--checksum"] {
+            copy(how, "without/").ok();
+            for name in ["small", "large", "folder"] {
+                assert_eq!((bits("without", name), list("without", name, ACCESS)), (0o640, None), "{how} {name}");
+            }
+        }
+        // New files inherit a list here, unless the source's list is copied.
+        fs::create_dir(host.file("with")).unwrap();
+        xattr::set(host.file("with"), DEFAULT, &access_list()).unwrap();
+        for how in ["--acls", "-Au", "-Ac"] {
+            copy(how, "with/").ok();
+            for name in ["small", "large", "folder"] {
+                assert_eq!((bits("with", name), list("with", name, ACCESS)), (0o660, Some(access_list())), "{name}");
+            }
+            assert_eq!(list("with", "folder", DEFAULT), Some(access_list()));
+            for name in ["plain", "folder/below"] {
+                assert_eq!((bits("with", name), list("with", name, ACCESS)), (0o640, None), "{name}");
+            }
+        }
+    });
 }
 
 #[test]
@@ -546,7 +614,11 @@ fn hard_links_on_request() {
         let copy = |how: &str, to: &str| {
             let mut cp = host.cp();
             cp.words(how).arg("-r");
-            if push { cp.arg(tree.join(".")).arg(host.far(to)) } else { cp.arg(host.far("tree/.")).arg(host.file(to)) };
+            if push {
+                cp.arg(tree.join(".")).arg(host.far(to))
+            } else {
+                cp.arg(host.far("tree/.")).arg(host.file(to))
+            };
             cp
         };
         // Without, it is told once.

@@ -1,7 +1,7 @@
 //! Disks that are full: the same command goes on once there is room.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -208,7 +208,11 @@ fn an_attribute_that_is_too_large_is_named_and_its_file_copied() {
         let copy = |how: &str, to: &str| {
             let mut cp = host.cp();
             cp.words(how);
-            if push { cp.arg(&tree).arg(host.far(to)) } else { cp.arg(far(&tree)).arg(host.file(to)) };
+            if push {
+                cp.arg(&tree).arg(host.far(to))
+            } else {
+                cp.arg(far(&tree)).arg(host.file(to))
+            };
             cp
         };
         let done = copy("-r --xattrs --json", "to/a").fails(1, "3 files or folders were copied without all of the");
@@ -227,6 +231,32 @@ fn an_attribute_that_is_too_large_is_named_and_its_file_copied() {
     });
 }
 
+/// A file system without access control lists gives the group no more than the list did.
+#[test]
+fn a_destination_without_access_lists_is_told_once() {
+    let host = Host::start();
+    let to = host.file("to");
+    let Some(_disk) = Small::with(to, Command::new("mount").args(["-t", "ramfs", "fullpipe-test"])) else { return };
+    for (name, len) in [("small", 10), ("large", 3 * MIB), ("folder/below", 1)] {
+        write(host.file("tree").join(name), bytes(len, 1));
+    }
+    for name in ["small", "large", "folder"] {
+        let path = host.file("tree").join(name);
+        if xattr::set(path, "system.posix_acl_access", &crate::content::access_list()).is_err() {
+            return;
+        }
+    }
+    let mut cp = host.cp();
+    let done = cp.words("-r --acls").arg(host.file("tree")).arg(host.far("to/"));
+    let done = done.fails(1, "3 files or folders were copied without all of the attributes");
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("access control lists of 3 files or folders"), "{}", done.err);
+    for name in ["small", "large", "folder"] {
+        let mode = fs::metadata(host.file("to/tree").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640, "{name}");
+    }
+}
+
 /// A file system without extended attributes keeps the files, and that is told once.
 #[test]
 fn a_destination_without_attributes_is_told_once() {
@@ -242,8 +272,12 @@ fn a_destination_without_attributes_is_told_once() {
         }
         let mut cp = host.cp();
         cp.words("-r --xattrs --json -n 1");
-        if push { cp.arg(&from).arg(host.far("to/")) } else { cp.arg(host.far("tree")).arg(host.file("to/")) };
-        let done = cp.fails(1, "4 files or folders were copied without all of the extended attributes");
+        if push {
+            cp.arg(&from).arg(host.far("to/"))
+        } else {
+            cp.arg(host.far("tree")).arg(host.file("to/"))
+        };
+        let done = cp.fails(1, "4 files or folders were copied without all of the attributes");
         let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
         assert!(lines.len() == 1 && lines[0].contains("extended attributes of 4 files or folders"), "{}", done.err);
         assert!(lines[0].ends_with("the destination's file system has none"), "{}", done.err);

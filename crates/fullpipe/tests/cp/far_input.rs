@@ -46,6 +46,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         verify: false,
         fsync: false,
         xattrs: false,
+        acls: false,
         hard_links: false,
         encrypt: false,
         direct,
@@ -375,7 +376,14 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     let content = vec![5; if large { (3 << 20) + 5 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
-    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), content: None, meta };
+    let file = FileItem {
+        name: Name::try_from(b"file".to_vec()).unwrap(),
+        size,
+        sparse: false,
+        changed: (1, 0),
+        content: None,
+        meta,
+    };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
     let mut line = Line::new(client.terms.unwrap());
@@ -417,7 +425,8 @@ fn what_the_sender_may_not_know_is_remembered() {
         let content = vec![5; 5000];
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(b"file".to_vec()).unwrap();
-        let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), content: None, meta }]);
+        let pack =
+            Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), content: None, meta }]);
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Skipped::default()))).unwrap();

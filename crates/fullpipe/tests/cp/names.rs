@@ -339,7 +339,11 @@ fn what_is_newer_there_and_another_is_named_and_can_be_settled() {
         let copy = |how: &str| {
             let mut cp = host.cp();
             cp.words(how).arg("-r");
-            if push { cp.arg(&from).arg(far(&to)) } else { cp.arg(far(&from)).arg(&to) };
+            if push {
+                cp.arg(&from).arg(far(&to))
+            } else {
+                cp.arg(far(&from)).arg(&to)
+            };
             cp
         };
         let kept = "kept: tree/cut is newer at the destination, and of another size; --checksum compares contents";

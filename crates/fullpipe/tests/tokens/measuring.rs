@@ -202,6 +202,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         dereference: false,
         fsync: false,
         xattrs: false,
+        acls: false,
         hard_links: false,
         encrypt: false,
         direct: message::Direct::Off,

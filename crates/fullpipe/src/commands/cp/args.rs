@@ -50,6 +50,9 @@ pub struct Args {
     /// Copy extended attributes too
     #[arg(long, help_heading = FILES)]
     pub xattrs: bool,
+    /// Copy access control lists too
+    #[arg(long, short = 'A', help_heading = FILES)]
+    pub acls: bool,
     /// Keep hard links among the copied files
     #[arg(long, short = 'H', help_heading = FILES)]
     pub hard_links: bool,
@@ -163,6 +166,7 @@ impl Args {
             (self.recursive, "-r"),
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
+            (self.acls, "--acls"),
             (self.hard_links, "--hard-links"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),

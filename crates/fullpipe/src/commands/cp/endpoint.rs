@@ -138,7 +138,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
-            target.transfer = transfer(&name, &absolute, &path, args.xattrs);
+            target.transfer = transfer(&name, &absolute, &path, args.xattrs, args.acls);
             Ok((endpoint, way(true, sources, &args.exclude, false, target)))
         }
         (None, Place::Local(path)) => {
@@ -154,7 +154,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             }
             let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
             let mut target = target(path, &sources);
-            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
+            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
             Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))

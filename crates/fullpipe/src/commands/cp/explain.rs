@@ -72,7 +72,8 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
                    "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
-        let there = if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
+        let there =
+            if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);

@@ -120,8 +120,9 @@ fn whole(path: &[u8]) -> Result<PathBuf> {
         return Ok(path.into());
     }
     let current = std::env::current_dir();
-    let current = current
-        .map_err(|e| Failure::new(ExitClass::Missing, format!("cannot find the current folder: {e}; go to another one")))?;
+    let current = current.map_err(|e| {
+        Failure::new(ExitClass::Missing, format!("cannot find the current folder: {e}; go to another one"))
+    })?;
     Ok(current.join(path))
 }
 

@@ -259,7 +259,9 @@ impl Watch {
                 Some(names) => names.say(line),
             }
         } else {
-            self.say(&format!("kept: {name} is newer at the destination, and of another size; --checksum compares contents"));
+            self.say(&format!(
+                "kept: {name} is newer at the destination, and of another size; --checksum compares contents"
+            ));
         }
     }
 

@@ -93,7 +93,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     }
     if lacking > 0 {
         let files = format::count(lacking, "file or folder was", "files or folders were");
-        what.push(format!("{files} copied without all of the extended attributes"));
+        what.push(format!("{files} copied without all of the attributes that were asked for"));
     }
     self::left(&left, &what.join(", and "), lacking > 0).map_err(Failure::said)
 }
