@@ -65,7 +65,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
     let connect =
         Connect { transport, sizing: bit(5).then_some(SizingMode::All), rtt_ns: 1_000_000, terms: None, port: 0 };
-    let target = Target { path: b"/".to_vec(), folder: true, content: bit(2), transfer: 7, process: 7 };
+    let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7 };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

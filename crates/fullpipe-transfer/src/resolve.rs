@@ -319,7 +319,7 @@ fn through_links(
             }
             stat => stat.ok(),
         };
-        let Some(link) = stat.filter(|stat| is_link(stat)) else {
+        let Some(link) = stat.filter(is_link) else {
             if let Some(stat) = &stat {
                 owners.iter().try_for_each(|owner| owner.check(stat))?;
             }
@@ -358,7 +358,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
     // If an earlier attempt made a folder under this very name, the name still stands for that folder, not for a place in
     // it.
-    let goes_on = |parent: &Root| !is_folder_needed && Destination::begun(parent, target.transfer);
+    let goes_on = |parent: &Root| !is_folder_needed && (target.exact || Destination::begun(parent, target.transfer));
     let (root, rename) = match realm {
         Realm::User(base) => {
             let path = resolve(&target.path, base);

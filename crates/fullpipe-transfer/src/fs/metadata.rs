@@ -431,7 +431,7 @@ pub fn open_up(folder: &OwnedFd) -> io::Result<()> {
 /// The permissions of a folder to which its owner gets access.
 fn opened_up(mode: u32) -> u32 {
     let owner = mode >> 6 & 0o7;
-    mode & (0o7000 | owner * 0o11) | 0o700
+    mode & (0o7000 | (owner * 0o11)) | 0o700
 }
 
 #[cfg(test)]

@@ -232,6 +232,8 @@ pub struct Target {
     pub path: Vec<u8>,
     /// Whether the destination must be a folder, because its path ends with a slash or there are several sources.
     pub folder: bool,
+    /// Whether the path is the name of the copy, also if a folder has that name.
+    pub exact: bool,
     /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
     /// Identifies the transfer. It is equal each time that the same command runs.
@@ -356,7 +358,7 @@ pub struct Summary {
     /// The files that were read back from storage, if the client asked for that.
     pub verified: Verified,
     /// What could not be kept of files that were copied, at both ends.
-    pub not_kept: NotKept,
+    pub not_kept: Box<NotKept>,
 }
 
 /// Files that were read back from storage and match the data that the sender read.

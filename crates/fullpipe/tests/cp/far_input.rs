@@ -57,7 +57,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         stall_ns: 1_000_000_000,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
-    let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
+    let target = Target { path: path.clone(), folder: true, exact: false, content: false, transfer: 7, process: 7 };
     let task = if push {
         message::Task::Push(target)
     } else {

@@ -95,6 +95,55 @@ fn ssh_takes_its_port_and_key_as_scp_does() {
     same(&host.file("a"), &host.file("c"));
 }
 
+/// As cp: a folder that is there is copied into, so that the second time is another than the first; not so with -T.
+#[test]
+fn a_tree_under_another_name_again() {
+    let host = Host::start();
+    write(host.file("tree/a"), "1");
+    write(host.file("tree/large"), crate::tree::bytes(3 << 20, 1));
+    for push in [true, false] {
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("--json");
+            if push {
+                cp.arg(host.file("tree")).arg(host.far(to))
+            } else {
+                cp.arg(host.far("tree")).arg(host.file(to))
+            };
+            cp
+        };
+        let to = if push { "push" } else { "pull" };
+        for skipped in [0, 2, 2] {
+            assert_eq!(copy("-ruT", to).ok().number("skipped"), skipped);
+            same(&host.file("tree"), &host.file(to));
+        }
+        copy("-ru", to).ok();
+        only(&host.file(to), &["a", "large", "tree"]);
+        same(&host.file("tree"), &host.file(to).join("tree"));
+        // The content of a folder goes to the same place each time, too.
+        for skipped in [0, 2] {
+            let mut cp = host.cp();
+            cp.words("-ru --json");
+            let content = format!("{to}-content/");
+            if push {
+                cp.arg(host.file("tree/.")).arg(host.far(&content))
+            } else {
+                cp.arg(host.far("tree/.")).arg(host.file(&content))
+            };
+            assert_eq!(cp.ok().number("skipped"), skipped);
+            only(&host.file(&content), &["a", "large"]);
+        }
+    }
+    host.cp()
+        .arg("-T")
+        .arg(host.file("tree/a"))
+        .arg(host.far("push"))
+        .fails(1, "a folder stands where the file should be");
+    let mut two = host.cp();
+    two.arg("-T").arg(host.file("tree/a")).arg(host.file("tree/large")).arg(host.far("push"));
+    two.fails_at_once(2, "-T takes one source");
+}
+
 #[test]
 fn what_is_excluded_stays() {
     let host = Host::start();

@@ -37,6 +37,9 @@ pub struct Args {
     /// Copy folders with everything below them
     #[arg(long, short, visible_short_alias = 'a', help_heading = FILES)]
     pub recursive: bool,
+    /// Take DST as the name of the copy, even if it is a folder: repeating the command then never makes DST/SRC
+    #[arg(long, short = 'T', help_heading = FILES)]
+    pub no_target_directory: bool,
     /// Keep setuid, setgid and sticky bits too; permissions and times are always kept
     #[arg(long, short = 'p', help_heading = FILES)]
     pub preserve: bool,
@@ -164,6 +167,7 @@ impl Args {
         let mut words = Vec::new();
         for (on, flag) in [
             (self.recursive, "-r"),
+            (self.no_target_directory, "-T"),
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
             (self.acls, "--acls"),

@@ -120,11 +120,17 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
-        folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
+        folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
+        exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
         transfer: 0,
         process: 0,
     };
+    if args.no_target_directory && from.len() > 1 {
+        return Err(Failure::usage(
+            "-T takes one source, of which DST is the new name; leave out -T, or the other sources",
+        ));
+    }
     match (locals, to) {
         (Some(_), Place::Local(_)) => Err(Failure::usage(
             "source and destination are both on this host; use cp, or name another host as HOST:PATH",
