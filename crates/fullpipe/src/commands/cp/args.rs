@@ -68,8 +68,8 @@ pub struct Args {
     /// Skip files that the destination has with the same size and time, or newer
     #[arg(long, short, help_heading = FILES)]
     pub update: bool,
-    /// Skip files that the destination has with the same content, whatever their times; both ends read each file of equal
-    /// size. Overrides --update
+    /// Skip files that the destination has with the same content, whatever their times: the sender reads every file, the
+    /// receiver those of the same size. Overrides --update
     #[arg(long, short, help_heading = FILES)]
     pub checksum: bool,
     /// Copy every file, whatever the destination has. This is so without --update, too; overrides --update
