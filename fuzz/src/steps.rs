@@ -185,7 +185,14 @@ fn meta(rng: &mut StdRng) -> Meta {
 }
 
 fn file(rng: &mut StdRng, size: u64) -> FileItem {
-    FileItem { name: name(rng), size, sparse: rng.random(), changed: (1, rng.random_range(0..2)), meta: meta(rng) }
+    FileItem {
+        name: name(rng),
+        size,
+        sparse: rng.random(),
+        changed: (1, rng.random_range(0..2)),
+        content: None,
+        meta: meta(rng),
+    }
 }
 
 /// Steps that make sense at the right time.

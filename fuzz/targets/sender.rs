@@ -45,10 +45,13 @@ fn run(script: Script) {
         verify: false,
         fsync: false,
         xattrs: bit(2),
+        acls: false,
+        hard_links: bit(8),
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 18,
         update: bit(3),
+        checksum: false,
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };

@@ -15,11 +15,12 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::session::Session;
 use crate::connection::stream::Protection;
 use crate::connection::{join, tls};
-use crate::error::{TransferError, system};
+use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
 use crate::resolve::{self, Realm};
@@ -148,7 +149,7 @@ pub struct Looked {
 /// The server cannot be reached or refuses, or a source does not exist.
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
-        Way::Push(sources, _) => (Some(resolve::places(&here()?, sources)?), Sources::default()),
+        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Sources::default()),
         Way::Pull(sources, _) => (None, sources.clone()),
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
@@ -198,7 +199,7 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
 /// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // Local errors show before the server is called.
-    let here = here()?;
+    let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
@@ -292,9 +293,24 @@ fn between(line: &ControlChannel, trip: RoundTrip, sends: bool, ours: Limits, th
     Between { rtt_s: trip.seconds, relayed: trip.relayed, mtu, sender, receiver }
 }
 
-/// The local file system, with relative names below the current folder.
-fn here() -> Result<Realm, TransferError> {
-    Ok(Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?))
+/// The local file system, with relative names below the current folder. If that folder was removed, other names still work.
+fn here(way: &Way) -> Result<Realm, TransferError> {
+    let missing = match std::env::current_dir() {
+        Ok(folder) => return Ok(Realm::User(folder)),
+        Err(e) => e,
+    };
+    let local = match way {
+        Way::Push(sources, _) => &sources.paths[..],
+        Way::Pull(_, target) => std::slice::from_ref(&target.path),
+    };
+    match local.iter().find(|path| resolve::is_relative(path)) {
+        None => Ok(Realm::User("/".into())),
+        Some(path) => Err(TransferError::Usage(format!(
+            "{}: the current folder cannot be found ({}); go to another one, or give an absolute name",
+            printable(path),
+            why(&missing)
+        ))),
+    }
 }
 
 /// Removes the time limit on reads: from here on the session watches for stalls.

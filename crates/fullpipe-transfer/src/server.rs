@@ -214,7 +214,7 @@ fn prepare(
     }
     let realm = match &grant {
         Some(grant) => {
-            check_rights(grant, &setup.task)?;
+            check_rights(grant, &setup)?;
             kept_in(&options.realm, grant)?
         }
         None => options.realm.clone(),
@@ -293,8 +293,12 @@ fn looked_at(
 }
 
 /// Refuses a task that the client's token does not allow.
-fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
-    let (granted, may) = match task {
+fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
+    let (granted, may) = match &setup.task {
+        // Whether a file was sent tells whether a guess at its content was right.
+        Task::Push(_) if setup.options.checksum && grant.rights.may_write() => {
+            (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --checksum")
+        }
         Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
         // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {

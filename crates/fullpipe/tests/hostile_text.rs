@@ -133,15 +133,18 @@ fn ask(address: &str, path: Vec<u8>) {
         verify: false,
         fsync: false,
         xattrs: false,
+        acls: false,
+        hard_links: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 4 << 20,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL, program: HOSTILE.into(), limits: Limits::default() };
-    let task = Task::Push(Target { path, folder: true, content: false, transfer: 7, process: 7 });
+    let task = Task::Push(Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 });
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[PLAIN]).unwrap();
     for message in [

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, State};
+use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, State, Unreadable};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
-use crate::error::{TransferError, system, unreadable};
+use crate::error::{SHORTER, TransferError, system, unreadable};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
 use crate::protocol::chunk::{Chunk, Trailer};
@@ -167,7 +167,7 @@ impl Sender {
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                         mac = None;
                     }
                 }
@@ -235,8 +235,11 @@ impl Sender {
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let skipped = state.skipped.clone();
+        let (skipped, not_kept) = (state.skipped.clone(), std::mem::take(&mut state.not_kept));
         drop(state);
+        if !not_kept.is_empty() {
+            self.session.send(&Message::NotKept(Box::new(not_kept)))?;
+        }
         self.session.send(&Message::AllSent(skipped))
     }
 
@@ -304,7 +307,7 @@ impl Sender {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
                         good = false;
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                     }
                 }
                 if good {
@@ -320,7 +323,7 @@ impl Sender {
                         self.session.moved(sent as u64);
                         if sent < len {
                             good = false;
-                            lock(&source.bad).get_or_insert("it became shorter while it was read".into());
+                            lock(&source.bad).get_or_insert(Unreadable::Short);
                             let rest = &buffer.piece[sent..len];
                             self.write(line, rest)?;
                         }
@@ -347,12 +350,16 @@ impl Sender {
             Err(e) => Some(unreadable(&e)),
         });
         let reading = match (&bad, &changed) {
-            (_, Some(_)) => Reading::Changed,
-            (Some(_), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
+            (_, Some(_)) | (Some(Unreadable::Short), None) => Reading::Changed,
+            (Some(Unreadable::Other(_)), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
             (None, None) => Reading::Whole,
         };
-        if let Some(why) = bad.or(changed) {
-            self.skip(source.item.name.bytes(), why);
+        let name = source.item.name.bytes();
+        match (bad, changed) {
+            (Some(Unreadable::Short), Some(_)) => self.skip(name, SHORTER),
+            (Some(Unreadable::Other(why)), _) | (None, Some(why)) => self.skip(name, why),
+            (Some(Unreadable::Short), None) => self.skip_entry(Unreadable::Short.skipped(name)),
+            (None, None) => {}
         }
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
@@ -390,13 +397,13 @@ impl Sender {
                 if buffer.pack.len() < end {
                     buffer.pack.resize(end, 0);
                 }
-                match whole(&source, self.options.xattrs, &mut buffer.pack[len..end]) {
+                match self.whole(&source, &mut buffer.pack[len..end]) {
                     Ok(item) => {
                         len = end;
                         weight += item.weight();
                         items.push(item);
                     }
-                    Err(text) => self.skip(source.item.name.bytes(), text),
+                    Err(why) => self.skip_entry(why.skipped(source.item.name.bytes())),
                 }
             }
         });
@@ -409,6 +416,21 @@ impl Sender {
         self.close(line, Some(digest))?;
         self.counters.wire_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
+    fn whole(&self, source: &OutgoingFile, to: &mut [u8]) -> Result<FileItem, Unreadable> {
+        let file = source.at.read().map_err(|e| Unreadable::of(&e))?;
+        let mut item = source.item.clone();
+        let read = file.read_exact_at(to, 0).map_err(|e| Unreadable::of(&e));
+        if !matches!(read, Err(Unreadable::Other(_)))
+            && !metadata::at_rest(&file, &item).map_err(|e| Unreadable::of(&e))?
+        {
+            return Err(Unreadable::Other(if read.is_err() { SHORTER.into() } else { restless(&file) }));
+        }
+        read?;
+        self.describe(&file, &mut item);
+        Ok(item)
     }
 }
 
@@ -432,18 +454,4 @@ fn restless(file: &File) -> String {
         Ok(now) if now.nlink() == 0 => "it was deleted or replaced while it was read".into(),
         _ => "it changed while it was read; copy it again when it is at rest".into(),
     }
-}
-
-/// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
-fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
-    let file = source.at.read().map_err(|e| unreadable(&e))?;
-    let mut item = source.item.clone();
-    file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
-    if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
-        return Err(restless(&file));
-    }
-    if xattrs {
-        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| unreadable(&e))?;
-    }
-    Ok(item)
 }

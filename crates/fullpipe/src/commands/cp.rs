@@ -106,10 +106,13 @@ fn options(args: &Args) -> Result<Options> {
         special: args.preserve,
         verify: args.verify,
         xattrs: args.xattrs,
+        acls: args.acls,
+        hard_links: args.hard_links,
         encrypt: !args.no_encrypt,
         direct: args.direct,
         block,
-        update: args.update,
+        update: args.updates(),
+        checksum: args.checksum,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
     })
@@ -197,7 +200,7 @@ impl Copy<'_> {
             options: self.options,
             choose: &choose,
             chosen: &tell,
-            names: args.verbose,
+            names: args.verbose || args.json && args.updates(),
             show: &mut show,
             interrupted,
         })

@@ -136,7 +136,7 @@ fn planted_bytes_get_no_final_name() {
         xattrs: vec![],
     };
     let changed = (source.ctime(), source.ctime_nsec() as u32);
-    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, meta };
+    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, content: None, meta };
     // All of it a hole, which no digest contradicts: the file would be zeros.
     let extent = Extent { offset: 0, len: source.len() };
     plant(&journal, &[Record::Block { file: item.key(), extent, digest: None }]);
@@ -235,6 +235,7 @@ fn taken_names_in_a_sticky_folder_keep_nobody_from_copying() {
         &[host.file("in/.").as_os_str().as_bytes().to_vec()],
         host.file("proj/").as_os_str().as_bytes(),
         false,
+        false,
     );
     let mut taken = vec![format!(".fullpipe.{transfer:016x}.journal")];
     for file in ["large", "small", "link"] {
@@ -286,6 +287,30 @@ fn links_of_others_at_the_destination_are_not_followed() {
         host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).ok();
         fs::remove_dir_all(proj.join("data/deep")).unwrap();
     }
+}
+
+/// Nor is it written through where its name is the destination's.
+#[test]
+fn a_link_of_another_user_that_is_named_as_destination_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o1777);
+    fs::write(host.file("file"), "x").unwrap();
+    fs::write(proj.join("private/precious"), "keep").unwrap();
+    symlink("private/precious", proj.join("mine")).unwrap();
+    for (target, link) in [("private/precious", "direct"), ("mine", "twice")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+        let done = host.cp().arg(host.file("file")).arg(host.far(&format!("proj/{link}"))).run();
+        assert_eq!(done.code(), 2, "{}", done.err);
+        assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+        assert!(fs::symlink_metadata(proj.join(link)).unwrap().is_symlink());
+    }
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"keep");
+    host.cp().arg(host.file("file")).arg(host.far("proj/mine")).ok();
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"x");
 }
 
 /// A client of a server names the destination, so links in that name count only if they are the server's user's or root's, or
