@@ -174,6 +174,11 @@ def format_time(value: int) -> str:
     return _print(_TIME, value)
 
 
+def format_probability(value: float) -> str:
+    """Formats a probability, such as `0.1` or `1e-5`."""
+    return f"{value:g}".replace("e-0", "e-")
+
+
 def counted(number: int, what: str) -> str:
     """Formats a count with its noun: `1 run`, `168 runs`."""
     return f"{number} {what}{'s' * (number != 1)}"
