@@ -114,6 +114,8 @@ pub enum NetError {
         peer: String,
         /// The reason that it gave, made safe to show.
         why: String,
+        /// Whether the run itself failed, and not that end.
+        of_run: bool,
     },
     /// The connection to the other end broke.
     #[error("lost {peer} while {doing}: {source}")]
@@ -199,7 +201,9 @@ impl Classified for NetError {
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }
             | NetError::System { .. } => ExitClass::Missing,
-            NetError::Stalled { .. } | NetError::TooLong { .. } => ExitClass::Failed,
+            NetError::Stalled { .. } | NetError::TooLong { .. } | NetError::Remote { of_run: true, .. } => {
+                ExitClass::Failed
+            }
             NetError::Connect { .. }
             | NetError::Stranger { .. }
             | NetError::Version { .. }
