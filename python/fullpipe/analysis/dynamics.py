@@ -90,6 +90,7 @@ def _exponent(rates: Floats) -> dict[str, Any]:
         "verdict": found.verdict,
         "bandwidth_bps": found.bandwidth,
         "block_length": found.block_length,
+        "period": found.period,
     }
 
 

@@ -40,9 +40,10 @@ def _exponent(found: Content | None) -> tuple[str, str, str]:
         return "left out", "", ""
     if "cannot_say" in found:
         return words.cannot_say(found), "", ""
-    ends = " to ".join(words.signed(found[end]) for end in ("low", "high"))
+    if found["exponent"] is None:
+        return f"none: repeats every {found['period']} intervals", "", found["verdict"]
     among = f"{found['surrogate_percentile']:.0f}%"
-    return f"{words.signed(found['exponent'])} ({ends})", among, found["verdict"]
+    return f"{words.signed(found['exponent'])} ({words.ends(found)})", among, found["verdict"]
 
 
 def _geometry(whole: Content) -> tuple[str, str]:

@@ -88,6 +88,13 @@ def signed(number: float) -> str:
     return f"{number:+.3g}".replace("-", "−")
 
 
+def ends(exponent: Content) -> str:
+    """Formats the interval of an exponent; where a correlation of zero is possible, it has no lower end."""
+    if exponent["low"] is None:
+        return f"below {signed(exponent['high'])}"
+    return f"{signed(exponent['low'])} to {signed(exponent['high'])}"
+
+
 def _names(names: Sequence[str]) -> str:
     shown, more = names[:_MAX_NAMES], len(names) - _MAX_NAMES
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")

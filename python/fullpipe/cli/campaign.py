@@ -89,7 +89,7 @@ def _search_of(runs: list[RunSpec], budget: str) -> "Search":
 
 def _search(session: "Session", search: "Search", state: State, workers: int) -> dict[RunSpec, float]:
     """Runs the batches of a search until it ends; returns the goodput of all runs that are done."""
-    observed, failed = dict(state.goodput_bps), set[RunSpec]()
+    observed, failed = dict(state.goodput_bps), state.without_rate
     while batch := search.next(observed, failed, workers):
         session.run(batch)
         for run in batch:
@@ -172,7 +172,7 @@ def _run_best(job: _Job, search: "Search") -> None:
 
     observed, failures, ran = dict(job.state.goodput_bps), Counter[str](), 0
     all_of_them = counted(len(job.runs), "run")
-    if search.next(observed):
+    if search.next(observed, job.state.without_rate):
         left = search.budget - len(observed)
         _say(f"at most {left} of {all_of_them} to do, {len(observed)} done, records in {job.folder}")
         with job.session(job.state.missing, left) as session:
