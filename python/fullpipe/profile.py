@@ -5,6 +5,7 @@ Student's t over runs: the samples inside a run depend on each other, runs with 
 """
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,7 +211,7 @@ def pack(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_profile(path: Path, content: dict[str, Any]) -> None:
+def write_profile(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Writes `profile.json` atomically, with one line for each path, workload and entry.
 
     Raises:
@@ -223,10 +224,12 @@ def write_profile(path: Path, content: dict[str, Any]) -> None:
     for name in lists:
         lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in packed[name])
         parts.append(f'"{name}": [\n{lines}\n]')
-    write_whole(path, head + ", " + ",\n".join(parts) + "}\n")
+    write_whole(Path(path), head + ", " + ",\n".join(parts) + "}\n")
 
 
-def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
+def profile_folder(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str]
+) -> tuple[dict[str, Any], Runs]:
     """Writes `runs.parquet`, `samples.parquet` and `profile.json` for a folder of records.
 
     Args:
@@ -241,5 +244,5 @@ def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
     """
     runs = write_parquet(folder, out)
     content = profile(runs.runs)
-    write_profile(out / "profile.json", content)
+    write_profile(Path(out) / "profile.json", content)
     return content, runs

@@ -70,6 +70,10 @@ def _factor(kind: _Kind, text: str, unit: str) -> float:
             f"'{text}' is not a {kind.what}: its unit is missing; use one of {units}, as in '{kind.example}'"
         )
     known = _BITS.sub("bit", unit) if kind is _RATE else unit
+    if kind is _SIZE and unit.endswith("b"):
+        # Some people mean bits by it.
+        if (name := next((name for name in kind.units if name.lower() == unit.lower()), None)) is not None:
+            raise UsageError(f"'{text}' is not a size: '{unit}' may mean bits; write {name} for bytes")
     factor = next((f for name, f in kind.units.items() if name.lower() == known.lower()), None)
     if factor is None:
         units += " (bits per second)" if kind is _RATE else ""

@@ -1,6 +1,8 @@
 import gzip
 import json
 import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
-from fullpipe.profile import groups, profile
+from fullpipe.profile import groups, profile, write_profile
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -275,6 +277,29 @@ def test_analyze_writes_and_prints(tmp_path: Path, small: list[RunSpec], command
     assert (kept["kind"], kept["version"], len(kept["entries"])) == ("profile", 2, 8)
     assert command("analyze", "none").returncode == 5
     assert command("analyze").returncode == 2
+
+
+def test_output_that_cannot_be_written_is_one_line(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    for run in small[:4]:
+        synthetic.write(tmp_path / "r", run, samples=2)
+    arguments = [sys.executable, "-m", "fullpipe.cli.analyze", "r", "--only", "profile"]
+    for flags in ([], ["--json"]):
+        with Path("/dev/full").open("w") as full:
+            found = subprocess.run([*arguments, *flags], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert found.returncode == 5 and "Traceback" not in found.stderr
+        assert found.stderr.splitlines()[-1].startswith("error: cannot write the output: No space left on device")
+    plain = command("analyze", "r", PYTHONIOENCODING="ascii")
+    assert plain.returncode == 0 and "\\xb1" in plain.stdout, plain.stderr
+
+
+def test_names_of_files_may_be_text(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[0], samples=2)
+    runs = write_parquet(str(tmp_path / "r"), str(tmp_path / "out"))
+    write_profile(str(tmp_path / "p.json"), profile(runs.runs))
+    assert json.loads((tmp_path / "p.json").read_text())["kind"] == "profile"
+    assert len(runs.runs.to_pandas()) == 1
 
 
 def test_parquet_reads_back(tmp_path: Path, small: list[RunSpec]) -> None:

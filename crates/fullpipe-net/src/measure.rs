@@ -134,6 +134,9 @@ fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
         .collect();
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     for address in addresses {
+        if socket::lacks_zone(&address) {
+            return Err(NetError::NoZone { address: host.name.clone() });
+        }
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Control::new(stream, name),
             Err(error) => last = error,

@@ -70,6 +70,11 @@ impl Control {
         match source.kind() {
             // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
+            // The kernel's own words for a timeout are about a resource.
+            WouldBlock | TimedOut => {
+                let why = format!("no answer for {} s", ANSWER.as_secs());
+                NetError::Lost { peer: self.peer.clone(), doing, source: io::Error::new(TimedOut, why) }
+            }
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
     }

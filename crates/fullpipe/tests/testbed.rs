@@ -85,6 +85,14 @@ fn no_rate_is_above_the_capacity_of_the_path() {
 }
 
 #[test]
+fn a_path_that_loses_nearly_all_says_so() {
+    let (code, text) = error(&fullpipe("measure lab:rtt=50ms,rate=1gbit,loss=0.9 --duration 2s --seed 3"));
+    assert!([1, 6].contains(&code), "{code}: {text}");
+    assert!(text.starts_with("error: in the testbed, "), "{text}");
+    assert!(!text.contains("temporarily unavailable") && !text.contains("--guest"), "{text}");
+}
+
+#[test]
 fn each_host_grants_what_its_kernel_does() {
     // The kernel doubles what is asked for, for its bookkeeping (socket(7)).
     let measure = |ends: &str, buffer: &str| {

@@ -36,6 +36,8 @@ class Samples:
     """The degrees of freedom of the variances: infinite if they were given, 0 if they are unknown."""
     own_df: FloatArray
     """The degrees of freedom of the repeats at each RTT."""
+    lent_df: float
+    """The degrees of freedom that the repeats at the other RTTs lend to each."""
     floor: FloatArray
     """The least variance of one run at each RTT."""
     is_estimated: bool
@@ -106,14 +108,16 @@ def group(rtt_ms: ArrayLike, throughput: ArrayLike, sd: ArrayLike | None = None)
     floor = np.maximum(FLOOR * mean, _ROUNDING * (float(y.max()) or 1.0)) ** 2
     variance: float | None = 1.0
     df = np.inf
+    lent_df = 0.0
     is_estimated = sd is None and bool(own_df.any())
     if is_estimated:
         spread = moderate(squares / np.maximum(own_df, 1), own_df, floor)
         weight = n / spread.variance
-        df = float(min(spread.lent_df + own_df.min(), own_df.sum()))
+        lent_df = float(spread.lent_df)
+        df = float(min(lent_df + own_df.min(), own_df.sum()))
     elif sd is None:
         variance, df = None, 0.0
-    return Samples(distinct, n, mean, weight, variance, df, own_df, floor, is_estimated, within)
+    return Samples(distinct, n, mean, weight, variance, df, own_df, lent_df, floor, is_estimated, within)
 
 
 def gap(low: float, high: float) -> str:
