@@ -119,7 +119,6 @@ def list_records(path: Path) -> list[Path]:
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder or record; run a campaign first, or check the name")
 
-
     def records(pattern: str) -> list[Path]:
         found = (p for p in path.glob(pattern) if p.name.endswith(SUFFIXES) and p.name != FAILED)
         return sorted(p for p in found if not any(n.startswith(".") for n in p.relative_to(path).parts))

@@ -181,7 +181,12 @@ def test_no_rate_that_is_read_is_above_the_capacity(tmp_path: Path, small: list[
 def test_runs_of_two_hosts_with_one_name_are_told_apart(tmp_path: Path) -> None:
     run = RunSpec("10.77.0.2:7412", "cubic", 1, None, None, None, 10**10, 1, 10**8)
     folder = tmp_path / "r"
-    made = [("a", "boot-a", 5, 100), ("b", "boot-b", 5, 100), ("a", "boot-a", 9, 200), ("a", "boot-a", 5, 100)]
+    made = [
+        ("a", "boot-a", 5, 100),
+        ("b", "boot-b", 5, 100),
+        ("a", "boot-a", 9, 200),
+        ("a", "boot-a", 5, 100),
+    ]
     for number, (host, boot, zero_ns, ended) in enumerate(made):
         file = synthetic.write(folder, run, goodput=4e9 + number % 3, samples=2)
         real = {"host": host, "boot": boot, "zero_ns": zero_ns, "ended_unix_s": ended}
@@ -287,9 +292,13 @@ def test_output_that_cannot_be_written_is_one_line(
     arguments = [sys.executable, "-m", "fullpipe.cli.analyze", "r", "--only", "profile"]
     for flags in ([], ["--json"]):
         with Path("/dev/full").open("w") as full:
-            found = subprocess.run([*arguments, *flags], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+            found = subprocess.run(
+                [*arguments, *flags], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+            )
         assert found.returncode == 5 and "Traceback" not in found.stderr
-        assert found.stderr.splitlines()[-1].startswith("error: cannot write the output: No space left on device")
+        assert found.stderr.splitlines()[-1].startswith(
+            "error: cannot write the output: No space left on device"
+        )
     plain = command("analyze", "r", PYTHONIOENCODING="ascii")
     assert plain.returncode == 0 and "\\xb1" in plain.stdout, plain.stderr
 

@@ -36,7 +36,9 @@ def _quantiles(n: int) -> Floats:
     """The quantiles of the least-squares slope of n values at each correlation, of shape (3, grid)."""
     from scipy.signal import lfilter
 
-    noise = np.random.default_rng(0).standard_normal((int(np.clip(_VALUES // n, _MIN_SERIES, _MAX_SERIES)), n))
+    noise = np.random.default_rng(0).standard_normal(
+        (int(np.clip(_VALUES // n, _MIN_SERIES, _MAX_SERIES)), n)
+    )
     found = np.empty((len(_LEVELS), len(_GRID)))
     for i, correlation in enumerate(_GRID):
         start = noise.copy()
