@@ -44,7 +44,7 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float], capacity_bps: float | No
     Args:
         rtt_ms: The RTT in ms.
         goodputs_bps: The goodput of each run in bit/s.
-        capacity_bps: The payload that the path can carry, if it is known. The interval ends there, and at zero.
+        capacity_bps: The payload that the path can carry, if it is known. The interval ends there.
     """
     x = np.sort(np.asarray(list(goodputs_bps), dtype=np.float64))
     n, mean = len(x), float(x.mean())

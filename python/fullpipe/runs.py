@@ -205,10 +205,10 @@ def _from_parquet(path: Path, samples: bool) -> Runs:
 def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     """Reads all records of a folder, one record, or the Parquet files that were made of them.
 
-    Damaged or truncated records, records of another version, repeated runs and runs without a rate are skipped
-    with a warning and listed in `skipped`. Runs of one name on a real path differ by host, boot or time; their
-    ids become `ID`, `ID~2` and so on. Everything is held in memory; if it does not fit, use :func:`write_parquet` and
-    `polars.scan_parquet`.
+    Damaged or truncated records, records of another version, repeated runs and runs without a rate are
+    skipped with a warning and listed in `skipped`. Runs of one name on a real path differ by host, boot or
+    time; their ids become `ID`, `ID~2` and so on. Everything is held in memory; if it does not fit, use
+    :func:`write_parquet` and `polars.scan_parquet`.
 
     Args:
         path: A folder with `*.ndjson` or `*.ndjson.gz`, one such file, or `runs.parquet`. Parquet is faster,

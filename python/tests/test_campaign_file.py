@@ -171,7 +171,7 @@ def test_a_plan_warns_of_what_it_will_not_show(tmp_path: Path, command: Command)
     told = command("campaign", "run", "c.toml", "--dry-run")
     assert told.returncode == 0, told.stderr
     assert "warning: 1 of 2 runs leave the buffer to the kernel, whose tcp_wmem" in told.stderr
-    assert "warning: 1 of 2 runs last less than 50 samples or round trips" in told.stderr
+    assert "warning: 1 of 2 runs last less than 50 samples or RTTs" in told.stderr
     (tmp_path / "c.toml").write_text(
         text.replace("streams = [1]", 'streams = [1], buffer = "64MB"').replace("5s", "60s")
     )

@@ -58,7 +58,7 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         # Files are written by functions that explain their errors: what remains is the output.
         _discard_stdout()
         print(
-            f"error: cannot write the output: {error.strerror or error}; check where it goes, and free space there",
+            f"error: cannot write the output: {error.strerror or error}; check where it goes, and its space",
             file=sys.stderr,
         )
         return RecordError.exit_code

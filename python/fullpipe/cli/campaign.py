@@ -47,13 +47,13 @@ def plan_warnings(runs: list[RunSpec]) -> list[str]:
     found = []
     if limited := [run for run in runs if auto_limited(run)]:
         found.append(
-            f"{len(limited)} of {counted(len(runs), 'run')} leave the buffer to the kernel, whose tcp_wmem (4 MB by "
-            "default) limits them, not the congestion control; give transport.buffer"
+            f"{len(limited)} of {counted(len(runs), 'run')} leave the buffer to the kernel, whose tcp_wmem "
+            "(4 MB by default) is their limit; give transport.buffer"
         )
     if short := [run for run in runs if too_short_for_dynamics(run)]:
         found.append(
-            f"{len(short)} of {counted(len(runs), 'run')} last less than 50 samples or round trips, too short for "
-            "their dynamics; run longer, or sample more often"
+            f"{len(short)} of {counted(len(runs), 'run')} last less than 50 samples or RTTs, too short "
+            "for their dynamics; run longer, or sample more often"
         )
     return found
 

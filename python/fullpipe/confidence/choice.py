@@ -86,8 +86,8 @@ def _candidates(samples: object) -> Mapping[str, ArrayLike]:
     columns = getattr(samples, "columns", None)
     if columns is None:
         raise UsageError(
-            "give the samples by candidate, as in {'cubic': [9.1, 9.2], 'bbr': [8.8, 8.9]}, or as a data frame "
-            "with a column for each"
+            "give the samples by candidate, as in {'cubic': [9.1, 9.2], 'bbr': [8.8, 8.9]}, or as a data "
+            "frame with a column for each"
         )
     return {str(name): samples[name] for name in columns}  # type: ignore[index]
 

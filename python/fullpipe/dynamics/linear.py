@@ -52,8 +52,8 @@ def correlation(values: Floats) -> Correlation:
     """Estimates a trace's correlation with its next value, median-unbiased (Andrews 1993).
 
     The least-squares slope is too small in short series, and its error is skewed near 1. The estimate is the
-    correlation for which half of simulated Gaussian first-order processes of this length have a smaller slope;
-    the ends of the interval are those for which 97.5% and 2.5% have.
+    correlation for which half of simulated Gaussian first-order processes of this length have a smaller
+    slope; the ends of the interval are those for which 97.5% and 2.5% have.
 
     Args:
         values: The trace, of shape (n,).

@@ -72,7 +72,7 @@ def check_values(trace: ArrayLike, least: int, what: str) -> Floats:
         raise UsageError(f"{len(x)} values are too few for {what}: it takes {least} or more; run longer")
     if not np.isfinite(x).all():
         raise UsageError(
-            f"the trace has NaN, infinite or masked values, which {what} cannot skip; drop that part of the trace"
+            f"the trace has NaN, infinite or masked values, which {what} cannot skip; drop that part"
         )
     return x
 

@@ -32,7 +32,7 @@ def period(values: Floats) -> int | None:
     again = again[again > low[0]]
     if len(again) == 0:
         return None
-    # A period that is no whole number of values may return at several lags around it: take the best of the first.
+    # A period that is no whole number of values may return at several lags: take the best of the first.
     gaps = np.flatnonzero(np.diff(again) > 1)
     first = again[: gaps[0] + 1] if len(gaps) else again
     return int(lags[first[np.argmax(correlation[first])]])

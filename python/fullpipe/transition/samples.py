@@ -13,7 +13,7 @@ MIN_RTTS = 3
 SAME_RTT = 1e-6
 """RTTs that differ by less than this share of themselves are one RTT."""
 FLOOR = 1e-3
-"""The least spread of one run, as a share of the mean at its RTT: smaller differences say nothing of a shape."""
+"""The least spread of one run, as a share of the mean at its RTT: smaller ones show no shape."""
 
 # Repeats that agree to a billionth differ by rounding only; they do not prove that a path has no noise.
 _ROUNDING = 1e-9
@@ -66,7 +66,7 @@ def _spread(sd: ArrayLike, size: int) -> FloatArray:
 
 
 def _distinct(rtt: FloatArray) -> tuple[FloatArray, NDArray[np.intp]]:
-    """The distinct RTTs, and for each run the index of its own; the smallest stands for those that count as one."""
+    """The distinct RTTs, and for each run the index of its own; the smallest of equal ones stands for all."""
     values, index = np.unique(rtt, return_inverse=True)
     begins = np.append(True, np.diff(values) > SAME_RTT * values[1:])
     return values[begins], np.asarray(np.cumsum(begins) - 1)[index]
@@ -78,8 +78,9 @@ def group(rtt_ms: ArrayLike, throughput: ArrayLike, sd: ArrayLike | None = None)
     Args:
         rtt_ms: The RTT of each run in ms, of shape (runs,).
         throughput: The throughput of each run, in one unit, of shape (runs,).
-        sd: The noise of one run in the unit of `throughput`, one number or one per run; None for the spread of
-            repeats at each RTT (:func:`fullpipe.transition.spread.moderate`), at least :data:`FLOOR` of the mean.
+        sd: The noise of one run in the unit of `throughput`, one number or one per run; None for the spread
+            of repeats at each RTT (:func:`fullpipe.transition.spread.moderate`), at least :data:`FLOOR` of
+            the mean.
 
     Raises:
         UsageError: Lengths differ, a value is not finite, an RTT or `sd` is not positive, a throughput is

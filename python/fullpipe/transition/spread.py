@@ -13,7 +13,7 @@ _LARGEST_DF = 1e9
 
 
 class Spread(NamedTuple):
-    """Variances of one run, of shape (..., K), and the degrees of freedom that the other RTTs lend to each."""
+    """Variances of one run, of shape (..., K), and the degrees of freedom that others lend to each."""
 
     variance: FloatArray
     lent_df: FloatArray
