@@ -318,10 +318,10 @@ def lyapunov(
     For a line the exponent is ln |correlation|, with :func:`fullpipe.dynamics.linear.correlation`: half of
     the estimates are too large, and the interval holds the true value in 95% of traces of Gaussian
     first-order processes. White noise has a correlation of zero, whose logarithm is -infinity: its interval
-    has no lower end, and the exponent itself says little. For a closer fit the exponent is the mean of ln |slope| over the
-    visited points, or over a thousand of them evenly spaced in time; slopes count as at least 1e-6. Its
-    interval is conservative for exact values; noise on the values of a chaotic map lowers the exponent by
-    more than the interval says. The result also has
+    has no lower end, and the exponent itself says little. For a closer fit the exponent is the mean of ln
+    |slope| over the visited points, or over a thousand of them evenly spaced in time; slopes count as at
+    least 1e-6. Its interval is conservative for exact values; noise on the values of a chaotic map lowers
+    the exponent by more than the interval says. The result also has
 
     - `ci`, for a closer fit over circular block-bootstrap replicates of the pairs (X_i, X_{i+1}), with the
       blocks of :func:`fullpipe.dynamics.resampling.block_length` and the bandwidth kept;
