@@ -274,7 +274,10 @@ def test_moderated_variances() -> None:
     # Alike ones are pooled, unlike ones are left alone.
     assert moderate(own, df, floor).variance == pytest.approx(np.full(7, own.mean()), rel=1e-6)
     unlike = own * 10.0 ** np.arange(-6, 8, 2)
-    assert moderate(unlike, df, floor).variance == pytest.approx(unlike, rel=0.5)
+    found = moderate(unlike, df, floor).variance
+    assert found[3:] == pytest.approx(unlike[3:], rel=0.5)
+    # Small ones may be luck, and grow, but far less than by pooling.
+    assert (found > 0.5 * unlike).all() and found[0] < 1e-9 * unlike.mean()
     # Without repeats of its own, an RTT takes what the others have.
     df[2] = 0
     assert moderate(own, df, floor).variance[2] == pytest.approx(np.delete(own, 2).mean(), rel=1e-6)
