@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fullpipe.analysis.decision import WINDOWS
 from fullpipe.analysis.model import few_bins
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample
 from fullpipe.errors import UsageError
@@ -16,8 +17,6 @@ MIN_POINTS = 50
 """The fewest values of a trace that are analysed."""
 MAX_STREAMS = 16
 """The most streams that are analysed alone."""
-WINDOWS = ("rwnd", "sndbuf")
-"""The bottlenecks that are a window of fixed size."""
 _JITTER_SHARE = 0.05
 """An interval may be shorter than an RTT by this share of itself, because sampling instants jitter."""
 
@@ -90,6 +89,7 @@ def _exponent(rates: Floats) -> dict[str, Any]:
         "verdict": found.verdict,
         "bandwidth_bps": found.bandwidth,
         "block_length": found.block_length,
+        "period": found.period,
     }
 
 

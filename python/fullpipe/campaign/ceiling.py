@@ -12,6 +12,8 @@ from fullpipe.buffers import granted_window
 from fullpipe.run import LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
+_DYNAMICS_INTERVALS = 50
+"""The fewest intervals of a sample or an RTT whose dynamics are analysed."""
 FASTER_START = frozenset({"hybla"})
 """Congestion controls that on long paths grow faster than slow start."""
 
@@ -73,6 +75,31 @@ def ceiling_bps(run: RunSpec) -> float | None:
     if run.duration is not None:
         return min(rate, _in_time(run.duration * 1e-9, rtt_s, start, ramp, steady))
     return min(rate, _of_size(float(run.size or 1), rtt_s, start, ramp, steady))
+
+
+def auto_limited(run: RunSpec) -> bool:
+    """Whether autotuned buffers of the kernel's default size hold a run below its path's rate."""
+    path = run.path
+    if run.buffer is not None or not isinstance(path, LabPath) or path.rtt == 0:
+        return False
+    # A host whose limits the campaign sets has other ones.
+    if any("tcp_wmem" in host or "tcp_rmem" in host for host in (path.host_a, path.host_b)):
+        return False
+    rate = min(float(path.rate), run.pacing or math.inf)
+    return run.streams * float(granted_window(math.nan)) * 8e9 / path.rtt < rate
+
+
+def too_short_for_dynamics(run: RunSpec) -> bool:
+    """Whether a run gives fewer intervals than an analysis of dynamics takes, even without ramp-up."""
+    path = run.path
+    if not isinstance(path, LabPath):
+        return False
+    if run.duration is not None:
+        seconds = run.duration * 1e-9
+    else:
+        ceiling = ceiling_bps(run)
+        seconds = 0.0 if not ceiling else (run.size or 0) * 8 / ceiling
+    return seconds < _DYNAMICS_INTERVALS * max(run.sample, path.rtt) * 1e-9
 
 
 def is_calm(run: RunSpec) -> bool:

@@ -5,13 +5,13 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fullpipe.arrays import FloatArray, check_share
+from fullpipe.arrays import FloatArray, check_share, floats
 from fullpipe.errors import UsageError
 
 
 def _positive(name: str, value: ArrayLike) -> FloatArray:
     try:
-        array = np.asarray(value, dtype=np.float64)
+        array = floats(value)
     except (TypeError, ValueError):
         raise UsageError(f"{name} should be a number") from None
     if not (np.isfinite(array) & (array > 0)).all():
