@@ -1,0 +1,96 @@
+//! What an end is opened with.
+
+use crate::congestion::{CongestionControl, FixedRate, Native};
+use crate::handshake::{MAX_MSS, MIN_MSS};
+use crate::packet::{HEADER_BYTES, IP_UDP_BYTES};
+
+/// Most packets that a window may have: an eighth of the sequence numbers, so that old and new packets stay apart.
+const MAX_WINDOW_PACKETS: usize = 1 << 28;
+/// Fewest packets that a buffer has: the initial window (section 6.3).
+const MIN_BUFFER_PACKETS: usize = 16;
+
+/// How a sender chooses its rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum RateControl {
+    /// UDT's own congestion control (section 7.2).
+    Native,
+    /// A given rate, bytes per second of packets with their IP and UDP headers.
+    Fixed(f64),
+}
+
+impl RateControl {
+    pub(crate) fn start(self, now_ns: u64, first: u64, mss: u16, seed: u64) -> Box<dyn CongestionControl> {
+        match self {
+            RateControl::Native => Box::new(Native::new(now_ns, first, seed)),
+            RateControl::Fixed(bytes_per_s) => Box::new(FixedRate::new(mss, bytes_per_s)),
+        }
+    }
+}
+
+/// What an end is opened with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Largest packet, bytes, with the IP and UDP headers: the path's MTU. The smaller one of the two ends is used.
+    pub mss: u16,
+    /// Data that may wait to be sent or acknowledged, bytes of payload.
+    pub send_buffer_bytes: usize,
+    /// Data that may wait to be read, bytes of payload: the window that the other end gets.
+    pub receive_buffer_bytes: usize,
+    /// How the rate is chosen.
+    pub control: RateControl,
+    /// Time that a burst of packets lasts at the present rate, nanoseconds. A queue on the path must hold it.
+    pub burst_ns: u64,
+    /// Packets of a burst, at most.
+    pub max_burst_packets: u64,
+    /// Time without a datagram from the other end after which the connection is lost, nanoseconds (section 5.3).
+    pub peer_timeout_ns: u64,
+    /// Time after which a connection attempt ends, nanoseconds (libudt: 3 s; 30 s for a rendezvous).
+    pub connect_timeout_ns: u64,
+}
+
+impl Default for Config {
+    /// 1,500-byte packets, libudt's buffers of 8,192 packets, and its times.
+    fn default() -> Config {
+        Config {
+            mss: 1500,
+            send_buffer_bytes: 8192 * 1456,
+            receive_buffer_bytes: 8192 * 1456,
+            control: RateControl::Native,
+            burst_ns: 200_000,
+            max_burst_packets: 256,
+            peer_timeout_ns: 30_000_000_000,
+            connect_timeout_ns: 3_000_000_000,
+        }
+    }
+}
+
+impl Config {
+    /// The packet size to offer: the configured one within the bounds of the protocol.
+    pub(crate) fn mss(&self) -> u16 {
+        self.mss.clamp(MIN_MSS, MAX_MSS)
+    }
+
+    /// Packets of `mss` bytes that the receive buffer has room for.
+    pub(crate) fn receive_packets(&self, mss: u16) -> usize {
+        packets(self.receive_buffer_bytes, mss)
+    }
+
+    /// Packets of `mss` bytes that the send buffer has room for.
+    pub(crate) fn send_packets(&self, mss: u16) -> usize {
+        packets(self.send_buffer_bytes, mss)
+    }
+
+    /// The flow window to offer, packets.
+    pub(crate) fn flow_window(&self) -> u32 {
+        self.receive_packets(self.mss()) as u32
+    }
+}
+
+fn packets(bytes: usize, mss: u16) -> usize {
+    bytes.div_ceil(payload_bytes(mss)).clamp(MIN_BUFFER_PACKETS, MAX_WINDOW_PACKETS)
+}
+
+/// Payload of a full packet of `mss` bytes. `mss` is at least [`MIN_MSS`].
+pub fn payload_bytes(mss: u16) -> usize {
+    usize::from(mss.max(MIN_MSS)) - IP_UDP_BYTES - HEADER_BYTES
+}

@@ -1,0 +1,119 @@
+//! Pacing: how many packets may be sent now, and when the next ones may be.
+//!
+//! Section 6.1 waits SND between two packets, and libudt spins until that time. Here packets become due at that rate and leave in
+//! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
+//! half a burst costs no rate.
+
+/// A pacer. The period between packets is given with each call, since congestion control changes it.
+#[derive(Debug)]
+pub struct Pacer {
+    /// Time that a burst lasts at the present rate, nanoseconds.
+    burst_ns: u64,
+    /// Packets of a burst, at most.
+    max_packets: u64,
+    /// When the next packet is due.
+    due_ns: u64,
+    /// Part of a nanosecond by which it is due later.
+    due_fraction: f64,
+    /// When the last burst began: at that instant packets go on until none is due.
+    burst_began_ns: Option<u64>,
+}
+
+impl Pacer {
+    /// Bursts last `burst_ns` at the present rate, and have between 2 and `max_packets` packets. The first one is due at once.
+    pub fn new(now_ns: u64, burst_ns: u64, max_packets: u64) -> Pacer {
+        Pacer {
+            burst_ns,
+            max_packets: max_packets.max(2),
+            due_ns: now_ns.saturating_sub(burst_ns),
+            due_fraction: 0.0,
+            burst_began_ns: None,
+        }
+    }
+
+    /// Packets of a burst when they are `period_ns` apart.
+    pub fn burst(&self, period_ns: f64) -> u64 {
+        ((self.burst_ns as f64 / period_ns) as u64).clamp(2, self.max_packets)
+    }
+
+    /// Packets that may be sent now. A burst begins when half of it is due.
+    pub fn allowance(&mut self, now_ns: u64, period_ns: f64) -> u64 {
+        let burst = self.burst(period_ns);
+        // What became due while nothing could be sent is no more than a burst.
+        let earliest = now_ns.saturating_sub(((burst - 1) as f64 * period_ns) as u64);
+        if self.due_ns < earliest {
+            (self.due_ns, self.due_fraction) = (earliest, 0.0);
+        }
+        if now_ns < self.due_ns {
+            return 0;
+        }
+        let due = (((now_ns - self.due_ns) as f64 / period_ns) as u64).saturating_add(1).min(burst);
+        if due < burst / 2 && self.burst_began_ns != Some(now_ns) {
+            return 0;
+        }
+        self.burst_began_ns = Some(now_ns);
+        due
+    }
+
+    /// Counts packets as sent.
+    pub fn sent(&mut self, packets: u64, period_ns: f64) {
+        let time = packets as f64 * period_ns + self.due_fraction;
+        self.due_ns = self.due_ns.saturating_add(time as u64);
+        self.due_fraction = time.fract();
+    }
+
+    /// When half a burst is due, nanoseconds.
+    pub fn next_ns(&self, period_ns: f64) -> u64 {
+        let wait = (self.burst(period_ns) / 2).saturating_sub(1) as f64 * period_ns;
+        self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends for a second with a timer that is `late_ns` late; returns the packets sent and the largest burst.
+    fn second(period_ns: f64, late_ns: u64) -> (u64, u64) {
+        let (mut pacer, mut now, mut sent, mut largest) = (Pacer::new(0, 200_000, 1_000), 0, 0, 0);
+        while now < 1_000_000_000 {
+            let n = pacer.allowance(now, period_ns);
+            pacer.sent(n, period_ns);
+            (sent, largest) = (sent + n, largest.max(n));
+            now = pacer.next_ns(period_ns).max(now) + late_ns;
+        }
+        (sent, largest)
+    }
+
+    #[test]
+    fn the_rate_is_exact_even_with_late_timers() {
+        for (period_ns, packets) in
+            [(1_200.0, 833_333u64), (1_234.567, 810_000), (120_000.0, 8_333), (7_000.0, 142_857)]
+        {
+            for late_ns in [0, 50_000, 90_000] {
+                let (sent, largest) = second(period_ns, late_ns);
+                assert!(sent.abs_diff(packets) <= packets / 1_000 + 2, "{period_ns} ns, {late_ns} late: {sent}");
+                assert!(largest as f64 * period_ns <= 200_000.0_f64.max(2.0 * period_ns), "{period_ns}: {largest}");
+            }
+        }
+    }
+
+    #[test]
+    fn idle_time_is_not_made_up_for() {
+        let mut pacer = Pacer::new(0, 200_000, 64);
+        assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 64);
+        pacer.sent(64, 1_000.0);
+        assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 0);
+    }
+
+    #[test]
+    fn no_period_is_too_short_or_too_long() {
+        let mut pacer = Pacer::new(0, 200_000, 64);
+        for period_ns in [f64::MIN_POSITIVE, 1e-3, 1e18, f64::MAX] {
+            let n = pacer.allowance(5, period_ns);
+            assert!(n <= 64);
+            pacer.sent(n, period_ns);
+            assert!(pacer.next_ns(period_ns) >= pacer.due_ns);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The round-trip time and its variance (section 6.2, "On ACK2 packet received").
+
+use crate::clock::SYN_NS;
+
+/// RTT before anything has been measured: 10 SYN, as in libudt.
+const INITIAL_RTT_NS: u64 = 10 * SYN_NS;
+/// Longest first sample that is believed, nanoseconds.
+const MAX_FIRST_SAMPLE_NS: u64 = 3_000_000_000;
+/// A sample counts as at most this many times RTT + 4 RTTVar: a step of the clock looks like a long RTT.
+const MAX_GROWTH: u64 = 8;
+
+/// Smoothed RTT and its variance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rtt {
+    smoothed_ns: u64,
+    variance_ns: u64,
+    measured: bool,
+}
+
+impl Rtt {
+    /// Nothing has been measured, or `first_ns` by the handshake.
+    pub fn new(first_ns: Option<u64>) -> Rtt {
+        let mut rtt = Rtt { smoothed_ns: INITIAL_RTT_NS, variance_ns: INITIAL_RTT_NS / 2, measured: false };
+        if let Some(sample_ns) = first_ns {
+            rtt.sample(sample_ns);
+        }
+        rtt
+    }
+
+    /// Takes a sample: RTTVar = (3 RTTVar + |RTT - rtt|) / 4, RTT = (7 RTT + rtt) / 8. The first sample is taken whole, with
+    /// half of it as the variance (as in RFC 6298); libudt starts from 100 ms and needs 20 samples to forget them.
+    pub fn sample(&mut self, sample_ns: u64) {
+        if !self.measured {
+            let sample_ns = sample_ns.min(MAX_FIRST_SAMPLE_NS);
+            *self = Rtt { smoothed_ns: sample_ns, variance_ns: sample_ns / 2, measured: true };
+            return;
+        }
+        let sample_ns = sample_ns.min(self.timeout_ns().saturating_mul(MAX_GROWTH).max(INITIAL_RTT_NS));
+        self.variance_ns = (self.variance_ns * 3 + self.smoothed_ns.abs_diff(sample_ns)) / 4;
+        self.smoothed_ns = (self.smoothed_ns * 7 + sample_ns) / 8;
+    }
+
+    /// Smoothed RTT, nanoseconds.
+    pub fn smoothed_ns(&self) -> u64 {
+        self.smoothed_ns
+    }
+
+    /// Variance of the RTT, nanoseconds.
+    pub fn variance_ns(&self) -> u64 {
+        self.variance_ns
+    }
+
+    /// RTT + 4 RTTVar, nanoseconds: how long an answer may take. Section 4 has the factor at the other term; libudt has it here.
+    pub fn timeout_ns(&self) -> u64 {
+        self.smoothed_ns + 4 * self.variance_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sample_counts_whole_and_later_ones_by_an_eighth() {
+        let mut rtt = Rtt::new(None);
+        assert_eq!(rtt.smoothed_ns(), 100_000_000);
+        rtt.sample(8_000);
+        assert_eq!((rtt.smoothed_ns(), rtt.variance_ns()), (8_000, 4_000));
+        rtt.sample(16_000);
+        assert_eq!((rtt.smoothed_ns(), rtt.variance_ns()), (9_000, 5_000));
+        assert_eq!(rtt.timeout_ns(), 29_000);
+        rtt.sample(u64::MAX);
+        assert!(rtt.smoothed_ns() < 13_000_000);
+    }
+}

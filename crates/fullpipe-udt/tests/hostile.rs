@@ -1,0 +1,158 @@
+//! What a hostile peer or a stranger may send: it neither breaks a connection nor costs much.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod sim;
+
+use std::time::{Duration, Instant};
+
+use fullpipe_udt::control::Ack;
+use fullpipe_udt::packet::{ControlHeader, DataHeader, HEADER_BYTES};
+use fullpipe_udt::{Config, Transmit};
+use sim::{Link, MS, Pair, SECOND};
+
+fn pair() -> Pair {
+    let link = || Link::new(Some(1.25e7), 5 * MS, 1e6, 1);
+    Pair::connect(Config::default(), Config::default(), link(), link(), 2)
+}
+
+fn control(pair: &Pair, kind: u16, info: u32, body: &[u8]) -> Vec<u8> {
+    let mut head = [0; HEADER_BYTES];
+    let socket_id = pair.a.connection.local_id();
+    ControlHeader { kind, info, timestamp_us: 0, socket_id }.write(&mut head);
+    [&head[..], body].concat()
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Gives a datagram to the sending end in the middle of a transfer; the transfer must end equal all the same.
+fn survives(datagrams: impl Fn(&Pair, u32) -> Vec<Vec<u8>>) {
+    let mut pair = pair();
+    pair.a.to_write = 3_000_000;
+    pair.run_to(pair.now_ns + 200 * MS);
+    let sent = pair.a.connection.snapshot(0).counters.pkt_sent;
+    assert!(sent > 100);
+    // The next packet that would be sent.
+    let next = {
+        let mut next = 0;
+        while pair.step() {
+            if let Some(Transmit::Data(run)) = pair.a.connection.poll_transmit(pair.now_ns, 65_000) {
+                next = u32::from_be_bytes(*run.bytes.first_chunk().unwrap());
+                run.bytes.chunks(run.segment_bytes).for_each(|packet| pair.ab.send(pair.now_ns, packet));
+                break;
+            }
+        }
+        next
+    };
+    for datagram in datagrams(&pair, next) {
+        pair.a.connection.handle_datagrams(pair.now_ns, &datagram, datagram.len());
+    }
+    pair.transfer(3_000_000, 60 * SECOND);
+}
+
+#[test]
+fn acks_of_packets_that_were_never_sent_count_for_nothing() {
+    survives(|pair, next| {
+        let ack = |data_seq| {
+            let mut body = Vec::new();
+            let rates = None;
+            Ack { ack_seq: 1, data_seq, rtt_us: 1, rtt_variance_us: 1, available_packets: 2, rates }.append(&mut body);
+            control(pair, 2, 1, &body)
+        };
+        let far = (next + 1_000_000) & 0x7fff_ffff;
+        let mut all: Vec<_> = [far, next ^ 0x4000_0000, 0, 0x7fff_ffff].into_iter().map(ack).collect();
+        all.extend([far, next ^ 0x4000_0000].map(|seq| control(pair, 2, 0, &words(&[seq]))));
+        all
+    });
+}
+
+#[test]
+fn naks_of_packets_that_were_never_sent_count_for_nothing() {
+    survives(|pair, next| {
+        let nak = |list: &[u32]| control(pair, 3, 0, &words(list));
+        vec![
+            nak(&[0x8000_0000, 0x7fff_ffff]),
+            nak(&[next | 0x8000_0000, (next + 1000) & 0x7fff_ffff]),
+            nak(&[next | 0x8000_0000, next.wrapping_sub(1000) & 0x7fff_ffff]),
+            nak(&[(next + 5000) & 0x7fff_ffff]),
+            nak(&[0x8000_0001]),
+            nak(&[]),
+            control(pair, 3, 0, &[1, 2, 3]),
+        ]
+    });
+}
+
+#[test]
+fn other_packets_with_odd_contents_count_for_nothing() {
+    survives(|pair, next| {
+        let data = |seq, len| {
+            let mut head = [0; HEADER_BYTES];
+            let socket_id = pair.a.connection.local_id();
+            DataHeader { seq, message: 1, timestamp_us: 0, socket_id }.write(&mut head);
+            [&head[..], &vec![7; len][..]].concat()
+        };
+        let mut all = vec![data(next ^ 0x4000_0000, 10), data(next, 9_000), vec![], vec![0x80], vec![0xff; 2000]];
+        all.extend((0..0x20).map(|kind| control(pair, kind, u32::MAX, &[0xff; 48])).filter(|packet| packet[1] != 5));
+        all
+    });
+}
+
+#[test]
+fn strangers_end_nothing() {
+    let mut pair = pair();
+    pair.a.to_write = 1_000_000;
+    pair.run_to(pair.now_ns + 50 * MS);
+    let before = pair.a.connection.snapshot(0);
+    let mut shutdown = control(&pair, 5, 0, &[]);
+    shutdown[15] ^= 1;
+    pair.a.connection.handle_datagrams(pair.now_ns, &shutdown, shutdown.len());
+    assert_eq!(pair.a.connection.ended(), None);
+    assert_eq!(pair.a.connection.snapshot(0), before);
+    pair.transfer(1_000_000, 30 * SECOND);
+}
+
+/// Handles many datagrams of the worst kinds; each may take 20 us on average in a debug build.
+#[test]
+fn the_worst_datagrams_cost_little() {
+    let big = Config { receive_buffer_bytes: 200_000 * 1456, send_buffer_bytes: 200_000 * 1456, ..Config::default() };
+    let link = || Link::new(None, MS, 0.0, 1);
+    let mut pair = Pair::connect(big.clone(), big, link(), link(), 2);
+    let connection = &mut pair.b.connection;
+    let data = |seq: u32, id| {
+        let mut head = [0; HEADER_BYTES + 1];
+        DataHeader { seq: seq & 0x7fff_ffff, message: 1, timestamp_us: 0, socket_id: id }
+            .write(head.first_chunk_mut().unwrap());
+        head
+    };
+    let id = connection.local_id();
+    let mut first = 0;
+    pair.a.connection.write(pair.now_ns, &[0; 1456]);
+    while let Some(transmit) = pair.a.connection.poll_transmit(pair.now_ns, 65_000) {
+        if let Transmit::Data(run) = transmit {
+            first = u32::from_be_bytes(*run.bytes.first_chunk().unwrap());
+        }
+    }
+    let begun = Instant::now();
+    // Every second packet of the window, then the gaps from the middle outwards, with timers all the time.
+    let mut now = pair.now_ns;
+    let mut handled = 0u32;
+    let odd = (0..100_000).map(|i| 2 * i + 1);
+    let gaps = (0..100_000u32).map(|i| if i % 2 == 0 { 100_000 + i } else { 99_999 - i });
+    for offset in odd.chain(gaps) {
+        let packet = data(first.wrapping_add(offset), id);
+        connection.handle_datagrams(now, &packet, packet.len());
+        handled += 1;
+        if handled.is_multiple_of(1000) {
+            now += 10 * MS;
+            connection.handle_timeout(now);
+            while connection.poll_transmit(now, 65_000).is_some() {}
+        }
+    }
+    let limit = Duration::from_micros(20) * handled;
+    assert!(begun.elapsed() < limit, "{:?} for {handled} datagrams", begun.elapsed());
+    // All have arrived; the connection is as good as new.
+    assert_eq!(connection.snapshot(now).received_bytes, 200_000);
+}

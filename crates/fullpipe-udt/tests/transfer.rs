@@ -1,0 +1,131 @@
+//! Transfers over simulated paths end equal, whatever the path does.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code)]
+mod sim;
+
+use fullpipe_udt::{Config, End, RateControl};
+use sim::{Link, MS, Pair, SECOND};
+
+fn links(rate: f64, rtt_ns: u64, queue: f64) -> (Link, Link) {
+    (Link::new(Some(rate), rtt_ns / 2, queue, 1), Link::new(Some(rate), rtt_ns / 2, queue, 2))
+}
+
+fn pair(control: RateControl, rate: f64, rtt_ns: u64, queue: f64, seed: u64) -> Pair {
+    let (ab, ba) = links(rate, rtt_ns, queue);
+    let config = Config { control, ..Config::default() };
+    Pair::connect(config.clone(), config, ab, ba, seed)
+}
+
+#[test]
+fn a_clean_path() {
+    let mut pair = pair(RateControl::Native, 1.25e8, 10 * MS, 1e6, 1);
+    pair.transfer(20_000_000, 60 * SECOND);
+    assert!(pair.a.connection.is_over() && pair.b.connection.is_over());
+}
+
+#[test]
+fn lengths_that_fill_no_packet() {
+    for bytes in [0, 1, 1455, 1456, 1457, 100_001] {
+        pair(RateControl::Native, 1.25e8, MS, 1e6, bytes).transfer(bytes, 60 * SECOND);
+    }
+}
+
+#[test]
+fn losses_reordering_and_duplicates_in_both_directions() {
+    for seed in 0..6 {
+        for control in [RateControl::Native, RateControl::Fixed(1e7)] {
+            let mut pair = pair(control, 1.25e7, 20 * MS, 3e5, seed);
+            for link in [&mut pair.ab, &mut pair.ba] {
+                (link.loss, link.duplicate, link.reorder, link.reorder_ns) = (0.02, 0.02, 0.02, 3 * MS);
+            }
+            pair.b.to_write = 500_000;
+            pair.transfer(3_000_000, 200 * SECOND);
+        }
+    }
+}
+
+#[test]
+fn half_of_all_datagrams_lost() {
+    let mut pair = pair(RateControl::Fixed(1e6), 1.25e7, 20 * MS, 3e5, 3);
+    (pair.ab.loss, pair.ba.loss) = (0.5, 0.5);
+    pair.transfer(300_000, 600 * SECOND);
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    // Seeds are tried until the first number is within the transfer's length of the wrap.
+    let (ab, ba) = links(1.25e8, 2 * MS, 1e6);
+    let config = Config::default();
+    let mut pair = Pair::connect_near_wrap(config, ab, ba, 3_000);
+    (pair.ab.loss, pair.ab.reorder, pair.ab.reorder_ns) = (0.01, 0.01, MS);
+    pair.transfer(10_000_000, 60 * SECOND);
+}
+
+#[test]
+fn steps_of_either_clock() {
+    for step_s in [3600i64, -3600, 20, -1] {
+        for at_a in [true, false] {
+            let mut pair = pair(RateControl::Native, 1.25e7, 20 * MS, 3e5, 9);
+            pair.ab.loss = 0.01;
+            pair.a.to_write = 4_000_000;
+            pair.a.finishes = true;
+            for _ in 0..3 {
+                pair.run_to(pair.now_ns + 100 * MS);
+                let host = if at_a { &mut pair.a } else { &mut pair.b };
+                host.clock_ahead_ns += step_s * SECOND as i64;
+            }
+            let from = pair.now_ns;
+            pair.transfer(4_000_000, 30 * SECOND);
+            assert!(pair.now_ns - from < 10 * SECOND, "{step_s} s: {} ms", (pair.now_ns - from) / MS);
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_stops_for_a_while() {
+    let mut pair = pair(RateControl::Native, 1.25e8, 10 * MS, 1e6, 5);
+    pair.b.reads = false;
+    pair.a.to_write = 40_000_000;
+    pair.run_to(pair.now_ns + 3 * SECOND);
+    // The buffer holds 8,192 packets; nothing beyond it was taken.
+    assert!(pair.b.connection.snapshot(0).received_bytes <= 8_192 * 1_456);
+    pair.b.reads = true;
+    let from = pair.now_ns;
+    pair.transfer(40_000_000, 60 * SECOND);
+    assert!(pair.now_ns - from < 6 * SECOND, "{} ms", (pair.now_ns - from) / MS);
+}
+
+#[test]
+fn packets_of_different_sizes_agree_on_the_smaller_one() {
+    let (ab, ba) = links(1.25e8, 2 * MS, 1e6);
+    let mut pair =
+        Pair::connect(Config { mss: 9000, ..Config::default() }, Config { mss: 1400, ..Config::default() }, ab, ba, 7);
+    assert_eq!((pair.a.connection.mss(), pair.b.connection.mss()), (1400, 1400));
+    pair.transfer(1_000_000, 20 * SECOND);
+}
+
+#[test]
+fn same_seed_same_behaviour() {
+    let run = || {
+        let mut pair = pair(RateControl::Native, 1.25e7, 20 * MS, 1e5, 4);
+        pair.ab.loss = 0.01;
+        pair.transfer(3_000_000, 100 * SECOND);
+        (pair.now_ns, pair.a.connection.snapshot(0).counters, pair.b.connection.snapshot(0).counters)
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn an_abort_ends_the_other_side_as_incomplete() {
+    let mut pair = pair(RateControl::Native, 1.25e7, 20 * MS, 1e5, 4);
+    pair.a.to_write = 10_000_000;
+    pair.ab.loss = 0.05;
+    pair.run_to(pair.now_ns + 300 * MS);
+    pair.a.connection.abort(pair.now_ns);
+    pair.a.to_write = 0;
+    pair.run_to_end(20 * SECOND);
+    assert_eq!(pair.a.connection.ended(), Some(End::Aborted));
+    assert!(matches!(pair.b.connection.ended(), Some(End::Incomplete | End::ByPeer)));
+}
