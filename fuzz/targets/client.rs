@@ -67,7 +67,7 @@ fn run(script: Script) {
         way,
         options,
         // A law that no kernel reduces: the server here is ready once.
-        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both) }),
+        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), spare: 0 }),
         chosen: &|| (),
         names: false,
         show: &mut |_| (),

@@ -63,8 +63,14 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
-    let connect =
-        Connect { transport, sizing: bit(5).then_some(SizingMode::All), rtt_ns: 1_000_000, terms: None, port: 0 };
+    let connect = Connect {
+        transport,
+        spare: 0,
+        sizing: bit(5).then_some(SizingMode::All),
+        rtt_ns: 1_000_000,
+        terms: None,
+        port: 0,
+    };
     let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7 };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");

@@ -426,8 +426,6 @@ fn introduce(
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
-    let opened = connect.opened();
-    let Connect { transport, sizing, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Protection::None,
@@ -437,8 +435,9 @@ fn introduce(
         }
     };
     let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &transport, opened, sends, &guard, &token, knocked)?;
+    let streams = join::connect(session, to, &connect, sends, &guard, &token, knocked)?;
     to.set_port(udp);
+    let Connect { transport, sizing, rtt_ns, .. } = connect;
     let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
     let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
     Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds })

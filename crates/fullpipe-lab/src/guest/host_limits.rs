@@ -40,7 +40,7 @@ pub(super) fn allow_congestion_controls(path: &LabPath) -> Fallible<()> {
     }
     let names = a.join(" ");
     sysctl::set("net/ipv4/tcp_allowed_congestion_control", &names)
-        .map_err(|_| format!("host: ccs: this kernel lacks one of '{names}'").into())
+        .map_err(|_| format!("host: ccs: this kernel lacks one of '{names}'"))
 }
 
 /// Sets the limits of both ends in an older kernel, which has only one of each.
