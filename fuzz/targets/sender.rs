@@ -59,6 +59,7 @@ fn run(script: Script) {
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
     let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
     let connect = Connect {
+        spare: 0,
         transport,
         sizing: bit(6).then_some(SizingMode::All),
         rtt_ns: 1_000_000,
