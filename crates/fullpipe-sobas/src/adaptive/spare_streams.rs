@@ -24,9 +24,9 @@ impl Adaptive {
         let bps = self.rate.unwrap_or(0.0).min(self.capacity.trained);
         let in_flight = bps / 8.0 * model.probes.base_ns() as f64 * 1e-9;
         let segments = in_flight / f64::from(config.mss);
-        // A sender that has changed to BBR, or holds a rate by itself, is not held back by losses. Beside others more streams
-        // would only take from them.
-        let held_back = config.decrease > 0.0 && !self.others.present;
+        // A sender that has changed to BBR, or that can start up again after losses, is not held back by them. Beside others
+        // more streams would only take from them.
+        let held_back = config.decrease > 0.0 && !config.restart && !self.others.present;
         let each = match self.mode {
             Mode::Lossy if held_back => LEAST_WINDOW,
             _ if held_back && self.losses.events >= LOSSES => LEAST_WINDOW,
