@@ -174,7 +174,8 @@ pub(crate) struct Secret {
 pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> {
     // Without waiting for whoever holds the other end of a FIFO that stands in the file's place.
     read_checked(file, libc::O_NONBLOCK, |meta| {
-        if meta.is_file() {
+        // A folder cannot be read, which the reading says.
+        if meta.is_file() || meta.is_dir() {
             return Ok(());
         }
         let why = "is no regular file; put the server's own file back in its place";
