@@ -34,7 +34,9 @@ fn next(from: &mut impl Read) -> serde_json::Value {
 fn greeted(address: &str) -> (TcpStream, serde_json::Value) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.write_all(&frame(&json!({"kind": "hello", "magic": "fullpipe", "protocol": 1, "program": "x"}))).unwrap();
+    let protocol = fullpipe_net::wire::PROTOCOL;
+    let hello = json!({"kind": "hello", "magic": "fullpipe", "protocol": protocol, "program": "x"});
+    socket.write_all(&frame(&hello)).unwrap();
     let hello = next(&mut socket);
     (socket, hello)
 }
