@@ -122,8 +122,8 @@ pub enum NetError {
         peer: String,
         /// The reason that it gave, made safe to show.
         why: String,
-        /// Whether the run itself failed, and not that end.
-        of_run: bool,
+        /// Whether nothing moved for too long, so that neither end is at fault.
+        is_stall: bool,
     },
     /// The connection to the other end broke.
     #[error("lost {peer} while {doing}: {source}")]
@@ -209,7 +209,7 @@ impl Classified for NetError {
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }
             | NetError::System { .. } => ExitClass::Missing,
-            NetError::Stalled { .. } | NetError::TooLong { .. } | NetError::Remote { of_run: true, .. } => {
+            NetError::Stalled { .. } | NetError::TooLong { .. } | NetError::Remote { is_stall: true, .. } => {
                 ExitClass::Failed
             }
             NetError::Connect { .. }

@@ -222,7 +222,7 @@ fn receive_report(control: &mut Control) -> Result<(Observed, u64), NetError> {
                     theirs.end.make_printable();
                     report = Some((theirs, early_bytes));
                 }
-                Message::Failed { why, of_run } => return Err(control.failed(&why, of_run)),
+                Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {
                     let Some((report, early_bytes)) = report else { return Err(control.unexpected(&Message::End)) };
                     return Ok((Observed { report, samples }, early_bytes));

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fullpipe_path::{Classified, ExitClass, Workload, text};
+use fullpipe_path::{Workload, text};
 
 use crate::error::{NetError, system};
 use crate::sample::{Sample, Sampler};
@@ -45,15 +45,15 @@ impl Control {
             Ok(Message::Refused { why }) => {
                 Err(NetError::Refused { peer: self.peer.clone(), why: text::from_peer(&why) })
             }
-            Ok(Message::Failed { why, of_run }) => Err(self.failed(&why, of_run)),
+            Ok(Message::Failed { why, is_stall }) => Err(self.failed(&why, is_stall)),
             Ok(message) => Ok(message),
             Err(error) => Err(self.lost(doing, error)),
         }
     }
 
     /// Makes an error of the reason that the other end gave for its failure.
-    pub(crate) fn failed(&self, why: &str, of_run: bool) -> NetError {
-        NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why), of_run }
+    pub(crate) fn failed(&self, why: &str, is_stall: bool) -> NetError {
+        NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why), is_stall }
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
@@ -184,7 +184,7 @@ pub(crate) fn run(
 
 /// What the other end is told of a failure of the run.
 fn failure(error: &NetError) -> Message {
-    Message::Failed { why: error.to_string(), of_run: error.class() == ExitClass::Failed }
+    Message::Failed { why: error.to_string(), is_stall: matches!(error, NetError::Stalled { .. }) }
 }
 
 /// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the

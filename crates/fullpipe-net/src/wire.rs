@@ -108,8 +108,8 @@ pub enum Message {
     Failed {
         /// The reason, for a person.
         why: String,
-        /// Whether the run itself failed: nothing moved, or it took too long. Else that end failed.
-        of_run: bool,
+        /// Whether nothing moved for too long. Else that end failed, or its limits ended the run.
+        is_stall: bool,
     },
 }
 

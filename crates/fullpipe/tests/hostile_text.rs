@@ -59,15 +59,17 @@ fn frame(message: &serde_json::Value) -> Vec<u8> {
 
 #[test]
 fn a_server_of_measurements() {
-    let hello = frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": 1, "program": HOSTILE}));
+    let protocol = fullpipe_net::wire::PROTOCOL;
+    let hello =
+        frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": protocol, "program": HOSTILE}));
     let long = HOSTILE.repeat(4000);
     for answer in [
         frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": 9, "program": HOSTILE})),
         frame(&serde_json::json!({"kind": HOSTILE})),
-        frame(&serde_json::json!({"kind": "hello", "magic": HOSTILE, "protocol": 1, "program": long})),
+        frame(&serde_json::json!({"kind": "hello", "magic": HOSTILE, "protocol": protocol, "program": long})),
         [hello.clone(), frame(&serde_json::json!({"kind": "refused", "why": HOSTILE}))].concat(),
         [hello.clone(), frame(&serde_json::json!({"kind": "refused", "why": long}))].concat(),
-        [hello, frame(&serde_json::json!({"kind": "failed", "why": HOSTILE}))].concat(),
+        [hello, frame(&serde_json::json!({"kind": "failed", "why": HOSTILE, "is_stall": false}))].concat(),
     ] {
         let to = answers(2, answer);
         let (code, text) = error(&fullpipe(&format!("measure {to}")));
