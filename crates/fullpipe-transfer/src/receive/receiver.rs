@@ -369,7 +369,7 @@ impl Handler for Receiver {
         match message {
             Message::Folder { name, meta } => self.folder(&name, meta)?,
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
-            Message::HardLink { item, to } => self.hard_link(item, to)?,
+            Message::HardLink { item, to } if self.options.hard_links => self.hard_link(item, to)?,
             Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
                 return Err(self.damaged("more files in an offer than there should be"));

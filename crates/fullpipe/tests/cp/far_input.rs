@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -442,6 +443,29 @@ fn what_the_sender_may_not_know_is_remembered() {
         let again = Client::meet(dir.path(), true, Direct::Off);
         assert_eq!(again.terms.unwrap().offer, !heard, "what is there is offered first");
     }
+}
+
+/// Without `-H`, no file gets another name because the sender says so.
+#[test]
+fn hard_links_that_nobody_asked_for_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("there"), "1").unwrap();
+    let there = std::fs::metadata(dir.path().join("there")).unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let name = |name: &str| Name::try_from(name.as_bytes().to_vec()).unwrap();
+    let mtime = (there.mtime(), there.mtime_nsec() as u32);
+    let meta = Meta { mode: 0o644, uid: there.uid(), gid: there.gid(), mtime, xattrs: vec![] };
+    let item = FileItem { name: name("second"), size: 1, sparse: false, changed: (1, 0), content: None, meta };
+    let end = Line::new(client.terms.unwrap()).chunk(&Chunk::End, &[]);
+    client.stream.write_all(&end).unwrap();
+    // Of an end that has given up nobody hears.
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::HardLink { item, to: name("there") });
+    say(&Message::AllSent(Skipped::default()));
+    say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    let said = client.end();
+    assert!(said.contains("out of turn: HardLink"), "{said}");
+    assert!(!dir.path().join("second").exists());
 }
 
 /// Two blocks under one number: whether a file takes its name, and what the far end said.
