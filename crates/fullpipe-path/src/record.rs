@@ -278,7 +278,9 @@ fn write_partial<T>(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     let partial = path.with_file_name(name);
-    let written = fs::File::create(&partial).and_then(|mut file| {
+    // The name can be guessed: a link that another user put there is not followed. What is there is left from a crash.
+    let _ = fs::remove_file(&partial);
+    let written = fs::File::create_new(&partial).and_then(|mut file| {
         file.write_all(content)?;
         publish(&partial)
     });
@@ -304,6 +306,14 @@ mod tests {
         assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"two\n");
         assert!(write_new(&dir.join("r-2.ndjson"), b"three\n").unwrap());
         assert_eq!(fs::read(dir.join("r-2.ndjson")).unwrap(), b"three\n");
+        // A link under the partial file's name leads nowhere.
+        fs::write(dir.join("elsewhere"), "keep").unwrap();
+        let planted = dir.join(format!("r.ndjson.{}.partial", std::process::id()));
+        std::os::unix::fs::symlink("elsewhere", planted).unwrap();
+        write_atomically(&dir.join("r.ndjson"), b"four\n").unwrap();
+        assert_eq!(fs::read(dir.join("elsewhere")).unwrap(), b"keep");
+        assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"four\n");
+        fs::remove_file(dir.join("elsewhere")).unwrap();
         // A folder stands where the file should be.
         fs::create_dir(dir.join("taken")).unwrap();
         let error = write_atomically(&dir.join("taken"), b"x").unwrap_err().to_string();
