@@ -81,9 +81,10 @@ impl Receiver {
             let read = |bytes| self.session.moved(bytes);
             let found = read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)?;
             // Another user may have put another file under the name meanwhile.
-            let named =
-                File::from(self.root.open_at(check.name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)?).metadata()?;
-            let same = (named.dev(), named.ino()) == (file.metadata()?.dev(), file.metadata()?.ino());
+            let named = self.root.open_at(check.name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0);
+            let named = named.and_then(|named| File::from(named).metadata());
+            let opened = file.metadata()?;
+            let same = named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino()));
             Ok(if matches!(found, Found::Same) && !same { Found::Changed } else { found })
         };
         let text = match found() {
