@@ -160,7 +160,7 @@ fn resolve(path: &[u8], base: &Path) -> PathBuf {
 
 /// Whether a name as typed starts at the current folder.
 pub(crate) fn is_relative(path: &[u8]) -> bool {
-    !matches!(path, b"~" | [b'~' | b'/', ..] | b"") || matches!(path, [b'~', other, ..] if *other != b'/')
+    !matches!(path, b"" | b"~" | [b'/', ..] | [b'~', b'/', ..])
 }
 
 /// The name below a server's folder that a client means by a path. A path that leads out of the folder is refused here,

@@ -8,16 +8,15 @@ use crate::network_model::NetworkModel;
 
 /// Segments that a stream sends at once when it begins (RFC 6928).
 const INITIAL_WINDOW: f64 = 10.0;
-/// Least window of a stream beside others, segments: with fewer in flight TCP sees no loss before its timer ends
+/// Least window of each of many streams, segments: with fewer in flight TCP sees no loss before its timer ends
 /// (three duplicate acknowledgements, RFC 5681, section 3.2).
 const LEAST_WINDOW: f64 = 3.0;
-
 /// Losses after which a transfer counts as held back by them.
 const LOSSES: u32 = 2;
 
 impl Adaptive {
-    /// Lets as many spare streams send as are of use now.
-    pub(super) fn wanted_streams(&self, model: &NetworkModel) -> u16 {
+    /// Number of streams that are of use now, at least those that send already.
+    fn wanted_streams(&self, model: &NetworkModel) -> u16 {
         let config = &model.config;
         let most = config.streams.saturating_add(config.spare);
         // What is aimed at, which leaves others theirs.

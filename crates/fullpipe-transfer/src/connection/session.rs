@@ -334,6 +334,7 @@ impl Session {
                         Ok(false)
                     }
                     Ok(message) => {
+                        // It concerns both: the rate is divided among the streams that send, and the handler lets them.
                         if let (Message::Streams { .. }, Some(take)) = (&message, &*lock(&session.on_sizing)) {
                             take(message.clone());
                         }

@@ -372,8 +372,9 @@ pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Uns
 }
 
 /// Sets a folder's owner, permissions and times to those of its source, and the special bits only with `preserve`. With
-/// `sync`, an open file of the same file system, it also writes these and the names in the folder to disk ([`sync_folder`]). A folder of another user keeps its own if this user may
-/// not set them: somebody shared it for others to write in, and it was there before the copy.
+/// `sync`, an open file of the same file system, it also writes these and the names in the folder to disk
+/// ([`sync_folder`]). A folder of another user keeps its own if this user may not set them: somebody shared it for others
+/// to write in, and it was there before the copy.
 ///
 /// # Errors
 /// Those of the file system.

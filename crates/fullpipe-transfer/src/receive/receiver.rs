@@ -305,9 +305,8 @@ impl Receiver {
         }
         let text = match error.raw_os_error() {
             Some(libc::ELOOP) => {
-                "a symbolic link stands at the destination where the source has a folder; remove the link, or \
-                                  copy to where it points"
-                    .to_owned()
+                let remedy = "remove the link, or copy to where it points";
+                format!("a symbolic link stands at the destination where the source has a folder; {remedy}")
             }
             Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),

@@ -172,7 +172,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the threads of a sending end. Of the streams, the given number send from the start. The session ends with the receiver's last message.
+    /// Starts the threads of a sending end. Of the streams, the given number send from the start. The session ends with the
+    /// receiver's last message.
     ///
     /// # Errors
     /// A thread cannot be started.
