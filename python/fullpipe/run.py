@@ -23,6 +23,9 @@ The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
 
+MIN_DYNAMICS_POINTS = 50
+"""The fewest values of a trace whose dynamics are analysed, each over at least a sample and an RTT."""
+
 _MAX_QUEUE_BYTES = 2**32 - 1
 """The largest queue that the kernel's `tbf` can count."""
 

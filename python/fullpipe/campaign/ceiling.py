@@ -9,11 +9,9 @@ import math
 import re
 
 from fullpipe.buffers import granted_window
-from fullpipe.run import LabPath, RunSpec
+from fullpipe.run import MIN_DYNAMICS_POINTS, LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
-_DYNAMICS_INTERVALS = 50
-"""The fewest intervals of a sample or an RTT whose dynamics are analysed."""
 FASTER_START = frozenset({"hybla"})
 """Congestion controls that on long paths grow faster than slow start."""
 
@@ -99,7 +97,7 @@ def too_short_for_dynamics(run: RunSpec) -> bool:
     else:
         ceiling = ceiling_bps(run)
         seconds = 0.0 if not ceiling else (run.size or 0) * 8 / ceiling
-    return seconds < _DYNAMICS_INTERVALS * max(run.sample, path.rtt) * 1e-9
+    return seconds < MIN_DYNAMICS_POINTS * max(run.sample, path.rtt) * 1e-9
 
 
 def is_calm(run: RunSpec) -> bool:

@@ -12,7 +12,7 @@ from fullpipe.errors import UsageError
 def _positive(name: str, value: ArrayLike) -> FloatArray:
     try:
         array = floats(value)
-    except (TypeError, ValueError):
+    except UsageError:
         raise UsageError(f"{name} should be a number") from None
     if not (np.isfinite(array) & (array > 0)).all():
         raise UsageError(f"{name} should be finite and greater than zero")

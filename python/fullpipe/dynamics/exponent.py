@@ -17,12 +17,12 @@ from fullpipe.dynamics.maps import check_values
 from fullpipe.dynamics.periodic import REPEATS, period
 from fullpipe.dynamics.resampling import ar1_surrogates, block_counts, block_length
 from fullpipe.errors import UsageError
+from fullpipe.run import MIN_DYNAMICS_POINTS
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 METHODS = ("local-linear", "nearest", "rosenstein")
-MIN_POINTS = 50
 MIN_DISTINCT = 10
 MAX_POINTS = 10_000
 BEYOND_PERCENTILE = 97.5
@@ -354,7 +354,7 @@ def lyapunov(
         UsageError: The trace is not one-dimensional, is too short or long, has NaN or infinite values, is
             constant, has fewer than ten different values, or an argument is out of range.
     """
-    x = check_values(trace, MIN_POINTS, "a Lyapunov exponent")
+    x = check_values(trace, MIN_DYNAMICS_POINTS, "a Lyapunov exponent")
     if method not in METHODS:
         raise UsageError(f"method '{method}' is unknown; it is one of {', '.join(METHODS)}")
     if len(x) > MAX_POINTS:
