@@ -188,7 +188,8 @@ def test_a_profile_that_rises_is_not_forced() -> None:
     rtt, y = runs(lambda r: 0.2 + r / 500)
     found = fit_shape(rtt, y)
     assert (found.shape, found.shapes, found.splits_ms) == ("none", (), ())
-    assert found.p_fit is not None and found.p_fit < 0.01
+    # None of 500 simulated profiles was as far from the shape.
+    assert found.p_fit is not None and found.p_fit <= 1 / 500
     free = fit_shape(rtt, y, monotone=False)
     assert free.shape != "none" and free.fitted[-1] > free.fitted[0]
     bump = fit_shape(*runs(lambda r: 0.5 + 0.2 * np.sin(r / 40)))
@@ -222,14 +223,14 @@ def test_each_fit_is_the_least_squares_fit(monotone: bool, split: int) -> None:
 
 def test_the_set_of_splits_holds_the_true_one_at_its_level() -> None:
     # A straight profile is the hardest: all six splits are true of it.
-    rng, n, reps = np.random.default_rng(11), 4, 200
+    rng, n, reps = np.random.default_rng(11), 4, 400
     rtt, hits, none = np.repeat(GRID, n), np.zeros(6), 0
     for _ in range(reps):
         found = fit_shape(rtt, 2 - rtt / 400 + rng.normal(0, 0.05, len(rtt)), draws=200)
         hits[np.searchsorted(GRID, [low for low, _ in found.splits_ms])] += 1
         none += found.shape == "none"
-    # The error of a share of 200 is 0.015. With few repeats the set is conservative.
-    assert (hits / reps > 0.95 - 3 * 0.015).all()
+    # The standard error of a share of 400 is 0.011. With few repeats the set is conservative.
+    assert (hits / reps > 0.93).all() and (hits / reps < 0.99).all(), hits / reps
     assert none / reps < 0.05
 
 
