@@ -6,6 +6,8 @@ pub mod dial;
 pub mod endpoint;
 pub mod join;
 pub mod session;
+pub(crate) mod ssh;
+pub(crate) mod stop;
 pub mod stream;
 pub mod tls;
 pub mod token;

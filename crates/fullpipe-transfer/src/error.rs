@@ -120,6 +120,17 @@ pub enum TransferError {
     /// The server could not be started or reached.
     #[error("{0}")]
     Unreachable(String),
+    /// The far host can be reached, but not its port for the data streams.
+    #[error(
+        "cannot connect to {to} for the data: {why}; let its firewall pass the port, name those that it passes with \
+         --data-ports, or copy over ssh alone with --via ssh"
+    )]
+    NoDataPort {
+        /// The host, and its port if that is known.
+        to: String,
+        /// What happened instead.
+        why: String,
+    },
     /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
@@ -189,7 +200,7 @@ impl TransferError {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
-            TransferError::Unreachable(_) => true,
+            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } => true,
             TransferError::Busied(_) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
@@ -242,6 +253,7 @@ impl Classified for TransferError {
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
+            | TransferError::NoDataPort { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }

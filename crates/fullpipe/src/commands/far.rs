@@ -1,7 +1,9 @@
 //! `fullpipe far`: the far end of a copy, which ssh starts and people do not.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::protocol::hello;
@@ -31,6 +33,13 @@ fn address() -> SocketAddr {
     }
 }
 
+/// Takes standard output away from the rest of the process, so that it can be closed.
+fn take_stdout() -> std::io::Result<File> {
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok(output.into())
+}
+
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
     rlimit::raise_open_files();
@@ -45,11 +54,12 @@ pub fn run(args: Args) -> Result {
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: std::time::Duration::MAX,
     };
-    let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
-    let mut output = std::io::stdout();
-    let greeted = output.write_all(hello::READY).and_then(|()| output.flush());
-    greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
-    match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
+    let missing = |e| Failure::new(ExitClass::Peer, e);
+    let (input, line) = (std::io::stdin().as_fd().try_clone_to_owned().map_err(missing)?, std::io::stdin());
+    let line = line.as_fd().try_clone_to_owned().ok();
+    let mut output = take_stdout().map_err(missing)?;
+    output.write_all(hello::READY).map_err(missing)?;
+    match server::serve(input.into(), output, "the client".into(), &options, line) {
         Ok(_) => Ok(()),
         Err(error) => {
             let class = fullpipe_path::Classified::class(&error);

@@ -108,6 +108,11 @@ impl Host {
         cp
     }
 
+    /// The folder that is the home of those who copy.
+    pub fn home(&self) -> &Path {
+        self.dir.path()
+    }
+
     /// The key that it lets in.
     pub fn key(&self) -> PathBuf {
         self.dir.path().join("id")
@@ -151,8 +156,10 @@ impl Drop for Host {
 
 /// Writes ssh's own configuration, and gives the command.
 fn client(at: &Path, user: &str, port: u16) -> String {
+    let ssh = format!("ssh -F {}", at.join("ssh_config").display());
     let text = format!(
-        "Host far\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
+        "Host far jump\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
+         Host inner\n HostName node7.cluster.invalid\n ProxyCommand {ssh} -W 127.0.0.1:{port} jump\n IdentityFile {0}/id\n\
          Host unknown\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/host_key\n\
          Host closed\n HostName 127.0.0.1\n Port 1\n\
          Host *\n User {user}\n IdentitiesOnly yes\n IdentityAgent none\n StrictHostKeyChecking no\n\
@@ -161,7 +168,7 @@ fn client(at: &Path, user: &str, port: u16) -> String {
         at.display()
     );
     fs::write(at.join("ssh_config"), text).unwrap();
-    format!("ssh -F {}", at.join("ssh_config").display())
+    ssh
 }
 
 /// A path at the far end.
@@ -233,7 +240,7 @@ impl Cp {
         }
         command.args(&self.words).stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(self.stdout.take().unwrap_or_else(Stdio::piped));
-        command.envs(self.home.iter().map(|home| ("HOME", home)));
+        command.envs(self.home.iter().map(|home| ("HOME", home))).env_remove("XDG_STATE_HOME");
         if let Some(dir) = &self.within {
             command.current_dir(dir);
         }

@@ -11,6 +11,7 @@ mod faults;
 mod host;
 mod large;
 mod names;
+mod reach;
 mod sobas;
 mod tree;
 mod verify;

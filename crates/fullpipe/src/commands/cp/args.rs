@@ -7,6 +7,7 @@ use fullpipe_path::{Size, Time};
 use fullpipe_transfer::protocol::message::Direct;
 
 use super::transport::{HEADING, TransportArgs};
+use super::via::Wanted;
 
 /// Default of `--ssh`.
 pub const SSH: &str = "ssh";
@@ -107,6 +108,10 @@ pub struct Args {
     /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
+    /// Carry the data over TCP connections to the far host (tcp), over ssh connections (ssh), or over ssh if TCP does not get
+    /// through within 3 s, which is remembered (auto)
+    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", hide_possible_values = true, help_heading = OVER_SSH)]
+    pub via: Wanted,
 
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE", help_heading = WITH_SERVER)]
