@@ -46,6 +46,8 @@ pub struct Order<'a> {
     pub choose: &'a dyn Fn(&Between) -> Result<Sending, TransferError>,
     /// Called when what was chosen last is going to be used.
     pub chosen: &'a dyn Fn(),
+    /// Tells the user something, in one line.
+    pub say: &'a dyn Fn(&str),
     /// Whether the counters collect the names of files as they are copied.
     pub names: bool,
     /// Called several times a second with the counters.
@@ -102,6 +104,8 @@ pub struct Finished {
     pub transport: Transport,
     /// The law by which SOBAS set window and pacing.
     pub sizing: Option<SizingMode>,
+    /// Whether the streams were encrypted.
+    pub encrypted: bool,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
     /// The path's losses, if the sender reported them.
@@ -161,7 +165,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
     let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
-            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
+            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, (&session, &mut line), &|_| {})?;
             let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
             let sends = matches!(way, Way::Push(..));
@@ -268,7 +272,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, skipped, transport, sizing, rtt_s, trace, losses })
+    let encrypted = order.options.encrypt;
+    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -349,8 +354,8 @@ fn greet(
     options: Options,
     task: Task,
     probably: Option<Connect>,
-    session: &Arc<Session>,
-    line: &mut ControlChannel,
+    (session, line): (&Arc<Session>, &mut ControlChannel),
+    say: &dyn Fn(&str),
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
@@ -358,8 +363,12 @@ fn greet(
     };
     // All messages that need no answer first go in one flight: each further one would cost a round trip.
     let setup = Box::new(Setup { task, options, probably });
-    session.send_all(&[Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)])?;
-    let theirs = match session.heard(line.first_words()?)? {
+    let flight = [Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)];
+    session.send_all(&flight)?;
+    if line.await_far_end(&|bytes| session.send_raw(bytes), say)? {
+        session.send_all(&flight)?;
+    }
+    let theirs = match session.heard(line.first_message()?)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         other => return Err(session.unexpected(&other)),
     };
@@ -434,7 +443,7 @@ fn introduce(
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
     let asked = Instant::now();
-    let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
+    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say)?;
     let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let trip = match known_s {

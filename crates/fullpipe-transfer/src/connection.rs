@@ -1,5 +1,6 @@
 //! The connections between two ends: reaching the server, tokens, TLS, and the control connection.
 
+mod deploy;
 mod records;
 
 pub mod dial;

@@ -9,7 +9,7 @@ use fullpipe_path::{ExitClass, Host, text};
 
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join::JOIN;
-use crate::connection::ssh::{self, Ssh, SshProcess};
+use crate::connection::ssh::{self, FirstWord, Ssh, SshProcess};
 use crate::connection::stop::{Awaited, Stop};
 use crate::connection::stream::Protection;
 use crate::connection::token::Token;
@@ -46,18 +46,53 @@ impl ControlChannel {
         *lock(&self.awaited) = None;
     }
 
-    /// Reads the far end's first message. Over ssh, the output of login scripts comes before it and is skipped.
-    pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
-        let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
-        if self.ssh.is_some() {
-            if !ssh::skip_login(&mut self.input).map_err(|e| lost(&self.peer, e))? {
-                let why = "what it sends is not fullpipe's greeting".to_owned();
-                return Err(TransferError::Stranger { peer: self.peer.clone(), why });
+    /// Waits until the far end runs, and sends it this program if it has none. Over ssh, the output of login scripts comes
+    /// first and is dropped. `send` sends bytes to the far host, and `say` tells the user of the sending. Returns whether the
+    /// program was sent; what had been sent before is lost then.
+    pub(crate) fn await_far_end(
+        &mut self,
+        send: &dyn Fn(&[u8]) -> Result<(), TransferError>,
+        say: &dyn Fn(&str),
+    ) -> Result<bool, TransferError> {
+        let Some(SshConnection { ssh, .. }) = &self.ssh else { return Ok(false) };
+        let peer = &self.peer;
+        let mut next = || {
+            let word = ssh::first_word(&mut self.input, ssh.program());
+            word.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })
+        };
+        let sent = match (next()?, ssh.program()) {
+            (FirstWord::Ready, _) => false,
+            (FirstWord::Wanted(wanted), Some(program)) if ssh.sends() => {
+                program.check(peer, &wanted)?;
+                say(&format!("{peer} has no fullpipe of this version; sending this one ({})", program.size()));
+                let (answer, content) = program.answer();
+                for part in std::iter::once(answer.as_bytes()).chain(content.chunks(SENT_AT_ONCE)) {
+                    *lock(&self.awaited) = Some(Instant::now());
+                    send(part)?;
+                }
+                if !matches!(next()?, FirstWord::Ready) {
+                    return Err(stranger(peer));
+                }
+                true
             }
-            *lock(&self.awaited) = Some(Instant::now());
-        }
-        frame::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+            _ => return Err(stranger(peer)),
+        };
+        *lock(&self.awaited) = Some(Instant::now());
+        Ok(sent)
     }
+
+    /// Reads the far end's first message.
+    pub(crate) fn first_message(&mut self) -> Result<Message, TransferError> {
+        let lost = |source| TransferError::Lost { peer: self.peer.clone(), doing: "greeting", source };
+        frame::receive(&mut *self.input).map_err(lost)
+    }
+}
+
+/// Bytes of a program that are sent at a time. The far host counts as silent if it takes none of them for too long.
+const SENT_AT_ONCE: usize = 64 << 10;
+
+fn stranger(peer: &str) -> TransferError {
+    TransferError::Stranger { peer: peer.to_owned(), why: "what it sends is not fullpipe's greeting".to_owned() }
 }
 
 /// The input from the far end. Each read resets the time of silence.
@@ -222,7 +257,7 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
              'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"
         ));
     }
-    let (Some(SshConnection { process, .. }), TransferError::Lost { .. }) = (&line.ssh, &error) else { return error };
+    let (Some(SshConnection { ssh, process }), TransferError::Lost { .. }) = (&line.ssh, &error) else { return error };
     let (status, said) = process.ended();
     let peer = &line.peer;
     // The far end refused and ended, and a message to it met a closed pipe before its refusal was read.
@@ -232,6 +267,10 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), retry: false, class };
     }
     match status.and_then(|status| status.code()) {
+        Some(127) if ssh.program().is_some() => TransferError::Unreachable(format!(
+            "{peer} has no fullpipe of this version; copy without --no-deploy and --dry-run to send it this one, or \
+             install it there"
+        )),
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
         )),

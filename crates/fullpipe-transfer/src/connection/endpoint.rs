@@ -25,12 +25,26 @@ pub struct SshEndpoint {
     pub host: String,
     /// The ssh program and its own options, `ssh` by default.
     pub ssh: Vec<std::ffi::OsString>,
-    /// The program that is started on the host, `fullpipe` by default.
-    pub program: String,
+    /// The program that is started on the host.
+    pub program: FarProgram,
     /// The range of ports on the host that the data streams may use; `None` for any.
     pub ports: Option<String>,
     /// What carries the data streams.
     pub via: Via,
+}
+
+/// The program that is started on a far host.
+#[derive(Debug, Clone)]
+pub enum FarProgram {
+    /// A program of the host, as its shell finds it.
+    Named(String),
+    /// A fullpipe of this version: the one on the PATH, or one that was sent before.
+    Found {
+        /// Whether one is sent if the host has none.
+        send: bool,
+        /// The file to send; the program that runs if there is none.
+        file: Option<std::path::PathBuf>,
+    },
 }
 
 /// What carries the data streams of a copy.

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use fullpipe_net::socket;
 use fullpipe_path::{Transport, text};
 
-use crate::connection::endpoint::SshEndpoint;
+use crate::connection::deploy::{Program, Wanted};
+use crate::connection::endpoint::{FarProgram, SshEndpoint};
 use crate::connection::stop::{self, Stop};
 use crate::error::{TransferError, system};
 use crate::protocol::message::Message;
@@ -46,6 +47,18 @@ pub(crate) struct Ssh {
     endpoint: SshEndpoint,
     /// The configuration as `ssh -G` prints it; empty if the program is another one that has no `-G`.
     configured: String,
+    /// The program that the far host looks for; `None` if the user has named one there.
+    program: Option<Program>,
+}
+
+/// What a far host says first.
+pub(super) enum FirstWord {
+    /// The far end runs.
+    Ready,
+    /// The host has no fullpipe of this version, and takes one.
+    Wanted(Wanted),
+    /// Too much else, so that it is no far end.
+    Other,
 }
 
 impl Ssh {
@@ -54,7 +67,27 @@ impl Ssh {
         if endpoint.host.starts_with('-') {
             return Err(TransferError::Usage(format!("'{}' is not a host", endpoint.host)));
         }
-        Ok(Ssh { endpoint: endpoint.clone(), configured: ask_configuration(endpoint, stop) })
+        std::thread::scope(|scope| {
+            // Reading the program and its hash takes as long as asking ssh.
+            let read = match &endpoint.program {
+                FarProgram::Named(_) => None,
+                FarProgram::Found { file, .. } => Some(scope.spawn(|| Program::read(file.as_deref()))),
+            };
+            let configured = ask_configuration(endpoint, stop);
+            let failed = |_| TransferError::Unreachable("a reading thread failed".to_owned());
+            let program = read.map(|read| read.join().map_err(failed)?).transpose()?;
+            Ok(Ssh { endpoint: endpoint.clone(), configured, program })
+        })
+    }
+
+    /// Whether the far host may ask for the program.
+    pub(super) fn sends(&self) -> bool {
+        matches!(self.endpoint.program, FarProgram::Found { send: true, .. })
+    }
+
+    /// The program that the far host looks for.
+    pub(super) fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
     }
 
     /// The host to which ssh connects, by its configuration; `None` if ssh did not tell.
@@ -71,16 +104,21 @@ impl Ssh {
         self.configured.lines().any(|other| other == line)
     }
 
-    /// Returns the command that starts a far end; `options` are for ssh.
-    fn command(&self, options: &[&str]) -> Command {
-        let mut command = Command::new(program(&self.endpoint));
+    /// Returns the command that starts a far end; `options` are for ssh. With `sends`, the far host may ask for the program.
+    fn command(&self, options: &[&str], sends: bool) -> Command {
+        let mut command = Command::new(ssh_program(&self.endpoint));
         command.args(self.endpoint.ssh.iter().skip(1)).args(options);
         if self.has("connecttimeout none") && !self.is_proxied() {
             // Without a limit, ssh waits for a host that does not answer as long as the kernel retries: two minutes. Through
             // a jump host, the limit would also apply to the time in which a person types a password there.
             command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
         }
-        command.arg(&self.endpoint.host).arg("--").arg(&self.endpoint.program).arg("far");
+        command.arg(&self.endpoint.host).arg("--");
+        match (&self.program, &self.endpoint.program) {
+            (Some(program), _) => command.arg(program.command(sends)),
+            (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
+            (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
+        };
         if let Some(ports) = &self.endpoint.ports {
             command.args(["--data-ports", ports]);
         }
@@ -89,7 +127,7 @@ impl Ssh {
 
     /// Starts the far end. Returns before ssh has connected. The last of the results is the far end's output.
     pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, ChildStdin, UnixStream), TransferError> {
-        let mut command = self.command(&[]);
+        let mut command = self.command(&[], self.sends());
         // Unlike a pipe, a socket can be shut down by its reader while other processes still hold its other end.
         let (output, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
         lock(&stop.ears).push(output.try_clone().map_err(system("doubling a descriptor"))?);
@@ -110,7 +148,7 @@ impl Ssh {
 }
 
 /// The ssh program.
-fn program(endpoint: &SshEndpoint) -> &OsStr {
+fn ssh_program(endpoint: &SshEndpoint) -> &OsStr {
     endpoint.ssh.first().map_or(OsStr::new("ssh"), |ssh| ssh.as_os_str())
 }
 
@@ -124,7 +162,7 @@ fn is_anyone_there() -> bool {
 /// command that ssh runs for it (ssh_config(5), Match exec) may hang until `stop` ends it.
 fn ask_configuration(endpoint: &SshEndpoint, stop: &Stop) -> String {
     let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
-    let mut command = Command::new(program(endpoint));
+    let mut command = Command::new(ssh_program(endpoint));
     command.args(endpoint.ssh.iter().skip(1)).arg("-G").arg(&endpoint.host);
     command.stdin(Stdio::null()).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
     let Ok(child) = command.spawn() else { return String::new() };
@@ -227,19 +265,25 @@ impl Drop for SshProcess {
     }
 }
 
-/// Reads until the far end's first word, and drops what login scripts have printed before it. Returns whether the word came
-/// among the first bytes; a login that prints more than that is no far end.
-pub(super) fn skip_login(input: &mut (impl Read + ?Sized)) -> io::Result<bool> {
+/// Reads until the far host's first word, and drops what login scripts have printed before it.
+pub(super) fn first_word(input: &mut (impl Read + ?Sized), program: Option<&Program>) -> io::Result<FirstWord> {
     let mut seen = Vec::new();
+    let mut line = 0;
     let mut byte = [0];
-    while !seen.ends_with(hello::READY) {
-        if seen.len() > MAX_LOGIN_BYTES {
-            return Ok(false);
-        }
+    while seen.len() < MAX_LOGIN_BYTES {
         input.read_exact(&mut byte)?;
         seen.push(byte[0]);
+        if seen.ends_with(hello::READY) {
+            return Ok(FirstWord::Ready);
+        }
+        if byte == *b"\n" {
+            if let Some(wanted) = program.and_then(|program| program.wanted(&seen[line..])) {
+                return Ok(FirstWord::Wanted(wanted));
+            }
+            line = seen.len();
+        }
     }
-    Ok(true)
+    Ok(FirstWord::Other)
 }
 
 /// The ssh connections that carry the data streams of a copy. They end when this is dropped.
@@ -304,7 +348,7 @@ fn open(
 ) -> Result<(SshProcess, TcpStream), TransferError> {
     // Nobody can be asked for a password by many connections at once. A connection that shared another's TCP would be no
     // faster than that, and forwarded ports belong to the first.
-    let mut command = ssh.command(&["-T", "-oBatchMode=yes", "-oControlPath=none", "-oClearAllForwardings=yes"]);
+    let mut command = ssh.command(&["-T", "-oBatchMode=yes", "-oControlPath=none", "-oClearAllForwardings=yes"], false);
     let (mut ours, theirs) = socket_pair(transport).map_err(system("connecting to this host"))?;
     lock(&stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
     let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
@@ -312,7 +356,8 @@ fn open(
     let (process, _) = SshProcess::start(command, stop)?;
     let mut asked = || {
         ours.set_read_timeout(Some(patience))?;
-        if !skip_login(&mut ours)? {
+        // The far end of the copy has shown that the program is there.
+        if !matches!(first_word(&mut ours, None)?, FirstWord::Ready) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "what it sends is not fullpipe's greeting"));
         }
         frame::send(&mut ours, &Message::Relay { port })

@@ -201,7 +201,7 @@ impl Copy<'_> {
         let tell = || {
             let chosen = self.chosen.borrow();
             let Some((chosen, between)) = chosen.as_ref() else { return };
-            watch.chosen(chosen, between.rtt_s);
+            watch.chosen(chosen, between.rtt_s, explain::is_encrypted(args, between));
             if args.explain && !args.json && watch.moved() == 0 {
                 explain::print(args, chosen, between, self.options, explain::known_bytes(self.way), true);
             }
@@ -213,6 +213,7 @@ impl Copy<'_> {
             options: self.options,
             choose: &choose,
             chosen: &tell,
+            say: &|what| watch.say(what),
             names: args.verbose || args.json && args.updates(),
             show: &mut show,
             interrupted,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::protocol::hello;
@@ -20,6 +21,12 @@ pub struct Args {
     /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
+    /// Take relative paths below this folder [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
+    /// Only say by the exit code whether this program speaks this version of the protocol
+    #[arg(long, value_name = "VERSION")]
+    speaks: Option<u32>,
 }
 
 /// The wildcard address of the IP version that ssh was called by, or of both versions if ssh does not say.
@@ -42,9 +49,13 @@ fn take_stdout() -> std::io::Result<File> {
 
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
+    if let Some(version) = args.speaks {
+        let why = format!("this is fullpipe's protocol {}", hello::PROTOCOL);
+        return if version == hello::PROTOCOL { Ok(()) } else { Err(Failure::new(ExitClass::Peer, why)) };
+    }
     rlimit::raise_open_files();
     let ports = data_ports(args.data_ports.as_deref())?;
-    let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
+    let base = args.base.map_or_else(std::env::current_dir, Ok).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let options = ServerOptions {
         realm: Realm::User(base),
         listen: address(),

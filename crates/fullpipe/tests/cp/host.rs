@@ -57,6 +57,10 @@ impl Host {
             run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at.join(key)));
         }
         fs::copy(at.join("id.pub"), at.join("authorized_keys")).unwrap();
+        for (folder, mode) in [("home", 0o755), ("run", 0o700), ("bin", 0o755)] {
+            fs::create_dir(at.join(folder)).unwrap();
+            fs::set_permissions(at.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+        }
         if nix::unistd::geteuid().is_root() {
             // Its privilege separation wants it.
             fs::create_dir_all("/run/sshd").unwrap();
@@ -68,7 +72,8 @@ impl Host {
             let text = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {0}/host_key\nAuthorizedKeysFile {0}/authorized_keys\n\
                  StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n\
-                 KbdInteractiveAuthentication no\nMaxStartups 100\nLogLevel ERROR\n",
+                 KbdInteractiveAuthentication no\nMaxStartups 100\nLogLevel ERROR\n\
+                 SetEnv HOME={0}/home XDG_RUNTIME_DIR={0}/run PATH={0}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
                 at.display()
             );
             fs::write(&config, text).unwrap();
@@ -106,6 +111,12 @@ impl Host {
         cp.ssh(&self.ssh).far_program(Path::new(FULLPIPE));
         cp.home = Some(self.dir.path().to_owned());
         cp
+    }
+
+    /// `fullpipe cp` over this host's ssh, where no fullpipe has been installed. The home of logins is the folder `home`, and
+    /// programs in the folder `bin` come before all others.
+    pub fn bare_cp(&self) -> Cp {
+        Cp { program: None, ..self.cp() }
     }
 
     /// The folder that is the home of those who copy.

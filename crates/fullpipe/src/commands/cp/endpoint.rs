@@ -5,12 +5,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
-use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
+use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::{Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
-use super::args::{Args, FAR_PROGRAM, SEED, SSH};
+use super::args::{Args, SEED, SSH};
 use super::via::Wanted;
 use crate::failure::{Failure, Result};
 
@@ -189,7 +189,9 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
         ("--port", args.port.is_some()),
         ("--identity", args.identity.is_some()),
         ("--ssh", args.ssh != SSH),
-        ("--far-program", args.far_program != FAR_PROGRAM),
+        ("--far-program", args.far_program.is_some()),
+        ("--far-binary", args.far_binary.is_some()),
+        ("--no-deploy", args.no_deploy),
         ("--data-ports", args.data_ports.is_some()),
         ("--via", args.via != Wanted::Auto),
     ];
@@ -217,7 +219,11 @@ fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
-            let (ssh, program, ports) = (ssh_command(args)?, args.far_program.clone(), args.data_ports.clone());
+            let (ssh, ports) = (ssh_command(args)?, args.data_ports.clone());
+            let program = match &args.far_program {
+                Some(name) => FarProgram::Named(name.clone()),
+                None => FarProgram::Found { send: !args.no_deploy && !args.dry_run, file: args.far_binary.clone() },
+            };
             let ssh = SshEndpoint { host: host.clone(), ssh, program, ports, via: Via::Tcp };
             Ok((Endpoint::Ssh(ssh), path.clone(), host.clone()))
         }

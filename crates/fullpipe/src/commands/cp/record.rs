@@ -59,7 +59,7 @@ pub fn write(
         (None, Endpoint::Server { .. }) => Over::Server,
         (None, Endpoint::Ssh(_)) => Over::Ssh,
     };
-    let copy = Copied { over, encrypted: !args.no_encrypt };
+    let copy = Copied { over, encrypted: finished.encrypted };
     // On real hosts the seed has no effect, so it can number copies of one description and keep their records apart.
     let mut file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
     while matches!(run.path, Path::Host(_)) && !run_record::is_file(to) && file.exists() {

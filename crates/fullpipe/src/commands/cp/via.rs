@@ -169,10 +169,13 @@ fn write(path: &Path, closed: &Closed) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use fullpipe_transfer::connection::endpoint::FarProgram;
+
     use super::*;
 
     fn far(host: &str, ports: Option<&str>) -> Endpoint {
-        let (ssh, program, ports) = (vec!["ssh".into()], "fullpipe".to_owned(), ports.map(str::to_owned));
+        let program = FarProgram::Named("fullpipe".to_owned());
+        let (ssh, ports) = (vec!["ssh".into()], ports.map(str::to_owned));
         Endpoint::Ssh(SshEndpoint { host: host.to_owned(), ssh, program, ports, via: Via::Tcp })
     }
 
