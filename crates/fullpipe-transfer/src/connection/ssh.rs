@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,11 @@ impl Ssh {
     /// Whether another host or a program makes ssh's connection, so that this host may not know the far host's name.
     pub(super) fn is_proxied(&self) -> bool {
         self.configured.lines().any(|line| line.starts_with("proxyjump ") || line.starts_with("proxycommand "))
+    }
+
+    /// Whether later connections may use the first one's login (ssh_config(5), ControlPath).
+    fn is_shared(&self) -> bool {
+        self.configured.lines().any(|line| line.starts_with("controlpath ")) && !self.has("controlpath none")
     }
 
     fn has(&self, line: &str) -> bool {
@@ -294,11 +300,14 @@ pub(crate) struct DataConnections {
     logins: Mutex<usize>,
     /// Wakes threads that wait to log in.
     free: Condvar,
+    /// Whether connections use the first one's login, since one of their own was refused.
+    share: AtomicBool,
 }
 
 impl DataConnections {
     pub(crate) fn new() -> DataConnections {
-        DataConnections { opened: Mutex::default(), logins: Mutex::new(MAX_LOGINS), free: Condvar::new() }
+        let (logins, free, share) = (Mutex::new(MAX_LOGINS), Condvar::new(), AtomicBool::new(false));
+        DataConnections { opened: Mutex::default(), logins, free, share }
     }
 
     /// Opens a connection to a port that the far end of this endpoint listens on, through an ssh connection of its own.
@@ -318,10 +327,13 @@ impl DataConnections {
         let mut opened = Err(TransferError::Interrupted);
         for attempt in 0..ATTEMPTS {
             std::thread::sleep(PAUSE * attempt);
-            opened = open(ssh, port, transport, stop, patience);
+            let login = if self.share.load(Ordering::Relaxed) { SHARED_LOGIN } else { OWN_LOGIN };
+            opened = open(ssh, login, port, transport, (stop, patience));
             if opened.is_ok() {
                 break;
             }
+            // Where a person has typed a password, nobody types it again.
+            self.share.fetch_or(ssh.is_shared(), Ordering::Relaxed);
         }
         *lock(&self.logins) += 1;
         self.free.notify_one();
@@ -338,17 +350,22 @@ impl Drop for DataConnections {
     }
 }
 
+/// Options of ssh for a connection with a TCP connection and a login of its own. Connections that share one are no faster
+/// than one.
+const OWN_LOGIN: &str = "-oControlPath=none";
+/// Options of ssh for a connection that uses another one's login.
+const SHARED_LOGIN: &str = "-oControlMaster=no";
+
 /// Starts ssh for a data stream, and asks the far end to relay its bytes to the session's port.
 fn open(
     ssh: &Ssh,
+    login: &str,
     port: u16,
     transport: &Transport,
-    stop: &Stop,
-    patience: Duration,
+    (stop, patience): (&Stop, Duration),
 ) -> Result<(SshProcess, TcpStream), TransferError> {
-    // Nobody can be asked for a password by many connections at once. A connection that shared another's TCP would be no
-    // faster than that, and forwarded ports belong to the first.
-    let mut command = ssh.command(&["-T", "-oBatchMode=yes", "-oControlPath=none", "-oClearAllForwardings=yes"], false);
+    // Nobody can be asked for a password by many connections at once, and forwarded ports belong to the first one.
+    let mut command = ssh.command(&["-T", "-oBatchMode=yes", login, "-oClearAllForwardings=yes"], false);
     let (mut ours, theirs) = socket_pair(transport).map_err(system("connecting to this host"))?;
     lock(&stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
     let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;

@@ -162,6 +162,23 @@ fn a_copy_through_ssh_goes_on() {
 }
 
 #[test]
+fn data_share_a_login_where_they_get_none_of_their_own() {
+    let host = Host::start();
+    // As after a password that was typed once.
+    let text = format!(
+        "case \"$*\" in *ControlPath=none*) echo 'Permission denied (password).' >&2; exit 255;; esac\n\
+         exec {} -o ControlMaster=auto -o ControlPath={}/master \"$@\"",
+        host.ssh,
+        host.home().display()
+    );
+    let shared = host.script("shared", &text);
+    write(host.file("a"), bytes(20 * MIB, 1));
+    let mut cp = host.cp();
+    cp.ssh(shared.to_str().unwrap()).words("--via ssh").arg(host.file("a")).arg(host.far("b")).ok();
+    same(&host.file("a"), &host.file("b"));
+}
+
+#[test]
 fn logins_that_ask_are_no_data_streams() {
     let host = Host::start();
     write(host.file("a"), "1");
