@@ -88,12 +88,13 @@ impl AccessControl for AllowAll {
 /// # Errors
 /// The transfer failed. The client was told.
 pub fn serve(
-    mut input: File,
-    output: File,
+    input: OwnedFd,
+    output: OwnedFd,
     peer: String,
     options: &ServerOptions,
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
+    let (mut input, output) = (File::from(input), File::from(output));
     // Nothing is read ahead, as it may be a stream's.
     let first = frame::receive_within(&mut input, frame::GREETING_MAX);
     if let Ok(Message::Relay { port }) = first {

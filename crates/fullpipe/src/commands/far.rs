@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result {
     let line = line.as_fd().try_clone_to_owned().ok();
     let mut output = take_stdout().map_err(missing)?;
     output.write_all(hello::READY).map_err(missing)?;
-    match server::serve(input.into(), output, "the client".into(), &options, line) {
+    match server::serve(input, output.into(), "the client".into(), &options, line) {
         Ok(_) => Ok(()),
         Err(error) => {
             let class = fullpipe_path::Classified::class(&error);
