@@ -195,6 +195,15 @@ impl TransferError {
         TransferError::Local { what: what.into(), source }
     }
 
+    /// Returns what the data streams could not reach and why, if that is the error: the far host itself was reached.
+    pub fn no_data_path(&self) -> Option<(&str, String)> {
+        match self {
+            TransferError::NoDataPort { to, why } => Some((to, why.clone())),
+            TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer, why(source))),
+            _ => None,
+        }
+    }
+
     /// Whether another attempt may succeed without a change by the user.
     pub fn may_retry(&self) -> bool {
         match self {
@@ -258,6 +267,9 @@ impl Classified for TransferError {
         }
     }
 }
+
+/// What this end does while the data streams are opened, for errors.
+pub(crate) const CONNECTING: &str = "connecting the streams";
 
 /// The text for an end that does not answer.
 pub(crate) const LATE: &str = "it did not answer in time";

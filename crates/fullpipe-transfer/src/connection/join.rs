@@ -228,7 +228,7 @@ fn untrusted(session: &Session, error: io::Error) -> TransferError {
         let why = format!("its data streams are not its own: {error}");
         return TransferError::Trust { peer: session.peer.clone(), why };
     }
-    session.lost("connecting the streams", error)
+    session.lost(error::CONNECTING, error)
 }
 
 fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {

@@ -72,11 +72,15 @@ impl Ssh {
             // Reading the program and its hash takes as long as asking ssh.
             let read = match &endpoint.program {
                 FarProgram::Named(_) => None,
-                FarProgram::Found { file, .. } => Some(scope.spawn(|| Program::read(file.as_deref()))),
+                FarProgram::Found { file, .. } => Some((file, scope.spawn(|| Program::read(file.as_deref())))),
             };
             let configured = ask_configuration(endpoint, stop);
-            let failed = |_| TransferError::Unreachable("a reading thread failed".to_owned());
-            let program = read.map(|read| read.join().map_err(failed)?).transpose()?;
+            let program = match read.map(|(file, read)| (file, read.join())) {
+                Some((_, Ok(Ok(program)))) => Some(program),
+                Some((Some(_), Ok(Err(error)))) => return Err(error),
+                // One that cannot be read is of no use to another host, which may have one of its own.
+                _ => None,
+            };
             Ok(Ssh { endpoint: endpoint.clone(), configured, program })
         })
     }

@@ -70,7 +70,7 @@ fn copy(args: Args) -> Result {
     let (mut endpoint, way) = endpoint::order(&args, &from, &to)?;
     let (choice, note) = via::Choice::new(args.via, &mut endpoint);
     if args.dry_run {
-        return explain::dry_run(&args, &endpoint, &way, options);
+        return explain::dry_run(&args, &mut endpoint, choice, &way, options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -160,7 +160,10 @@ impl Copy<'_> {
                 }
                 Err(error) => error,
             };
-            if let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut()) {
+            // Where TCP got through before, the network or the host is down.
+            if watch.moved() == 0
+                && let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut())
+            {
                 watch.say(&note);
                 continue;
             }

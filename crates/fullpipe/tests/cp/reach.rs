@@ -8,7 +8,7 @@ use crate::host::{Cp, Done, Host};
 use crate::large::{MIB, some_blocks};
 use crate::tree::{bytes, leftovers, same, write};
 
-/// Ports that the firewall of [`behind_a_firewall`] drops.
+/// Ports that a firewall drops.
 const DROPPED: &str = "50000-50015";
 
 /// Copies a tree to the host and back; whatever is said of a copy over ssh is in the results.
@@ -37,19 +37,16 @@ fn notes(done: &Done) -> Vec<String> {
     notes.map(|line| line["note"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Runs a test in a network namespace in which the ports [`DROPPED`] are dropped. It needs root and nftables; without them
-/// it says so and does nothing.
-fn behind_a_firewall(test: impl FnOnce(&Host) + Send) {
+/// Runs a test in a network namespace with such a table of nftables. It needs root and nftables; without them it says so and
+/// does nothing.
+fn with_table(table: &str, test: impl FnOnce(&Host) + Send) {
     if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
         return eprintln!("skipped: it needs root and nftables");
     }
     std::thread::scope(|scope| {
         scope.spawn(|| {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            let rules = format!(
-                "table inet test {{ chain in {{ type filter hook input priority 0; tcp dport {DROPPED} drop; }}; }}"
-            );
-            for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[&rules])] {
+            for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[table])] {
                 assert!(Command::new(program).args(words).status().unwrap().success(), "{program} {words:?}");
             }
             test(&Host::start());
@@ -82,6 +79,10 @@ fn more_streams_than_may_log_in_at_once() {
 #[test]
 fn a_name_that_only_ssh_resolves() {
     let host = Host::start();
+    // A copy that is only looked at finds the way, too.
+    write(host.file("a"), "1");
+    let looked = host.cp().words("--dry-run --explain").arg(host.file("a")).arg("inner:/tmp/fullpipe-never").ok();
+    assert!(looked.out.contains("ssh connections"), "{}", looked.out);
     let [there, back] = there_and_back(&host, "inner", "");
     let [said] = &notes(&there)[..] else { panic!("{:?}", notes(&there)) };
     assert!(said.contains("node7.cluster.invalid") && said.contains("copying through ssh"), "{said}");
@@ -93,13 +94,12 @@ fn a_name_that_only_ssh_resolves() {
         host.cp().words(words).arg(host.file("tree/large")).arg(&to).fails(4, part);
     };
     fails("--via tcp", "cannot connect to node7.cluster.invalid for the data: its name is unknown here");
-    // A copy that is only looked at finds the way, too.
-    host.cp().words("--dry-run").arg(host.file("tree/large")).arg(&to).ok();
 }
 
 #[test]
 fn a_port_that_a_firewall_drops() {
-    behind_a_firewall(|host| {
+    let drop = format!("chain in {{ type filter hook input priority 0; tcp dport {DROPPED} drop; }};");
+    with_table(&format!("table inet test {{ {drop} }}"), |host| {
         write(host.file("a"), bytes(3 * MIB, 1));
         let copy = |words: &str| {
             let mut cp = host.cp();
@@ -122,6 +122,26 @@ fn a_port_that_a_firewall_drops() {
         assert!(said.contains("had no open data port before"), "{said}");
         // Other ports are open, as far as anybody knows.
         assert_eq!(notes(&host.cp().arg("--json").arg(host.file("a")).arg(host.far("c")).ok()), [""; 0]);
+    });
+}
+
+/// A machine on the way takes every connection for its own, and closes it when it does not know what is said.
+#[test]
+fn a_port_at_which_somebody_else_answers() {
+    let to_another = "ip daddr 127.0.0.2 tcp dport 1024-65535 redirect to :1023";
+    let nat = format!("chain out {{ type nat hook output priority -100; {to_another}; }};");
+    with_table(&format!("table ip test {{ {nat} }}"), |host| {
+        write(host.file("a"), bytes(MIB, 1));
+        let listener = std::net::TcpListener::bind("127.0.0.1:1023").unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        // The name of the host leads there, as far as this end knows; ssh knows better.
+        let text = format!("[ \"$1\" = -G ] && echo hostname 127.0.0.2 && exit\nexec {} \"$@\"", host.ssh);
+        let ssh = host.script("elsewhere", &text);
+        let mut cp = host.cp();
+        let done = cp.ssh(ssh.to_str().unwrap()).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        assert!(said.contains("copying through ssh"), "{said}");
+        same(&host.file("a"), &host.file("b"));
     });
 }
 

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::args::Args;
 use super::report::left;
 use super::transport::Chosen;
+use super::via::Choice;
 use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::outln;
@@ -64,8 +65,12 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
 }
 
 /// Prints what would be copied, how, and how long it would take. Nothing is copied.
-pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
-    let client::Looked { between, count } = client::look(endpoint, options, way)?;
+pub fn dry_run(args: &Args, endpoint: &mut Endpoint, mut choice: Choice, way: &Way, options: Options) -> Result {
+    let looked = client::look(endpoint, options, way).or_else(|error| match choice.fall_back(&error, endpoint) {
+        Some(_) => client::look(endpoint, options, way),
+        None => Err(error),
+    });
+    let client::Looked { between, count } = looked?;
     let chosen = args.how.choose(&between)?;
     if args.json {
         outln!(

@@ -405,7 +405,7 @@ const SSH_WINDOW: f64 = 2e6;
 /// Most ssh connections that are opened unless a flag asks for more: as many as may log in at the same time.
 const MAX_SSH: u16 = 8;
 /// Buffers of the sockets between fullpipe and ssh, bytes. What waits there is no use to other streams.
-const SSH_BUFFER: u64 = 1 << 20;
+const SSH_BUFFER: u64 = 1_000_000;
 
 /// The transport through ssh, whose own window limits each connection.
 fn through_ssh(rtt_s: f64, sender: &Limits) -> Chosen {

@@ -34,15 +34,15 @@ pub struct Choice {
     memory: Option<PathBuf>,
     /// The name under which the far end is remembered.
     key: String,
-    /// Why TCP does not get through, if that was found by this copy.
-    found: Option<String>,
+    /// Whether this copy has found that TCP does not get through.
+    found: bool,
 }
 
 impl Choice {
     /// Chooses for a far end, by the flag and by what earlier copies have found.
     pub fn new(wanted: Wanted, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
         let memory = state_folder().map(|folder| folder.join("closed-ports.json"));
-        let mut choice = Choice { wanted, memory, key: String::new(), found: None };
+        let mut choice = Choice { wanted, memory, key: String::new(), found: false };
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
         choice.key = key(ssh);
         let mut note = None;
@@ -66,23 +66,23 @@ impl Choice {
 
     /// Changes the far end's path to ssh if this error shows that TCP does not get through. Returns what to tell the user.
     pub fn fall_back(&mut self, error: &TransferError, endpoint: &mut Endpoint) -> Option<String> {
-        let (Endpoint::Ssh(ssh), TransferError::NoDataPort { to, why }, Wanted::Auto) = (endpoint, error, self.wanted)
-        else {
+        let (Endpoint::Ssh(ssh), Some((to, why)), Wanted::Auto) = (endpoint, error.no_data_path(), self.wanted) else {
             return None;
         };
         if ssh.via == Via::Ssh {
             return None;
         }
         ssh.via = Via::Ssh;
-        self.found = Some(why.clone());
-        Some(format!("cannot connect to {to} for the data ({why}); copying through ssh"))
+        let said = format!("cannot connect to {to} for the data ({why}); copying through ssh");
+        self.found = true;
+        Some(said)
     }
 
     /// Remembers what a successful copy has found.
     pub fn remember(&self, endpoint: &Endpoint) {
         let Some(memory) = self.memory.as_ref().filter(|_| !self.key.is_empty()) else { return };
         let is_open = endpoint.via() == Via::Tcp;
-        if self.found.is_none() && !(is_open && self.wanted == Wanted::Tcp) {
+        if !self.found && !(is_open && self.wanted == Wanted::Tcp) {
             return;
         }
         // A file that nobody else trusts is replaced.
@@ -181,7 +181,7 @@ mod tests {
 
     fn choice(memory: &Path, endpoint: &Endpoint) -> Choice {
         let Endpoint::Ssh(ssh) = endpoint else { panic!("not over ssh") };
-        Choice { wanted: Wanted::Auto, memory: Some(memory.to_owned()), key: key(ssh), found: None }
+        Choice { wanted: Wanted::Auto, memory: Some(memory.to_owned()), key: key(ssh), found: false }
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
         let memory = dir.path().join("closed-ports.json");
         let endpoint = far("host", None);
         let mut first = choice(&memory, &endpoint);
-        first.found = Some(String::new());
+        first.found = true;
         let mut through_ssh = endpoint.clone();
         if let Endpoint::Ssh(ssh) = &mut through_ssh {
             ssh.via = Via::Ssh;
