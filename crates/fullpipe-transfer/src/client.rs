@@ -471,7 +471,7 @@ fn introduce(
     let (n, carriers) = (connect.opened(), DataConnections::new());
     let (streams, udp) = match (via, &line.ssh) {
         (Via::Ssh, Some(SshConnection { ssh, .. })) => {
-            let open = || carriers.open(ssh, port, &connect.transport, (stop, join::JOIN));
+            let open = || carriers.open(ssh, port, (&connect.transport, sends), (stop, join::JOIN));
             (join::connect(session, n, &open, &guard, &token)?, None)
         }
         _ => {

@@ -123,7 +123,7 @@ pub enum TransferError {
     /// The far host can be reached, but not its port for the data streams.
     #[error(
         "cannot connect to {to} for the data: {why}; let its firewall pass the port, name those that it passes with \
-         --data-ports, or copy over ssh alone with --via ssh"
+         --data-ports, or copy over ssh alone (HOST:PATH, --via ssh)"
     )]
     NoDataPort {
         /// The host, and its port if that is known.
@@ -198,8 +198,8 @@ impl TransferError {
     /// Returns what the data streams could not reach and why, if that is the error: the far host itself was reached.
     pub fn no_data_path(&self) -> Option<(&str, String)> {
         match self {
-            TransferError::NoDataPort { to, why } => Some((to, why.clone())),
-            TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer, why(source))),
+            TransferError::NoDataPort { to, why } => Some((to.as_str(), why.clone())),
+            TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer.as_str(), why(source))),
             _ => None,
         }
     }

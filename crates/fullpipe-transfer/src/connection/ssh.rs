@@ -18,7 +18,7 @@ use fullpipe_path::{Transport, text};
 use crate::connection::deploy::{Program, Wanted};
 use crate::connection::endpoint::{FarProgram, SshEndpoint};
 use crate::connection::stop::{self, Stop};
-use crate::error::{TransferError, system};
+use crate::error::{self, TransferError, system};
 use crate::protocol::message::Message;
 use crate::protocol::{frame, hello};
 use crate::threads::{lock, thread};
@@ -319,7 +319,7 @@ impl DataConnections {
         &self,
         ssh: &Ssh,
         port: u16,
-        transport: &Transport,
+        (transport, sends): (&Transport, bool),
         (stop, patience): (&Stop, Duration),
     ) -> Result<TcpStream, TransferError> {
         let mut logins = lock(&self.logins);
@@ -328,22 +328,59 @@ impl DataConnections {
         }
         *logins -= 1;
         drop(logins);
-        let mut opened = Err(TransferError::Interrupted);
-        for attempt in 0..ATTEMPTS {
-            std::thread::sleep(PAUSE * attempt);
-            let login = if self.share.load(Ordering::Relaxed) { SHARED_LOGIN } else { OWN_LOGIN };
-            opened = open(ssh, login, port, transport, (stop, patience));
-            if opened.is_ok() {
-                break;
-            }
-            // Where a person has typed a password, nobody types it again.
-            self.share.fetch_or(ssh.is_shared(), Ordering::Relaxed);
-        }
+        let opened = self.log_in(ssh, |login| {
+            let (ours, theirs) = socket_pair(transport, sends).map_err(system("connecting to this host"))?;
+            open(ssh, login, port, (ours, theirs), (stop, patience))
+        });
         *lock(&self.logins) += 1;
         self.free.notify_one();
         let (process, socket) = opened?;
         lock(&self.opened).push(process);
         Ok(socket)
+    }
+
+    /// Calls `open` with ssh's options for a login, until one works.
+    fn log_in<T>(
+        &self,
+        ssh: &Ssh,
+        open: impl Fn(&str) -> Result<Result<T, Refused>, TransferError>,
+    ) -> Result<T, TransferError> {
+        let mut attempt = 0;
+        loop {
+            let shares = self.share.load(Ordering::Relaxed);
+            let refused = match open(if shares { SHARED_LOGIN } else { OWN_LOGIN })? {
+                Ok(opened) => return Ok(opened),
+                Err(refused) => refused,
+            };
+            attempt += 1;
+            if !shares && ssh.is_shared() {
+                // Where a person has typed a password, nobody types it again.
+                self.share.store(true, Ordering::Relaxed);
+            } else if refused.for_good || attempt == ATTEMPTS {
+                return Err(refused.error(&ssh.endpoint.host));
+            } else {
+                std::thread::sleep(PAUSE * attempt);
+            }
+        }
+    }
+}
+
+/// Why an ssh connection for a data stream could not be opened.
+struct Refused {
+    why: String,
+    /// Whether another attempt would be refused, too, and might count against the user.
+    for_good: bool,
+}
+
+impl Refused {
+    fn error(self, host: &str) -> TransferError {
+        let advice = if self.for_good {
+            "each logs in by itself and cannot ask for a password: use a key or an agent"
+        } else {
+            "if the host limits new connections, open fewer with -n"
+        };
+        let why = self.why;
+        TransferError::Unreachable(format!("cannot open an ssh connection to {host} for the data: {why}; {advice}"))
     }
 }
 
@@ -360,17 +397,17 @@ const OWN_LOGIN: &str = "-oControlPath=none";
 /// Options of ssh for a connection that uses another one's login.
 const SHARED_LOGIN: &str = "-oControlMaster=no";
 
-/// Starts ssh for a data stream, and asks the far end to relay its bytes to the session's port.
+/// Starts ssh for a data stream, and asks the far end to relay its bytes to the session's port. `theirs` is ssh's end of a
+/// connection within this host.
 fn open(
     ssh: &Ssh,
     login: &str,
     port: u16,
-    transport: &Transport,
+    (mut ours, theirs): (TcpStream, TcpStream),
     (stop, patience): (&Stop, Duration),
-) -> Result<(SshProcess, TcpStream), TransferError> {
+) -> Result<Result<(SshProcess, TcpStream), Refused>, TransferError> {
     // Nobody can be asked for a password by many connections at once, and forwarded ports belong to the first one.
     let mut command = ssh.command(&["-T", "-oBatchMode=yes", login, "-oClearAllForwardings=yes"], false);
-    let (mut ours, theirs) = socket_pair(transport).map_err(system("connecting to this host"))?;
     lock(&stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
     let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
     command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
@@ -383,23 +420,24 @@ fn open(
         }
         frame::send(&mut ours, &Message::Relay { port })
     };
-    match asked() {
+    Ok(match asked() {
         Ok(()) => Ok((process, ours)),
         Err(error) => {
             process.end();
             let (_, said) = process.ended();
-            let host = &ssh.endpoint.host;
-            let why = if said.is_empty() { error.to_string() } else { said };
-            Err(TransferError::Unreachable(format!(
-                "cannot open an ssh connection to {host} for the data: {why}; each needs a login that asks for nothing: \
-                 use a key or an agent"
-            )))
+            let for_good = ["Permission denied", "verification failed"].iter().any(|word| said.contains(word));
+            let why = match error.kind() {
+                _ if !said.is_empty() => said,
+                io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+                _ => error::why(&error),
+            };
+            Err(Refused { why, for_good })
         }
-    }
+    })
 }
 
 /// Returns the two ends of a TCP connection within this host.
-fn socket_pair(transport: &Transport) -> io::Result<(TcpStream, TcpStream)> {
+fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let ours = TcpStream::connect(listener.local_addr()?)?;
     // Another user of this host may call, too.
@@ -409,8 +447,8 @@ fn socket_pair(transport: &Transport) -> io::Result<(TcpStream, TcpStream)> {
             break theirs;
         }
     };
-    for end in [&ours, &theirs] {
-        socket::apply_to_accepted(end, transport, true).map_err(io::Error::other)?;
+    for (end, sends) in [(&ours, sends), (&theirs, false)] {
+        socket::apply_to_accepted(end, transport, sends).map_err(io::Error::other)?;
     }
     Ok((ours, theirs))
 }

@@ -51,7 +51,10 @@ impl Choice {
             Wanted::Ssh => Via::Ssh,
             Wanted::Auto => match choice.remembered(SystemTime::now()) {
                 Ok(true) => {
-                    note = Some(format!("copying through ssh, as {} had no open data port before", ssh.host));
+                    note = Some(format!(
+                        "copying through ssh, as {} had no open data port before; --via tcp tries it",
+                        ssh.host
+                    ));
                     Via::Ssh
                 }
                 Ok(false) => Via::Tcp,
@@ -82,10 +85,11 @@ impl Choice {
     pub fn remember(&self, endpoint: &Endpoint) {
         let Some(memory) = self.memory.as_ref().filter(|_| !self.key.is_empty()) else { return };
         let is_open = endpoint.via() == Via::Tcp;
-        if !self.found && !(is_open && self.wanted == Wanted::Tcp) {
+        let is_news = self.found || is_open && self.wanted == Wanted::Tcp;
+        if !is_news {
             return;
         }
-        // A file that nobody else trusts is replaced.
+        // A file that is not trusted is replaced.
         let mut closed = read(memory).unwrap_or_default();
         if is_open {
             if closed.hosts.remove(&self.key).is_none() {
