@@ -235,7 +235,7 @@ fn data_addresses(ssh: &Ssh, host: &str) -> Result<Vec<SocketAddr>, TransferErro
         }
         Err(_) if ssh.host_name().is_none() => Ok(Vec::new()),
         Err(source) if ssh.is_proxied() => {
-            let why = format!("its name is unknown here ({source})");
+            let why = format!("its name is unknown here: {source}");
             Err(TransferError::NoDataPort { to: name.to_owned(), why })
         }
         Err(source) => Err(NetError::Resolve { host: name.to_owned(), source }.into()),

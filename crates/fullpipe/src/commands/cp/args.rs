@@ -16,7 +16,7 @@ pub const SEED: u64 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  fullpipe cp -r big/ me@host:/data/              over ssh; nothing need be installed on host
+  fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
