@@ -70,7 +70,7 @@ def copied(folder: Path, rtt_ms: float, megabytes: int, copy: list[str]) -> floa
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     ran = [line for line in lines if line.get("start_s") == 5]
-    if done.returncode or not ran or ran[0].get("status") != 0:
+    if done.returncode or not ran or ran[0].get("ended") != {"exit": 0}:
         said = [line.get("stderr", "") for line in lines if line.get("stderr")]
         raise SystemExit(f"{' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}")
     return float(ran[0]["end_s"]) - 5

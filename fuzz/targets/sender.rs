@@ -73,8 +73,7 @@ fn run(script: Script) {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served =
-        std::thread::spawn(move || server::serve(input.into(), output.into(), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(input.into(), output.into(), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {

@@ -46,7 +46,7 @@ impl Stop {
     }
 }
 
-/// Kills a child, and its process group if it has its own ([`start`]).
+/// Kills a child, and its process group if it has its own.
 pub(super) fn end(child: &mut Child) {
     use nix::sys::signal::{Signal, kill, killpg};
     let Ok(None) = child.try_wait() else { return };
