@@ -37,6 +37,7 @@
 
 pub mod open;
 pub mod tcp;
+pub mod udt;
 
 use std::io;
 use std::net::SocketAddr;
@@ -221,6 +222,8 @@ pub struct Observation {
     pub delivery_bytes_per_s: Option<u64>,
     /// The kernel's own view, for TCP.
     pub tcp_info: Option<TcpInfo>,
+    /// The protocol's own view, for UDT.
+    pub udt: Option<fullpipe_udt::Snapshot>,
 }
 
 /// Settings of a stream as the transport gives them back. A setting that the transport does not have is `None`.

@@ -1,0 +1,385 @@
+//! The thread that drives a connection, and what it shares with the threads that read and write.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use fullpipe_udt::{Connection, End, Snapshot, Transmit};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::datagrams::{Datagrams, MAX_SEGMENTS, MAX_SEND_BYTES, RECEIVE_BYTES};
+use crate::stream::Settings;
+use crate::sys;
+
+/// Calls that receive, at most, before timers and senders get their turn.
+const MAX_RECEIVES: usize = 32;
+/// Longest sleep of a driver, ns.
+const MAX_SLEEP_NS: u64 = 3_600_000_000_000;
+
+/// A connection that a thread drives.
+pub(super) struct Driven {
+    datagrams: Datagrams,
+    /// The connection and who waits for it. The lock may be held while datagrams are sent, and never while one waits.
+    state: Mutex<State>,
+    /// Data has arrived, or the connection has ended.
+    readable: Condvar,
+    /// There is room to write, or the connection has ended.
+    writable: Condvar,
+    /// Wakes the driver before its time.
+    wake: EventFd,
+}
+
+struct State {
+    connection: Connection,
+    /// When the driver wakes of itself, ns; 0 while it is awake or has been woken.
+    sleeps_until_ns: u64,
+    /// The error of this host's own socket.
+    error: Option<io::ErrorKind>,
+    /// Bytes that the driver is to drop for a reader.
+    to_discard: usize,
+    /// The driver has dropped the last of them.
+    dropped_all: bool,
+    read_bytes: u64,
+    /// Bytes of room that a writer waits for; 0 if none waits.
+    wanted_room: u64,
+    /// Whether a reader waits for data, or for all that it wants dropped.
+    reader_waits: bool,
+    /// Tells an acceptor that data has arrived.
+    arrived: Option<Arc<EventFd>>,
+    read_timeout: Option<Duration>,
+}
+
+impl State {
+    /// Drops what a reader wants dropped. Returns whether the other end waits for the room that this makes.
+    fn discard(&mut self) -> bool {
+        let mut waits = false;
+        while self.to_discard > 0 {
+            let n = self.connection.readable().len().min(self.to_discard);
+            if n == 0 {
+                break;
+            }
+            waits |= self.consume(n);
+            self.to_discard -= n;
+            self.dropped_all = self.to_discard == 0;
+        }
+        waits
+    }
+
+    fn consume(&mut self, bytes: usize) -> bool {
+        self.read_bytes += bytes as u64;
+        self.connection.consume(bytes)
+    }
+
+    fn is_over(&self) -> bool {
+        self.error.is_some() || self.connection.ended().is_some()
+    }
+
+    /// What a writer, or a reader that found nothing, is told when the connection is over.
+    fn end(&self) -> io::Error {
+        if let Some(kind) = self.error {
+            return kind.into();
+        }
+        match self.connection.ended() {
+            Some(End::PeerLost) => io::ErrorKind::TimedOut.into(),
+            Some(End::Incomplete) => io::ErrorKind::ConnectionReset.into(),
+            _ => io::ErrorKind::BrokenPipe.into(),
+        }
+    }
+}
+
+impl Driven {
+    /// Starts the driver of a connection whose socket is connected.
+    pub(super) fn start(
+        connection: Connection,
+        datagrams: Datagrams,
+        arrived: Option<Arc<EventFd>>,
+    ) -> io::Result<Arc<Driven>> {
+        let state = State {
+            connection,
+            sleeps_until_ns: 0,
+            error: None,
+            to_discard: 0,
+            dropped_all: false,
+            read_bytes: 0,
+            wanted_room: 0,
+            reader_waits: false,
+            arrived,
+            read_timeout: None,
+        };
+        let driven = Arc::new(Driven {
+            datagrams,
+            state: Mutex::new(state),
+            readable: Condvar::new(),
+            writable: Condvar::new(),
+            wake: EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?,
+        });
+        let driver = driven.clone();
+        std::thread::Builder::new().name("udt".into()).stack_size(256 << 10).spawn(move || driver.drive())?;
+        Ok(driven)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn drive(&self) {
+        sys::exact_timers();
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut control = Datagrams::control_buffer();
+        loop {
+            let received = self.receive(&mut buffer, &mut control);
+            let mut state = self.lock();
+            if let Err(error) = received.and_then(|()| self.work(&mut state)) {
+                state.error = Some(error.kind());
+            }
+            self.tell(&mut state);
+            if state.error.is_some() || state.connection.is_over() {
+                return;
+            }
+            let now = sys::now_ns();
+            let sleep = state.connection.next_timeout().map_or(MAX_SLEEP_NS, |at| at.saturating_sub(now));
+            state.sleeps_until_ns = now + sleep.min(MAX_SLEEP_NS);
+            drop(state);
+            if sleep > 0 {
+                let ready = sys::wait_readable([self.datagrams.as_fd(), self.wake.as_fd()], sleep.min(MAX_SLEEP_NS));
+                if matches!(ready, Ok([_, true])) {
+                    let _ = self.wake.read();
+                }
+            }
+            self.lock().sleeps_until_ns = 0;
+        }
+    }
+
+    /// Takes all datagrams that are there, as many as a turn allows.
+    fn receive(&self, buffer: &mut [u8], control: &mut Vec<u8>) -> io::Result<()> {
+        for _ in 0..MAX_RECEIVES {
+            let Some((bytes, segment_bytes)) = self.datagrams.receive(buffer, control)? else { break };
+            let mut state = self.lock();
+            state.connection.handle_datagrams(sys::now_ns(), &buffer[..bytes], segment_bytes);
+            state.discard();
+        }
+        Ok(())
+    }
+
+    /// Timers, and everything that may be sent now.
+    fn work(&self, state: &mut State) -> io::Result<()> {
+        let now = sys::now_ns();
+        state.connection.handle_timeout(now);
+        let max_bytes = (usize::from(state.connection.mss()) * MAX_SEGMENTS).min(MAX_SEND_BYTES);
+        while let Some(transmit) = state.connection.poll_transmit(now, max_bytes) {
+            match transmit {
+                Transmit::Control(packet) => self.datagrams.send(packet, packet.len())?,
+                Transmit::Data(run) => self.datagrams.send(run.bytes, run.segment_bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Wakes the threads that wait for what is so now.
+    fn tell(&self, state: &mut State) {
+        let over = state.is_over();
+        if state.reader_waits && (over || state.connection.is_readable() || state.dropped_all) {
+            state.reader_waits = false;
+            self.readable.notify_all();
+        }
+        if let Some(arrived) = &state.arrived
+            && (over || state.connection.is_readable())
+        {
+            let _ = arrived.write(1);
+        }
+        if over || state.wanted_room > 0 && state.connection.room_bytes() >= state.wanted_room {
+            state.wanted_room = 0;
+            self.writable.notify_all();
+        }
+    }
+
+    /// Wakes the driver if what has changed needs it sooner than it would wake.
+    fn nudge(&self, state: &mut State) {
+        let next = state.connection.next_timeout().unwrap_or(0);
+        if state.sleeps_until_ns > next {
+            state.sleeps_until_ns = 0;
+            let _ = self.wake.write(1);
+        }
+    }
+
+    /// Wakes the driver if it sleeps.
+    fn rouse(&self, state: &mut State) {
+        if std::mem::take(&mut state.sleeps_until_ns) > 0 {
+            let _ = self.wake.write(1);
+        }
+    }
+
+    pub(super) fn write(&self, from: &[u8]) -> io::Result<usize> {
+        let mut state = self.lock();
+        loop {
+            if state.is_over() {
+                return Err(state.end());
+            }
+            let written = state.connection.write(sys::now_ns(), from);
+            if written > 0 || from.is_empty() {
+                self.nudge(&mut state);
+                return Ok(written);
+            }
+            state.wanted_room = from.len().min(256 << 10) as u64;
+            state = self.writable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
+    pub(super) fn flush(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        state.connection.flush();
+        self.nudge(&mut state);
+        Ok(())
+    }
+
+    pub(super) fn read(&self, to: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.lock();
+        if to.is_empty() {
+            return Ok(0);
+        }
+        loop {
+            let bytes = state.connection.readable();
+            let n = bytes.len().min(to.len());
+            if n > 0 {
+                to[..n].copy_from_slice(&bytes[..n]);
+                self.consumed(&mut state, n);
+                return Ok(n);
+            }
+            if let Some(end) = self.end_of_data(&state) {
+                return end;
+            }
+            state = self.wait_readable(state)?;
+        }
+    }
+
+    pub(super) fn discard(&self, most: usize, full: bool) -> io::Result<usize> {
+        let mut state = self.lock();
+        let before = state.read_bytes;
+        loop {
+            let dropped = (state.read_bytes - before) as usize;
+            (state.to_discard, state.dropped_all) = (most - dropped, false);
+            if state.discard() {
+                self.rouse(&mut state);
+            }
+            let dropped = (state.read_bytes - before) as usize;
+            if dropped == most || dropped > 0 && (!full || state.is_over()) {
+                state.to_discard = 0;
+                return Ok(dropped);
+            }
+            if let Some(end) = self.end_of_data(&state) {
+                state.to_discard = 0;
+                return end;
+            }
+            // The driver drops what comes, and wakes this thread when it has dropped all. For the first byte it wakes it at
+            // once.
+            if !full {
+                state.to_discard = 0;
+            }
+            state = self.wait_readable(state)?;
+        }
+    }
+
+    /// Counts bytes as read, and has an ACK sent if the other end waits for the room.
+    fn consumed(&self, state: &mut State, bytes: usize) {
+        if state.consume(bytes) {
+            self.rouse(state);
+        }
+    }
+
+    /// What a reader that found nothing gets; `None`: it is to wait.
+    fn end_of_data(&self, state: &State) -> Option<io::Result<usize>> {
+        if !state.is_over() {
+            return None;
+        }
+        match (state.error, state.connection.ended()) {
+            (None, Some(End::ByPeer | End::Finished)) => Some(Ok(0)),
+            _ => Some(Err(state.end())),
+        }
+    }
+
+    fn wait_readable<'a>(&self, mut state: MutexGuard<'a, State>) -> io::Result<MutexGuard<'a, State>> {
+        state.reader_waits = true;
+        let Some(timeout) = state.read_timeout else {
+            return Ok(self.readable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner));
+        };
+        let (state, waited) =
+            self.readable.wait_timeout(state, timeout).unwrap_or_else(std::sync::PoisonError::into_inner);
+        if waited.timed_out() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(state) }
+    }
+
+    /// Takes the first bytes if so many have arrived, without waiting. `Some(None)`: the connection has ended before.
+    pub(super) fn try_read<const N: usize>(&self) -> Option<Option<[u8; N]>> {
+        let mut state = self.lock();
+        if let Some(first) = state.connection.readable().first_chunk::<N>().copied() {
+            state.arrived = None;
+            self.consumed(&mut state, N);
+            return Some(Some(first));
+        }
+        state.is_over().then_some(None)
+    }
+
+    /// Ends the sending direction, and waits until everything has been acknowledged.
+    pub(super) fn finish(&self) -> io::Result<()> {
+        let mut state = self.lock();
+        state.connection.finish(sys::now_ns());
+        self.rouse(&mut state);
+        while !state.is_over() {
+            state = self.writable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+        match (state.error, state.connection.ended()) {
+            (None, Some(End::Finished | End::ByPeer)) => Ok(()),
+            _ => Err(state.end()),
+        }
+    }
+
+    /// Closes both directions at once. The shutdown has been sent when this returns.
+    pub(super) fn abort(&self) {
+        let mut state = self.lock();
+        if state.is_over() {
+            return;
+        }
+        state.connection.abort(sys::now_ns());
+        let _ = self.work(&mut state);
+        self.tell(&mut state);
+        self.rouse(&mut state);
+    }
+
+    pub(super) fn observe(&self) -> io::Result<(Snapshot, u64)> {
+        let state = self.lock();
+        match state.error {
+            Some(kind) => Err(kind.into()),
+            None => Ok((state.connection.snapshot(sys::now_ns()), state.read_bytes)),
+        }
+    }
+
+    pub(super) fn settings(&self) -> Settings {
+        let (send_buffer_bytes, receive_buffer_bytes) = self.datagrams.buffer_sizes();
+        let mss = self.lock().connection.mss();
+        Settings {
+            send_buffer_bytes,
+            receive_buffer_bytes,
+            segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
+            packet_bytes: Some(u32::from(mss)),
+            ..Settings::default()
+        }
+    }
+
+    pub(super) fn set_rate(&self, bytes_per_s: f64) -> io::Result<()> {
+        let mut state = self.lock();
+        if !state.connection.congestion_control().set_rate(bytes_per_s) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.nudge(&mut state);
+        Ok(())
+    }
+
+    pub(super) fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
+        self.lock().read_timeout = time;
+        Ok(())
+    }
+
+    pub(super) fn datagrams(&self) -> &Datagrams {
+        &self.datagrams
+    }
+}
