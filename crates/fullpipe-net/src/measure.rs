@@ -241,6 +241,12 @@ fn last(samples: &[&Sample], stream: usize, field: &str) -> u64 {
     of_stream.next().and_then(|sample| sample.info.get(field)).unwrap_or(0)
 }
 
+/// Packets that a stream over UDT has sent again; 0 for another transport.
+fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
+    let of_stream = samples.iter().filter(|sample| usize::from(sample.stream) == stream);
+    of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
+}
+
 /// What the sender's samples of a run's streams show; the other evidence is left at its default.
 fn evidence(samples: &[&Sample], streams: usize) -> Evidence {
     let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).sum::<u64>();
@@ -285,7 +291,7 @@ pub fn combine(
             bytes: r.bytes,
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
-            retransmits: last(&at_sender, i, "total_retrans"),
+            retransmits: last(&at_sender, i, "total_retrans") + udt_retransmits(&at_sender, i),
         })
         .collect();
     let bytes: u64 = streams.iter().map(|s| s.bytes).sum();

@@ -352,6 +352,11 @@ impl Connection {
         self.agreed.local_id
     }
 
+    /// The socket of the other end.
+    pub fn peer_id(&self) -> u32 {
+        self.agreed.peer_id
+    }
+
     /// The packet size that both ends agreed on, bytes with the IP and UDP headers.
     pub fn mss(&self) -> u16 {
         self.agreed.mss

@@ -65,7 +65,8 @@ impl Pacer {
     /// When half a burst is due, nanoseconds.
     pub fn next_ns(&self, period_ns: f64) -> u64 {
         let wait = (self.burst(period_ns) / 2).saturating_sub(1) as f64 * period_ns;
-        self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64)
+        // A nanosecond more than rounding can take: at this instant half a burst must be due, or a sender would spin.
+        self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64).saturating_add(1)
     }
 }
 
@@ -104,6 +105,21 @@ mod tests {
         assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 64);
         pacer.sent(64, 1_000.0);
         assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn at_the_instant_that_it_names_packets_may_be_sent(period_ns in 1.0..1e6f64, start in 0u64..1 << 50, sent in 1u64..300) {
+            let mut pacer = Pacer::new(start, 200_000, 256);
+            pacer.allowance(start, period_ns);
+            pacer.sent(sent, period_ns);
+            for _ in 0..20 {
+                let now = pacer.next_ns(period_ns).max(start);
+                let n = pacer.allowance(now, period_ns);
+                proptest::prop_assert!(n > 0, "{} ns", now);
+                pacer.sent(n, period_ns);
+            }
+        }
     }
 
     #[test]

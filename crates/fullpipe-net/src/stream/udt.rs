@@ -28,9 +28,13 @@ fn config(transport: &Transport, mss: u16) -> Config {
         Buffer::Auto => AUTO_BUFFER_BYTES,
         Buffer::Bytes(size) => size.0 as usize,
     };
-    let share = |bps: f64| bps / 8.0 / f64::from(transport.streams.max(1));
-    let control = transport.pacing.map_or(RateControl::Native, |rate| RateControl::Fixed(share(rate.0 as f64)));
+    let control = rate(transport).map_or(RateControl::Native, RateControl::Fixed);
     Config { mss, send_buffer_bytes: buffer, receive_buffer_bytes: buffer, control, ..Config::default() }
+}
+
+/// The rate that a transport gives to each stream, bytes per second of packets with their IP and UDP headers.
+fn rate(transport: &Transport) -> Option<f64> {
+    transport.pacing.map(|rate| rate.0 as f64 / 8.0 / f64::from(transport.streams.max(1)))
 }
 
 /// A UDT connection as a stream.

@@ -12,9 +12,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
 
-use super::datagrams::{Datagrams, RECEIVE_BYTES};
+use super::datagrams::{Datagrams, RECEIVE_BYTES, packet_bytes};
 use super::driver::Driven;
-use super::{UdtDataStream, config};
+use super::{UdtDataStream, config, rate};
 use crate::error::{NetError, system};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::sys;
@@ -23,17 +23,27 @@ use crate::sys;
 const MAX_CONNECTIONS: usize = 256;
 /// Time within which a connection must show the token, ns.
 const PREAMBLE_NS: u64 = 10_000_000_000;
-/// Packet size of a listener without a route, bytes: jumbo frames, if the caller has them.
-const LISTENER_MSS: u16 = 9000;
+/// Connections that have not shown the token yet, at most; the one that has waited longest makes room.
+const MAX_WAITING: usize = 128;
+
+/// A connection that has not shown the token yet.
+struct Caller {
+    driven: Arc<Driven>,
+    /// The caller's socket.
+    peer_id: u32,
+    /// Until when it may show the token, ns.
+    until_ns: u64,
+}
 
 /// Takes UDT streams on a port of their own.
 pub struct UdtAcceptor<const N: usize> {
     datagrams: Datagrams,
     address: SocketAddr,
     listener: Listener,
-    /// Connections that have not shown the token yet, by the caller's address, and until when they may.
-    callers: HashMap<SocketAddr, (Arc<Driven>, u64)>,
+    /// Connections that have not shown the token yet, by the caller's address.
+    callers: HashMap<SocketAddr, Caller>,
     check: PreambleCheck<N>,
+    rate: Option<f64>,
     /// Written by the drivers of `callers` when data arrives.
     arrived: Arc<EventFd>,
     /// Readable when a request or data has arrived.
@@ -71,8 +81,19 @@ impl<const N: usize> UdtAcceptor<N> {
         for (fd, number) in [(datagrams.as_fd(), 0), (arrived.as_fd(), 1)] {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number)).map_err(|e| system(doing)(e.into()))?;
         }
-        let listener = Listener::new(config(transport, LISTENER_MSS), MAX_CONNECTIONS, rand::rng().random());
-        Ok(UdtAcceptor { datagrams, address, listener, callers: HashMap::new(), check: expected.check, arrived, epoll })
+        // The caller's packets may be smaller; ours must be as small as the way to it needs.
+        let mss = packet_bytes(expected.peer.map_or(address, |peer| SocketAddr::new(peer, address.port())));
+        let listener = Listener::new(config(transport, mss), MAX_CONNECTIONS, rand::rng().random());
+        Ok(UdtAcceptor {
+            datagrams,
+            address,
+            listener,
+            callers: HashMap::new(),
+            check: expected.check,
+            rate: rate(transport),
+            arrived,
+            epoll,
+        })
     }
 
     /// Handles the requests that have arrived.
@@ -84,10 +105,21 @@ impl<const N: usize> UdtAcceptor<N> {
                 // An answer that cannot be sent is lost; the request comes again.
                 Request::Answer(answer) => drop(self.datagrams.send_to(&answer, from)),
                 Request::Accepted(connection, answer) => {
-                    // A socket that fails is this host's trouble, and the caller's request comes again.
-                    if let Ok(driven) = self.start(*connection, from) {
-                        self.callers.insert(from, (driven, sys::now_ns() + PREAMBLE_NS));
-                        drop(self.datagrams.send_to(&answer, from));
+                    // An address has one connection: the kernel could not tell the datagrams of two apart.
+                    self.drop_caller(&from);
+                    if self.callers.len() >= MAX_WAITING
+                        && let Some(oldest) = self.callers.iter().min_by_key(|(_, caller)| caller.until_ns)
+                    {
+                        self.drop_caller(&oldest.0.clone());
+                    }
+                    let (peer_id, until_ns) = (connection.peer_id(), sys::now_ns() + PREAMBLE_NS);
+                    match self.start(*connection, from) {
+                        Ok(driven) => {
+                            self.callers.insert(from, Caller { driven, peer_id, until_ns });
+                            drop(self.datagrams.send_to(&answer, from));
+                        }
+                        // This host has no socket or no thread for it. The request comes again.
+                        Err(_) => self.listener.forget(from, peer_id),
                     }
                 }
             }
@@ -95,12 +127,19 @@ impl<const N: usize> UdtAcceptor<N> {
         Ok(())
     }
 
+    fn drop_caller(&mut self, from: &SocketAddr) {
+        if let Some(caller) = self.callers.remove(from) {
+            caller.driven.abort();
+            self.listener.forget(*from, caller.peer_id);
+        }
+    }
+
     /// Gives a connection a socket of its own on the same port. The kernel prefers it to the listener's for datagrams from the
     /// caller's address.
     fn start(&self, connection: Connection, from: SocketAddr) -> io::Result<Arc<Driven>> {
         let datagrams = Datagrams::bind(self.address)?;
         datagrams.connect(from)?;
-        Driven::start(connection, datagrams, Some(self.arrived.clone()))
+        Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
 }
 
@@ -118,21 +157,23 @@ impl<const N: usize> Acceptor for UdtAcceptor<N> {
     fn accepted(&mut self) -> io::Result<Vec<(u16, Box<dyn DataStream>)>> {
         let _ = self.arrived.read();
         self.hear()?;
-        let (now, mut streams) = (sys::now_ns(), Vec::new());
-        let check = &self.check;
-        self.callers.retain(|_, (driven, until_ns)| match driven.try_read::<N>() {
-            None if now < *until_ns => true,
-            come => {
-                match come.flatten().and_then(|preamble| check(&preamble)) {
-                    Some(number) => {
-                        let stream: Box<dyn DataStream> = Box::new(UdtDataStream::new(driven.clone()));
-                        streams.push((number, stream));
-                    }
-                    None => driven.abort(),
-                }
-                false
+        let (now, mut streams, mut over) = (sys::now_ns(), Vec::new(), Vec::new());
+        for (from, caller) in &self.callers {
+            match caller.driven.try_read::<N>() {
+                None if now < caller.until_ns => {}
+                come => over.push((*from, come.flatten().and_then(|preamble| (self.check)(&preamble)))),
             }
-        });
+        }
+        for (from, number) in over {
+            match number {
+                Some(number) => {
+                    let driven = self.callers.remove(&from).map(|caller| caller.driven);
+                    let stream = |driven| Box::new(UdtDataStream::new(driven)) as Box<dyn DataStream>;
+                    streams.extend(driven.map(|driven| (number, stream(driven))));
+                }
+                None => self.drop_caller(&from),
+            }
+        }
         Ok(streams)
     }
 }

@@ -11,7 +11,7 @@ use rand::RngExt;
 
 use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
-use super::{UdtDataStream, config};
+use super::{UdtDataStream, config, rate};
 use crate::error::{NetError, system};
 use crate::stream::{Connector, DataStream};
 use crate::sys;
@@ -40,7 +40,8 @@ impl Connector for UdtConnector<'_> {
         let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
         let config = Config { connect_timeout_ns, ..config(self.transport, mss) };
         let connection = call(&datagrams, self.to, config).map_err(|source| self.failed(source))?;
-        let driven = Driven::start(connection, datagrams, None).map_err(system("starting a thread for a stream"))?;
+        let driven = Driven::start(connection, datagrams, rate(self.transport), None)
+            .map_err(system("starting a thread for a stream"))?;
         Ok(Box::new(UdtDataStream::new(driven)))
     }
 }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg, setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use crate::sys;
+use crate::{socket, sys};
 
 /// Most segments that the kernel cuts one buffer into (UDP_MAX_SEGMENTS of Linux before 6.9).
 pub(super) const MAX_SEGMENTS: usize = 64;
@@ -17,6 +17,12 @@ pub(super) const MAX_SEGMENTS: usize = 64;
 pub(super) const MAX_SEND_BYTES: usize = 65_507;
 /// Bytes of a buffer that holds whatever one call receives.
 pub(super) const RECEIVE_BYTES: usize = 1 << 16;
+/// MTU of a path that this kernel does not know, bytes.
+const DEFAULT_MTU: u32 = 1500;
+/// Largest packet that is used, bytes: jumbo frames.
+const MAX_PACKET_BYTES: u32 = 9000;
+const IPV4_HEADER_BYTES: u32 = 20;
+const IPV6_HEADER_BYTES: u32 = 40;
 /// Socket buffers, bytes. A receiver's must hold what arrives while its thread waits for a processor.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 
@@ -46,16 +52,15 @@ impl Datagrams {
         Ok(Datagrams { socket, segments: AtomicBool::new(true) })
     }
 
-    /// Sends to, and receives from, one address alone. Returns the MTU of the route to it.
+    /// Sends to, and receives from, one address alone. Returns the largest packet for it, see [`packet_bytes`].
     pub(super) fn connect(&self, to: SocketAddr) -> io::Result<u16> {
         self.socket.connect(to)?;
-        let (level, discover, probe, mtu) = match to {
-            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO, libc::IP_MTU),
-            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO, libc::IPV6_MTU),
+        let (level, discover, no_fragments) = match to {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
-        sys::set_int_option(self.socket.as_fd(), level, discover, probe)?;
-        let mtu = sys::int_option(self.socket.as_fd(), level, mtu)?;
-        Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)?;
+        Ok(packet_bytes(to))
     }
 
     /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter. It waits for room in the kernel.
@@ -153,6 +158,14 @@ impl AsFd for Datagrams {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// Largest packet for a host, bytes as UDT counts them. UDT counts a header of IPv4, so packets over IPv6 are to be smaller by
+/// the difference.
+pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
+    let longer = if to.is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
+    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES) - longer;
+    mtu as u16
 }
 
 /// A datagram that could not be sent for a reason that may pass is one that the path has lost.

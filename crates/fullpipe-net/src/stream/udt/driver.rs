@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use fullpipe_path::transport::UDT;
 use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
@@ -48,6 +49,8 @@ struct State {
     /// Tells an acceptor that data has arrived.
     arrived: Option<Arc<EventFd>>,
     read_timeout: Option<Duration>,
+    /// The rate that was given, bytes per second of packets with their IP and UDP headers.
+    rate: Option<f64>,
 }
 
 impl State {
@@ -93,6 +96,7 @@ impl Driven {
     pub(super) fn start(
         connection: Connection,
         datagrams: Datagrams,
+        rate: Option<f64>,
         arrived: Option<Arc<EventFd>>,
     ) -> io::Result<Arc<Driven>> {
         let state = State {
@@ -106,6 +110,7 @@ impl Driven {
             reader_waits: false,
             arrived,
             read_timeout: None,
+            rate,
         };
         let driven = Arc::new(Driven {
             datagrams,
@@ -355,21 +360,29 @@ impl Driven {
 
     pub(super) fn settings(&self) -> Settings {
         let (send_buffer_bytes, receive_buffer_bytes) = self.datagrams.buffer_sizes();
-        let mss = self.lock().connection.mss();
+        let (mss, rate) = {
+            let state = self.lock();
+            (state.connection.mss(), state.rate)
+        };
         Settings {
+            congestion_control: Some(UDT.into()),
+            pacing_bytes_per_s: rate.map(|rate| rate as u64),
             send_buffer_bytes,
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
             packet_bytes: Some(u32::from(mss)),
-            ..Settings::default()
         }
     }
 
-    pub(super) fn set_rate(&self, bytes_per_s: f64) -> io::Result<()> {
+    /// Changes a rate that was given, bytes of payload per second.
+    pub(super) fn set_rate(&self, payload_bytes_per_s: f64) -> io::Result<()> {
         let mut state = self.lock();
-        if !state.connection.congestion_control().set_rate(bytes_per_s) {
+        let mss = state.connection.mss();
+        let rate = payload_bytes_per_s * f64::from(mss) / fullpipe_udt::payload_bytes(mss) as f64;
+        if !state.connection.congestion_control().set_rate(rate) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        state.rate = Some(rate);
         self.nudge(&mut state);
         Ok(())
     }
