@@ -185,7 +185,14 @@ fn meta(rng: &mut StdRng) -> Meta {
 }
 
 fn file(rng: &mut StdRng, size: u64) -> FileItem {
-    FileItem { name: name(rng), size, sparse: rng.random(), changed: (1, rng.random_range(0..2)), meta: meta(rng) }
+    FileItem {
+        name: name(rng),
+        size,
+        sparse: rng.random(),
+        changed: (1, rng.random_range(0..2)),
+        content: None,
+        meta: meta(rng),
+    }
 }
 
 /// Steps that make sense at the right time.
@@ -252,10 +259,11 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         12 => say(Message::Totals { bytes: 1 << 20, files: 4, all: true }),
         13 => say(if rng.random() { Message::FileDone { id } } else { Message::Unwanted { id } }),
         14 => vec![Step::Wait(rng.random_range(0..8))],
-        15 => say(match rng.random_range(0..4) {
+        15 => say(match rng.random_range(0..5) {
             0 => Message::Pace { bps: Some(rng.random()) },
             1 => Message::Pace { bps: None },
             2 => Message::SlowStart,
+            3 => Message::Streams { sending: rng.random() },
             _ => {
                 let (retransmits, window_limited_us) = (rng.random(), rng.random());
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })

@@ -34,10 +34,13 @@ fn run(script: Script) {
         verify: false,
         fsync: false,
         xattrs: bit(0),
+        acls: false,
+        hard_links: bit(7),
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 20,
         update: bit(1),
+        checksum: false,
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };
@@ -45,7 +48,7 @@ fn run(script: Script) {
     let streams = 1 + (how >> 8) % 3;
     let root = world.root();
     let local = root.as_os_str().as_bytes().to_vec();
-    let target = |path| Target { path, folder: true, content: false, transfer: 7, process: 7 };
+    let target = |path| Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 };
     let way = if pulls {
         let sources = Sources { paths: vec![b"/far/in".to_vec()], exclude: Vec::new(), patterns: bit(3) };
         Way::Pull(sources, target(local))
@@ -64,7 +67,7 @@ fn run(script: Script) {
         way,
         options,
         // A law that no kernel reduces: the server here is ready once.
-        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both) }),
+        choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), spare: 0 }),
         chosen: &|| (),
         names: false,
         show: &mut |_| (),

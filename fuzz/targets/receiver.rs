@@ -51,18 +51,27 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         verify: false,
         fsync: false,
         xattrs: bit(0),
+        acls: false,
+        hard_links: bit(3),
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 20,
         update: bit(1),
+        checksum: false,
         sample_ns: if bit(6) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };
     let streams = 1 + (how >> 8) % 3;
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
-    let connect =
-        Connect { transport, sizing: bit(5).then_some(SizingMode::All), rtt_ns: 1_000_000, terms: None, port: 0 };
-    let target = Target { path: b"/".to_vec(), folder: true, content: bit(2), transfer: 7, process: 7 };
+    let connect = Connect {
+        transport,
+        spare: 0,
+        sizing: bit(5).then_some(SizingMode::All),
+        rtt_ns: 1_000_000,
+        terms: None,
+        port: 0,
+    };
+    let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7 };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

@@ -45,10 +45,13 @@ fn run(script: Script) {
         verify: false,
         fsync: false,
         xattrs: bit(2),
+        acls: false,
+        hard_links: bit(8),
         encrypt: false,
         direct: Direct::Off,
         block: 1 << 18,
         update: bit(3),
+        checksum: false,
         sample_ns: if bit(7) { 10_000_000 } else { 0 },
         stall_ns: 2_000_000_000,
     };
@@ -56,6 +59,7 @@ fn run(script: Script) {
     let transport = Transport { cc: "cubic".into(), streams, buffer: Buffer::Auto, pacing: None };
     let terms = Terms { offer: bit(4), key: Key([3; Key::LEN]), tags: Key([4; Key::LEN]) };
     let connect = Connect {
+        spare: 0,
         transport,
         sizing: bit(6).then_some(SizingMode::All),
         rtt_ns: 1_000_000,

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ..validate.tool import Keys, Line, end
-from .run import FRAME, SEGMENT, SERVE, SOBAS, START, TO, programs_over, sending, source
+from .run import FRAME, SEGMENT, SERVE, SOBAS, START, TO, TYPED, programs_over, received, sending, source
 
 #: The payload in bytes of a UDP packet of 1,500 bytes.
 DATAGRAM = 1472
@@ -61,8 +61,7 @@ def samples(rtt_ms: float, queue: str, cc: str, seed: int) -> tuple[list[tuple[f
     found = programs_over(keys, programs, size, seed)
     said: list[Line] = [json.loads(line) for line in found[2]["stdout"].splitlines()]
     again = next(int(line["retransmits"]) for line in said if line["kind"] == "done")
-    lines = [line for line in said if line["kind"] == "sample" and line["end"] == "receiver"]
-    return [(float(line["t"]), int(line["bytes"])) for line in lines], again
+    return received(said), again
 
 
 def rate_bps(points: Sequence[tuple[float, int]], begin: float, over: float = OVER_S) -> float:
@@ -76,7 +75,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.changes", description=__doc__)
     parser.add_argument("--rtts", default="20,60", help="milliseconds")
     parser.add_argument("--queues", default="100KB,300KB,1MB")
-    parser.add_argument("--ccs", default="reno,cubic,htcp,scalable")
+    parser.add_argument(
+        "--ccs", default="reno,cubic,htcp,scalable", help=f"or {TYPED}: no flag that says how to send"
+    )
     parser.add_argument("--seeds", type=int, default=1, help="transfers of each kind")
     args = parser.parse_args()
     good = True

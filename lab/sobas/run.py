@@ -107,21 +107,32 @@ SERVE = ["fullpipe", "serve", "--guest", "--quiet", "--bind", "10.0.2.1", "--roo
 TO = "fullpipe://10.0.2.1/space/"
 
 
+#: In place of a congestion control: the command without a flag that says how to send.
+TYPED = "typed"
+
+
 def sending(cc: str, way: Way) -> list[str]:
     """The sending end's program and flags."""
-    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json", "--cc", cc, "--streams", "1"]
-    return [*copy, *way.flags]
+    copy = ["fullpipe", "cp", "--insecure", "--no-encrypt", "--json"]
+    return copy if cc == TYPED else [*copy, "--cc", cc, "--streams", "1", *way.flags]
 
 
-def transfer(
-    keys: Keys,
-    rate_bps: float,
-    cc: str,
-    way: Way,
-    size: int,
-    *,
-    seed: int = 1,
-) -> Done:
+def received(said: Sequence[Line]) -> list[tuple[float, int]]:
+    """The receiver's samples of all streams together, as pairs of s and bytes."""
+    latest: dict[int, int] = {}
+    points: list[tuple[float, int]] = []
+    for line in said:
+        if line["kind"] != "sample" or line["end"] != "receiver":
+            continue
+        latest[int(line["stream"])] = int(line["bytes"])
+        point = (float(line["t"]), sum(latest.values()))
+        if points and points[-1][0] == point[0]:
+            points.pop()
+        points.append(point)
+    return points
+
+
+def transfer(keys: Keys, rate_bps: float, cc: str, way: Way, size: int, *, seed: int = 1) -> Done:
     """Copies a file over a path."""
     programs: list[Mapping[str, object]] = [
         {"end": "b", "run": SERVE},

@@ -8,21 +8,26 @@ import argparse
 import itertools
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..validate.tool import Keys, Line, end
 from .changes import rate_bps
-from .run import SERVE, SOBAS, START, TO, programs_over, sending, source
+from .run import FRAME, SEGMENT, SERVE, SOBAS, START, TO, TYPED, programs_over, received, sending, source
 
 RATE_BPS = 970e6
 #: The time in s between the starts of two transfers.
 LATER_S = 3.0
 #: The time in s over which a rate is measured.
 OVER_S = 3.0
-#: The required rate of the slowest transfer at the end, as a share of the fastest.
-EVEN = 0.5
+#: What is required at the end: Jain's index of the rates, and their sum as a share of the capacity.
+EVEN, FULL = 0.9, 0.95
 
 Points = list[tuple[float, int]]
+
+
+def jain(rates: Sequence[float]) -> float:
+    """Jain's index of fairness: 1 for equal rates, 1/n if one of n has all."""
+    return sum(rates) ** 2 / (len(rates) * sum(rate**2 for rate in rates)) if any(rates) else 0.0
 
 
 def samples(rtt_ms: float, queue: str, cc: str, transfers: int, size: int) -> tuple[list[Points], list[int]]:
@@ -43,8 +48,7 @@ def samples(rtt_ms: float, queue: str, cc: str, transfers: int, size: int) -> tu
     for number in range(transfers):
         said: list[Line] = [json.loads(line) for line in found[1 + number]["stdout"].splitlines()]
         again.append(next(int(line["retransmits"]) for line in said if line["kind"] == "done"))
-        lines = [line for line in said if line["kind"] == "sample" and line["end"] == "receiver"]
-        points.append([(number * LATER_S + float(line["t"]), int(line["bytes"])) for line in lines])
+        points.append([(number * LATER_S + at, all_bytes) for at, all_bytes in received(said)])
     return points, again
 
 
@@ -53,13 +57,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python3 -m lab.sobas.share", description=__doc__)
     parser.add_argument("--rtts", default="20", help="milliseconds")
     parser.add_argument("--queues", default="300KB,1MB,2.5MB")
-    parser.add_argument("--ccs", default="reno,cubic")
+    parser.add_argument("--ccs", default="reno,cubic", help=f"or {TYPED}: no flag that says how to send")
     parser.add_argument("--transfers", type=int, default=2)
     parser.add_argument("--gigabytes", type=int, default=2, help="that each sends")
     args = parser.parse_args()
     good = True
-    print("| RTT | queue | cc | at first | at last | sent again | |", flush=True)
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| RTT | queue | cc | at first | at last | of the capacity | Jain's index | sent again | |",
+        flush=True,
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
     for rtt, queue, cc in itertools.product(
         args.rtts.split(","), args.queues.split(","), args.ccs.split(",")
     ):
@@ -67,12 +74,13 @@ def main() -> int:
         first = (args.transfers - 1) * LATER_S + 1
         last = min(points[-1][0] for points in every) - OVER_S
         at = [[rate_bps(points, begin, OVER_S) for points in every] for begin in (first, last)]
-        ok = min(at[1]) >= EVEN * max(at[1])
+        full = sum(at[1]) / (RATE_BPS * SEGMENT / FRAME)
+        ok = jain(at[1]) >= EVEN and full >= FULL
         good &= ok
         figures = " | ".join(", ".join(f"{bps / 1e6:.0f}" for bps in rates) for rates in at)
         print(
-            f"| {rtt} ms | {queue} | {cc} | {figures} | {', '.join(map(str, again))} |"
-            f" {'yes' if ok else 'NO'} |",
+            f"| {rtt} ms | {queue} | {cc} | {figures} | {full:.1%} | {jain(at[1]):.3f} |"
+            f" {', '.join(map(str, again))} | {'yes' if ok else 'NO'} |",
             flush=True,
         )
     return 0 if good else 1

@@ -8,6 +8,20 @@ from fullpipe.errors import UsageError
 FloatArray = NDArray[np.float64]
 
 
+def floats(values: ArrayLike) -> FloatArray:
+    """Converts values into an array of numbers; masked ones become NaN, so that no check can overlook them.
+
+    Raises:
+        UsageError: The values are no numbers.
+    """
+    try:
+        if np.ma.isMaskedArray(values):
+            return np.asarray(np.ma.asarray(values, dtype=np.float64).filled(np.nan))
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError("give numbers, with a point before decimals, in lists of one length") from None
+
+
 def vector(name: str, values: ArrayLike) -> FloatArray:
     """Converts values into a one-dimensional array of at least one finite number.
 
@@ -22,16 +36,16 @@ def vector(name: str, values: ArrayLike) -> FloatArray:
         UsageError: The values are not such an array.
     """
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UsageError(f"{name} should be a list of numbers") from None
+        array = floats(values)
+    except UsageError as error:
+        raise UsageError(f"{name} should be a list of numbers: {error}") from None
     if array.ndim != 1:
         raise UsageError(f"{name} should be one-dimensional, not of shape {array.shape}")
     if len(array) == 0:
         raise UsageError(f"{name} is empty: give at least one number")
     if not np.isfinite(array).all():
         at = int(np.flatnonzero(~np.isfinite(array))[0])
-        raise UsageError(f"{name}[{at}] is {array[at]}: leave out values that are not finite")
+        raise UsageError(f"{name}[{at}] is {array[at]}: leave out values that are masked or not finite")
     return array
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 
+from fullpipe.tcp import ETHERNET_HEADER, TCP_HEADERS
 from fullpipe.units import parse_probability, parse_rate, parse_size, parse_time
 
 RUNS_SCHEMA: dict[str, pl.DataType] = {
@@ -91,17 +92,54 @@ def _path(path: dict[str, Any] | str) -> dict[str, Any]:
     }
 
 
+_TOLERANCE = 1e-3
+"""The share by which a rate may exceed the path's capacity: bottlenecks let a burst of a few packets pass."""
+
+
+def capacity_bps(rate_bps: int, mtu: int) -> float:
+    """The payload that an emulated path can carry, in bit/s, from its rate in bit/s and its MTU in bytes."""
+    return rate_bps * (mtu - TCP_HEADERS) / (mtu + ETHERNET_HEADER)
+
+
+def no_rate(row: dict[str, Any], result: dict[str, Any]) -> str | None:
+    """Why a run has no rate that can be believed; None if it has one.
+
+    Args:
+        row: The row of `runs`, from :func:`flatten`.
+        result: The last line of the record.
+    """
+    if row["goodput_bps"] is None:
+        return str(result["no_rate"])
+    if row["seconds"] < row["rtt_measured_s"]:
+        return (
+            f"its bytes arrived within {1e3 * row['seconds']:.3g} ms, less than a round trip "
+            f"({1e3 * row['rtt_measured_s']:.3g} ms)"
+        )
+    if row["rate_bps"] is None:
+        return None
+    capacity = capacity_bps(row["rate_bps"], row["mtu"])
+    if row["goodput_bps"] > capacity * (1 + _TOLERANCE):
+        return f"{row['goodput_bps'] / 1e9:.4g} Gb/s are above the path's {capacity / 1e9:.4g} Gb/s"
+    return None
+
+
 _MEASURED = ("rtt_measured_s", "goodput_bps", "seconds")
 _REQUIRED = ("id", "cc", "streams", "buffer", "direction", "seed", "bytes", "retransmits", "bottleneck")
 
 
-def _check(row: dict[str, Any]) -> None:
-    """Refuses a row whose missing or infinite values would spoil the means of other runs."""
+def _check(row: dict[str, Any], reason: str | None) -> None:
+    """Refuses a row whose missing or infinite values would spoil the means of other runs.
+
+    A run that gives a reason for it has neither a rate nor a bottleneck.
+    """
+    absent = () if reason is None else ("goodput_bps", "bottleneck")
     for name in (*_REQUIRED, *_MEASURED):
+        if row[name] is None and name in absent:
+            continue
         if row[name] is None:
             raise ValueError(f"{name} is null")
     for name in _MEASURED:
-        if not (math.isfinite(row[name]) and row[name] >= 0):
+        if row[name] is not None and not (math.isfinite(row[name]) and row[name] >= 0):
             raise ValueError(f"{name} is {row[name]}")
 
 
@@ -152,5 +190,5 @@ def flatten(header: dict[str, Any], result: dict[str, Any], file: str) -> dict[s
         "wall_s": result.get("real", {}).get("wall_s"),
         "encrypted": header["copy"]["encrypted"] if header.get("copy") else None,
     }
-    _check(row)
+    _check(row, result.get("no_rate"))
     return {name: row.get(name) for name in RUNS_SCHEMA}

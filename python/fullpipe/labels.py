@@ -67,5 +67,6 @@ def cell(point: dict[str, Any]) -> str:
     mean, decimals = gbps(point["mean_bps"])
     if point["high_bps"] is None:
         return f"{mean} n={point['n']}"
-    half = (point["high_bps"] - point["mean_bps"]) / 1e9
+    # An interval that ends at the path's capacity or at zero is shorter on that side.
+    half = max(point["high_bps"] - point["mean_bps"], point["mean_bps"] - point["low_bps"]) / 1e9
     return f"{mean} ±{half:.{decimals}f} n={point['n']}"

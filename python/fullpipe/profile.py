@@ -5,6 +5,7 @@ Student's t over runs: the samples inside a run depend on each other, runs with 
 """
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ from scipy.special import stdtrit
 
 from fullpipe import __version__
 from fullpipe.files import write_whole
-from fullpipe.flatten import SOBAS
+from fullpipe.flatten import SOBAS, capacity_bps
 from fullpipe.queues import Queue, label_queues
 from fullpipe.runs import Runs, write_parquet
 from fullpipe.units import format_rate, format_size, format_time
@@ -35,7 +36,7 @@ _WORKLOAD = ["size_bytes", "duration_s"]
 _KEYS = [*_CONDITIONS, *_TRANSPORT, *_WORKLOAD]
 
 
-def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
+def point(rtt_ms: float, goodputs_bps: Iterable[float], capacity_bps: float | None = None) -> dict[str, Any]:
     """Computes one point of a profile: n, mean, spread, quartiles, and the interval of the mean.
 
     Spread and interval are None for a single run. Quartiles interpolate linearly between runs.
@@ -43,11 +44,13 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
     Args:
         rtt_ms: The RTT in ms.
         goodputs_bps: The goodput of each run in bit/s.
+        capacity_bps: The payload that the path can carry, if it is known. The interval ends there.
     """
     x = np.sort(np.asarray(list(goodputs_bps), dtype=np.float64))
     n, mean = len(x), float(x.mean())
     sd = float(x.std(ddof=1)) if n > 1 else None
     half = None if sd is None else float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * sd / float(np.sqrt(n))
+    top = np.inf if capacity_bps is None else capacity_bps
     q1, median, q3 = (float(q) for q in np.quantile(x, [0.25, 0.5, 0.75]))
     return {
         "rtt_ms": rtt_ms,
@@ -59,8 +62,8 @@ def point(rtt_ms: float, goodputs_bps: Iterable[float]) -> dict[str, Any]:
         "median_bps": median,
         "q3_bps": q3,
         "max_bps": float(x[-1]),
-        "low_bps": None if half is None else mean - half,
-        "high_bps": None if half is None else mean + half,
+        "low_bps": None if half is None else max(mean - half, 0.0),
+        "high_bps": None if half is None else max(min(mean + half, top), mean),
     }
 
 
@@ -143,7 +146,9 @@ def groups(runs: pl.DataFrame) -> list[Group]:
         for rtt, size, goodput, id_ in rows.select("rtt_ms", "queue_bytes", "goodput_bps", "id").iter_rows():
             by_queue.setdefault(labels[rtt, size], {}).setdefault(rtt, []).append((goodput, id_))
         for queue, by_rtt in by_queue.items():
-            points = [point(rtt, (goodput for goodput, _ in by_rtt[rtt])) for rtt in sorted(by_rtt)]
+            rate, mtu = key["rate_bps"], key["mtu"]
+            capacity = None if rate is None or mtu is None else capacity_bps(rate, mtu)
+            points = [point(rtt, (goodput for goodput, _ in by_rtt[rtt]), capacity) for rtt in sorted(by_rtt)]
             ids = {rtt: [id_ for _, id_ in pairs] for rtt, pairs in by_rtt.items()}
             rank = (*(key[name] for name in _CONDITIONS), queue.bdp, queue.size)
             rank += tuple(key[name] for name in (*_WORKLOAD, *_TRANSPORT))
@@ -210,7 +215,7 @@ def pack(content: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write_profile(path: Path, content: dict[str, Any]) -> None:
+def write_profile(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Writes `profile.json` atomically, with one line for each path, workload and entry.
 
     Raises:
@@ -223,10 +228,12 @@ def write_profile(path: Path, content: dict[str, Any]) -> None:
     for name in lists:
         lines = ",\n".join(json.dumps(item, separators=(",", ":")) for item in packed[name])
         parts.append(f'"{name}": [\n{lines}\n]')
-    write_whole(path, head + ", " + ",\n".join(parts) + "}\n")
+    write_whole(Path(path), head + ", " + ",\n".join(parts) + "}\n")
 
 
-def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
+def profile_folder(
+    folder: str | os.PathLike[str], out: str | os.PathLike[str]
+) -> tuple[dict[str, Any], Runs]:
     """Writes `runs.parquet`, `samples.parquet` and `profile.json` for a folder of records.
 
     Args:
@@ -241,5 +248,5 @@ def profile_folder(folder: Path, out: Path) -> tuple[dict[str, Any], Runs]:
     """
     runs = write_parquet(folder, out)
     content = profile(runs.runs)
-    write_profile(out / "profile.json", content)
+    write_profile(Path(out) / "profile.json", content)
     return content, runs

@@ -3,8 +3,10 @@
 `crates/fullpipe-path/src/record.rs` defines the format; docs/reference/record.md describes it.
 """
 
+import gzip
 import json
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from fullpipe.errors import RecordError
 
 VERSION = 1
 """The version of records that this module reads."""
+SUFFIXES = (".ndjson", ".ndjson.gz")
+"""The ends of the names of records."""
 FAILED = "failed.ndjson"
 """The file beside the records that lists the runs that failed, with reasons."""
 
@@ -44,11 +48,16 @@ def read_record(path: Path) -> Record:
         RecordError: The file is unreadable, not a record, of another version, or without its result line.
     """
     try:
-        first, _, rest = path.read_bytes().strip().partition(b"\n")
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise RecordError(f"{path}: cannot be unpacked ({error}); the file is damaged") from error
     except OSError as error:
         raise RecordError(
             f"{path}: cannot be read ({error.strerror}); check its name and permissions"
         ) from error
+    first, _, rest = content.strip().partition(b"\n")
     header = _object(first)
     if header is None or header.get("kind") != "run":
         raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or not a record")
@@ -91,8 +100,16 @@ def read_outcome(path: Path) -> dict[str, Any] | None:
     return result if result is not None and result.get("kind") == "result" else None
 
 
+def goodput_bps(result: dict[str, Any]) -> float | None:
+    """The goodput of a result line, in bit/s; None if its run has no rate."""
+    goodput = result.get("goodput_bps")
+    return float(goodput) if isinstance(goodput, int | float) else None
+
+
 def list_records(path: Path) -> list[Path]:
     """Lists the records of a folder by name; a path to a file gives only that file.
+
+    If the folder itself has neither records nor `runs.parquet`, those of the folders in it are listed.
 
     Raises:
         RecordError: There is no such folder or file.
@@ -101,7 +118,12 @@ def list_records(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise RecordError(f"{path}: no such folder or record; run a campaign first, or check the name")
-    return sorted(p for p in path.glob("*.ndjson") if p.name != FAILED and not p.name.startswith("."))
+
+    def records(pattern: str) -> list[Path]:
+        found = (p for p in path.glob(pattern) if p.name.endswith(SUFFIXES) and p.name != FAILED)
+        return sorted(p for p in found if not any(n.startswith(".") for n in p.relative_to(path).parts))
+
+    return records("*") or ([] if (path / "runs.parquet").is_file() else records("**/*"))
 
 
 def read_failures(folder: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fullpipe.errors import UsageError
 from fullpipe.tcp import ETHERNET_HEADER
-from fullpipe.units import format_rate, format_size, format_time
+from fullpipe.units import format_probability, format_rate, format_size, format_time
 
 LINE_RATES = {"10gige": 10_000_000_000, "oc192": 9_600_000_000}
 """The rate of each modality, in bit/s (Rao et al., HPDC 2017, section 2.1)."""
@@ -22,6 +22,9 @@ The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the
 
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
+
+MIN_DYNAMICS_POINTS = 50
+"""The fewest values of a trace whose dynamics are analysed, each over at least a sample and an RTT."""
 
 _MAX_QUEUE_BYTES = 2**32 - 1
 """The largest queue that the kernel's `tbf` can count."""
@@ -141,7 +144,8 @@ class RunSpec:
         """The name of the run's record without its extension: readable, and unique to this description."""
         digest = hashlib.sha256("\0".join(self.arguments()).encode()).hexdigest()[:10]
         if isinstance(self.path, LabPath):
-            place = f"rtt{format_time(self.path.rtt)}"
+            loss = f"-loss{format_probability(self.path.loss)}" if self.path.loss else ""
+            place = f"rtt{format_time(self.path.rtt)}{loss}"
         else:
             place = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.path)
         return f"{self.cc}-n{self.streams}-b{self.buffer_text}-{place}-s{self.seed}-{digest}"

@@ -7,7 +7,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,9 +16,9 @@ import polars as pl
 
 from fullpipe.errors import RecordError
 from fullpipe.files import whole
-from fullpipe.flatten import RUNS_SCHEMA, flatten
+from fullpipe.flatten import RUNS_SCHEMA, flatten, no_rate
 from fullpipe.parquet import collect, scan
-from fullpipe.record import first_damaged_line, list_records, read_record
+from fullpipe.record import SUFFIXES, first_damaged_line, list_records, read_record
 from fullpipe.units import counted
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
@@ -83,6 +83,18 @@ class _Parsed:
     row: dict[str, Any]
     samples: pl.DataFrame
     queue: pl.DataFrame
+    made: tuple[Any, ...] | None
+    """Where and when a run on a real path was made; None in the testbed, where a name stands for one run."""
+
+    def renamed(self, id_: str) -> "_Parsed":
+        """The same run under another id."""
+        column = pl.lit(id_).alias("id")
+        return replace(
+            self,
+            row=self.row | {"id": id_},
+            samples=self.samples.with_columns(column),
+            queue=self.queue.with_columns(column),
+        )
 
 
 def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -118,20 +130,45 @@ def _parse(path: Path) -> _Parsed:
         raise RecordError(
             f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
         ) from error
-    return _Parsed(row, *_lines(path, record.body, row["id"]))
+    if why := no_rate(row, record.result):
+        raise RecordError(f"{path}: has no rate: {why}")
+    real = record.header.get("real") or {}
+    made = tuple(real.get(key) for key in ("host", "boot", "zero_ns", "ended_unix_s"))
+    return _Parsed(row, *_lines(path, record.body, row["id"]), made if row["host"] is not None else None)
+
+
+@dataclass
+class _Ids:
+    """The ids of the runs so far, each with the file and the origin of its run."""
+
+    seen: dict[str, tuple[Path, tuple[Any, ...] | None, float]] = field(default_factory=dict)
+
+    def distinct(self, parsed: _Parsed, path: Path) -> _Parsed:
+        """The run under an id of its own: `ID`, or `ID~2` for another run of that name on a real path.
+
+        Raises:
+            RecordError: The run has been read already.
+        """
+        id_, number, goodput = parsed.row["id"], 1, parsed.row["goodput_bps"]
+        name = id_
+        while name in self.seen:
+            first, made, first_goodput = self.seen[name]
+            if parsed.made is None or parsed.made == made:
+                unlike = "" if goodput == first_goodput else ", though with another result"
+                raise RecordError(f"{path}: is the same run as {first.name}{unlike}; only the first counts")
+            number += 1
+            name = f"{id_}~{number}"
+        self.seen[name] = path, parsed.made, goodput
+        return parsed if name == id_ else parsed.renamed(name)
 
 
 def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
     """Parses records on all cores and yields them in order; only a few are in memory at a time."""
-    seen: dict[str, Path] = {}
+    ids = _Ids()
 
     def take(path: Path, future: "Future[_Parsed]") -> Iterator[_Parsed]:
         try:
-            parsed = future.result()
-            first = seen.setdefault(parsed.row["id"], path)
-            if first != path:
-                raise RecordError(f"{path}: is the same run as {first.name}; only the first counts")
-            yield parsed
+            yield ids.distinct(future.result(), path)
         except RecordError as error:
             skipped.append(Skipped(path, str(error)))
             warnings.warn(f"skipped {error}", stacklevel=4)
@@ -150,7 +187,8 @@ def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
 def _check_any(path: Path, count: int, skipped: list[Skipped]) -> None:
     if count == 0:
         why = f"; the first of {len(skipped)} was skipped because: {skipped[0].reason}" if skipped else ""
-        raise RecordError(f"{path}: contains no readable record{why or '; run a campaign first'}")
+        none = f" ({' or '.join('*' + suffix for suffix in SUFFIXES)}); run a campaign first"
+        raise RecordError(f"{path}: contains no readable record{why or none}")
 
 
 def _from_parquet(path: Path, samples: bool) -> Runs:
@@ -167,14 +205,15 @@ def _from_parquet(path: Path, samples: bool) -> Runs:
 def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     """Reads all records of a folder, one record, or the Parquet files that were made of them.
 
-    Damaged or truncated records, records of another version and repeated runs are skipped with a warning and
-    listed in `skipped`. Everything is held in memory; if it does not fit, use :func:`write_parquet` and
-    `polars.scan_parquet`.
+    Damaged or truncated records, records of another version, repeated runs and runs without a rate are
+    skipped with a warning and listed in `skipped`. Runs of one name on a real path differ by host, boot or
+    time; their ids become `ID`, `ID~2` and so on. Everything is held in memory; if it does not fit, use
+    :func:`write_parquet` and `polars.scan_parquet`.
 
     Args:
-        path: A folder with `*.ndjson`, one such file, or `runs.parquet`. Parquet is faster, needs
-            `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet files
-            are read.
+        path: A folder with `*.ndjson` or `*.ndjson.gz`, one such file, or `runs.parquet`. Parquet is faster,
+            needs `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet
+            files are read, or else the records of the folders in it.
         samples: Whether to keep the samples. They are checked in any case.
 
     Returns:
@@ -192,8 +231,9 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     skipped: list[Skipped] = []
     parts: list[_Parsed] = []
     for part in _parsed(files, skipped):
-        none = part.samples.clear()
-        parts.append(part if samples else _Parsed(part.row, none, part.queue.clear()))
+        parts.append(
+            part if samples else replace(part, samples=part.samples.clear(), queue=part.queue.clear())
+        )
     _check_any(path, len(parts), skipped)
     fields = sorted({name for part in parts for name in part.samples.columns} - set(SAMPLES_SCHEMA))
     return Runs(
@@ -206,7 +246,7 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     )
 
 
-def write_parquet(path: Path, out: Path) -> Runs:
+def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Runs:
     """Writes `runs.parquet` and `samples.parquet` for a folder of records; only a few records are in memory.
 
     Args:
@@ -219,6 +259,7 @@ def write_parquet(path: Path, out: Path) -> Runs:
     Raises:
         RecordError: The path has nothing readable, or the output cannot be written.
     """
+    path, out = Path(path), Path(out)
     skipped: list[Skipped] = []
     rows: list[dict[str, Any]] = []
     queues: list[pl.DataFrame] = []

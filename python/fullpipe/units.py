@@ -70,6 +70,10 @@ def _factor(kind: _Kind, text: str, unit: str) -> float:
             f"'{text}' is not a {kind.what}: its unit is missing; use one of {units}, as in '{kind.example}'"
         )
     known = _BITS.sub("bit", unit) if kind is _RATE else unit
+    if kind is _SIZE and unit.endswith("b"):
+        # Some people mean bits by it.
+        if (name := next((name for name in kind.units if name.lower() == unit.lower()), None)) is not None:
+            raise UsageError(f"'{text}' is not a size: '{unit}' may mean bits; write {name} for bytes")
     factor = next((f for name, f in kind.units.items() if name.lower() == known.lower()), None)
     if factor is None:
         units += " (bits per second)" if kind is _RATE else ""
@@ -172,6 +176,11 @@ def format_size(value: int) -> str:
 def format_time(value: int) -> str:
     """Formats a time in nanoseconds, such as `45.6ms`."""
     return _print(_TIME, value)
+
+
+def format_probability(value: float) -> str:
+    """Formats a probability, such as `0.1` or `1e-5`."""
+    return f"{value:g}".replace("e-0", "e-")
 
 
 def counted(number: int, what: str) -> str:

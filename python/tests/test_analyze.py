@@ -1,5 +1,6 @@
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,6 +21,7 @@ from fullpipe.analysis.model import phases
 from fullpipe.campaign import RunSpec, expand
 from fullpipe.dynamics import Traces
 from fullpipe.errors import RecordError, UsageError
+from fullpipe.profile import point
 
 GRID = """
 [[grid]]
@@ -314,3 +316,25 @@ def test_parts_are_checked(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "r", grid(tmp_path)[0], samples=2)
     with pytest.raises(UsageError, match="not a part of an analysis"):
         analyze(fullpipe.read_runs(tmp_path / "r"), parts=["luck"])
+
+
+def test_what_limited_runs_is_told_with_the_decision(tmp_path: Path, command: Command) -> None:
+    for run in grid(tmp_path, ccs=["cubic", "bbr"], rtts=["183ms"]):
+        file = synthetic.write(tmp_path / "r", run, samples=2)
+        text = re.sub(r'"bottleneck":"\w+"', '"bottleneck":"sndbuf"', file.read_text())
+        file.write_text(text)
+    told = command("analyze", "r", "--only", "profile,decision")
+    assert told.returncode == 0, told.stderr
+    words_of = " ".join(told.stdout.split())
+    assert re.search(r"sndbuf in \d+ of \d+ runs", words_of), told.stdout
+    assert "183! " in told.stdout
+    assert "! at 183 ms the windows limited all: compare again with larger buffers" in told.stdout
+    assert re.search(r"n=\d+ sndbuf", told.stdout)
+    entry = read_analysis(tmp_path / "r" / "analysis.json")["sections"][0]["decision"][0]
+    assert set(entry["bottlenecks"]) == {"sndbuf"} and len(entry["window_limited"]) == entry["candidates"]
+
+
+def test_no_interval_is_above_the_capacity() -> None:
+    found = point(11.8, [9.9e9, 9.5e9], 9.92e9)
+    assert found["high_bps"] == 9.92e9 and found["low_bps"] < 9.5e9
+    assert point(11.8, [1e6, 2e8], 1e9)["low_bps"] == 0

@@ -2,7 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SMALL, campaign_of
+from conftest import ROOT, SMALL, Command, campaign_of
 
 from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
 from fullpipe.errors import UsageError
@@ -158,3 +158,21 @@ def test_the_campaigns_that_come_with_it() -> None:
     assert rtts == {0.01, 0.4, 11.6, 11.8, 22.6, 45.6, 91.6, 183, 366}
     assert {run.size for run in hpdc} == {None, 10**9, 2 * 10**10, 5 * 10**10, 10**11}
     assert {run.seed for run in hpdc} == set(range(1, 11))
+
+
+def test_a_plan_warns_of_what_it_will_not_show(tmp_path: Path, command: Command) -> None:
+    text = """
+    [[grid]]
+    path = { rtt = ["1ms", "183ms"], rate = "1gbit" }
+    transport = { cc = ["bbr"], streams = [1] }
+    workload = { duration = "5s" }
+    """
+    (tmp_path / "c.toml").write_text(text)
+    told = command("campaign", "run", "c.toml", "--dry-run")
+    assert told.returncode == 0, told.stderr
+    assert "warning: 1 of 2 runs leave the buffer to the kernel, whose tcp_wmem" in told.stderr
+    assert "warning: 1 of 2 runs last less than 50 samples or RTTs" in told.stderr
+    (tmp_path / "c.toml").write_text(
+        text.replace("streams = [1]", 'streams = [1], buffer = "64MB"').replace("5s", "60s")
+    )
+    assert "warning" not in command("campaign", "run", "c.toml", "--dry-run").stderr

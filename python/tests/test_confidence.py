@@ -368,3 +368,22 @@ def test_no_more_runs_or_no_number_of_them() -> None:
 def test_bad_choices(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         call()
+
+
+@pytest.mark.parametrize("library", ["polars", "pandas"])
+def test_data_frames_are_candidates_by_column(library: str) -> None:
+    module = pytest.importorskip(library)
+    columns = {"cubic": [9.1, 9.2, 9.15], "bbr": [8.0, 8.1, 8.05]}
+    assert tied(module.DataFrame(columns)) == tied(columns)
+    assert probability_best(module.DataFrame(columns)) == probability_best(columns)
+
+
+def test_what_are_no_candidates_is_said() -> None:
+    for wrong in ([[1, 2], [3, 4]], 7, np.ones((2, 2))):
+        with pytest.raises(UsageError, match="give the samples by candidate"):
+            tied(wrong)  # type: ignore[arg-type]
+    for bounds in (10, ("a", "b"), (1, 2, 3)):
+        with pytest.raises(UsageError, match="not two numbers"):
+            interval([1.0, 2.0], bounds=bounds)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a list of numbers: give numbers, with a point"):
+        interval(["11,76"] * 60)

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from fullpipe import Runs, read_runs
 from fullpipe.campaign import RunSpec
+from fullpipe.confidence import interval as mean_interval
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample, traces
+from fullpipe.dynamics.linear import correlation
 from fullpipe.dynamics.locallinear import lines, slope_errors
 from fullpipe.dynamics.resampling import ar1_surrogates, block_counts, block_length
 from fullpipe.errors import UsageError
 from fullpipe.model import decompose
+from fullpipe.transition import fit_shape
 
 Floats = NDArray[np.float64]
 
@@ -83,10 +86,99 @@ def test_linear_processes_are_not_chaotic(r: float) -> None:
         found = lyapunov(autoregressive(100, r, seed))
         assert not found.chaotic and found.exponent < 0, (seed, found)
     found = lyapunov(autoregressive(700, r, 0))
-    assert found.verdict == "stable"
-    if r:
-        # What a linear process has is ln |r|.
-        assert found.ci is not None and found.ci[0] < math.log(r) < found.ci[1]
+    assert found.verdict == "stable" and found.ci is not None
+    # What a linear process has is ln |r|; of no correlation, only an upper end is known.
+    assert found.ci[0] < math.log(r) < found.ci[1] if r else found.ci[0] == -math.inf
+
+
+@pytest.mark.parametrize("r", [-0.5, 0.5, 0.9, 0.97])
+def test_the_exponent_of_a_linear_process_has_neither_bias_nor_false_certainty(r: float) -> None:
+    found = [correlation(autoregressive(100, r, seed)) for seed in range(1500)]
+    larger = np.mean([abs(c.value) > abs(r) for c in found])
+    covered = np.mean([c.low <= r <= c.high for c in found])
+    # The standard errors of these shares are 0.013 and 0.006.
+    assert larger == pytest.approx(0.5, abs=0.04)
+    assert 0.93 <= covered <= 0.97
+    # The exponent is that of the correlation.
+    whole = [lyapunov(autoregressive(100, r, seed)) for seed in range(5)]
+    assert [w.exponent for w in whole if w.bandwidth == math.inf] == pytest.approx(
+        [math.log(abs(c.value)) for c, w in zip(found, whole, strict=False) if w.bandwidth == math.inf]
+    )
+
+
+def test_the_exponent_of_a_linear_process_as_printed() -> None:
+    true, seeds = math.log(0.5), range(150)
+    found = [lyapunov(autoregressive(100, 0.5, seed)) for seed in seeds]
+    assert np.median([f.exponent for f in found]) == pytest.approx(true, abs=0.05)
+    covered = np.mean([f.ci is not None and f.ci[0] <= true <= f.ci[1] for f in found])
+    # The standard error of a share of 150 is 0.018.
+    assert 0.91 <= covered <= 0.99
+
+
+def test_the_interval_of_a_map_holds_its_exponent() -> None:
+    found = [lyapunov(logistic(100, seed), surrogates=39, replicates=100) for seed in range(60)]
+    errors = np.array([f.exponent - math.log(2) for f in found])
+    assert abs(errors.mean()) < 0.01
+    # It is conservative.
+    assert np.mean([f.ci is not None and f.ci[0] < math.log(2) < f.ci[1] for f in found]) >= 0.95
+
+
+def test_white_noise_has_only_an_upper_end() -> None:
+    found = [lyapunov(autoregressive(100, 0.0, seed), surrogates=39) for seed in range(100)]
+    unbounded = np.mean([f.ci is not None and f.ci[0] == -math.inf for f in found])
+    assert 0.88 <= unbounded <= 1
+    assert {f.verdict for f in found} == {"stable"}
+
+
+PERIODIC: dict[str, tuple[Any, int]] = {
+    **{f"sawtooth {period}": (np.arange(600) % period, period) for period in range(10, 18)},
+    "sine": (np.sin(np.arange(600) / 7), 44),
+    "noisy sine": (np.sin(np.arange(600) / 7) + np.random.default_rng(0).normal(0, 0.01, 600), 44),
+    "short": (9e9 + 1e6 * (np.arange(60) % 20), 20),
+}
+
+
+@pytest.mark.parametrize("name", PERIODIC)
+def test_a_periodic_trace_is_recognised(name: str) -> None:
+    trace, period = PERIODIC[name]
+    found = lyapunov(trace)
+    assert (found.verdict, found.period, found.chaotic) == ("periodic", period, False)
+    assert math.isnan(found.exponent) and found.ci is None
+    assert f"repeats itself every {period} values" in repr(found)
+
+
+@pytest.mark.parametrize("period", [10, 13, 17])
+@pytest.mark.parametrize("noise", [0.03, 0.05, 0.08, 0.2])
+def test_a_noisy_sawtooth_is_not_chaotic(period: int, noise: float) -> None:
+    trace = np.arange(300) % period / period + np.random.default_rng(period).normal(0, noise, 300)
+    assert not lyapunov(trace).chaotic
+
+
+def test_what_is_not_periodic_is_not_called_so() -> None:
+    for seed in range(20):
+        for trace in (logistic(100, seed), stalls(100, seed), autoregressive(100, 0.99, seed)):
+            assert lyapunov(trace, surrogates=39, replicates=50).period is None
+    assert lyapunov(np.linspace(0, 1, 100) ** 2).period is None
+
+
+def test_masked_values_are_not_used() -> None:
+    values = 1e9 + np.random.default_rng(0).normal(size=100)
+    values[50] = 1e12
+    masked = np.ma.masked_greater(values, 1e11)
+    calls: list[Callable[[], object]] = [
+        lambda: poincare(masked),
+        lambda: lyapunov(masked),
+        lambda: drop_ramp(np.arange(100.0), masked),
+        lambda: mean_interval(masked),
+        lambda: fit_shape(np.arange(1, 101), masked),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="masked|NaN"):
+            call()
+    # Nothing is masked in this one.
+    assert poincare(np.ma.array(values[:50])) == poincare(values[:50])
+    with pytest.raises(UsageError, match="give numbers, with a point before decimals"):
+        lyapunov(["11,76"] * 60)
 
 
 @pytest.mark.parametrize("of", [stalls, sawtooth], ids=["stalls", "sawtooth"])

@@ -1,8 +1,14 @@
+import gzip
 import json
 import re
+import subprocess
+import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
@@ -13,7 +19,7 @@ from fullpipe import read_runs, write_parquet
 from fullpipe.campaign import RunSpec
 from fullpipe.errors import RecordError
 from fullpipe.flatten import RUNS_SCHEMA
-from fullpipe.profile import groups, profile
+from fullpipe.profile import groups, profile, write_profile
 
 
 def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
@@ -136,6 +142,89 @@ def test_a_result_that_is_no_number_is_left_out(
     assert skip.file == file and said in skip.reason
 
 
+def _changed(file: Path, **result: Any) -> None:
+    """Changes the result line of a record."""
+    lines = file.read_text().splitlines()
+    last = json.loads(lines[-1]) | result
+    file.write_text("\n".join([*lines[:-1], json.dumps(last)]) + "\n")
+
+
+def test_a_rate_that_cannot_be_is_not_believed(tmp_path: Path, small: list[RunSpec]) -> None:
+    folder = tmp_path / "r"
+    files = [synthetic.write(folder, run, samples=2) for run in small[:5]]
+    _changed(files[1], goodput_bps=None, no_rate="all 8KB arrived at once; send more", bottleneck=None)
+    _changed(files[2], goodput_bps=6.4e13)
+    _changed(files[3], goodput_bps=9.95e9)
+    _changed(files[4], seconds=1e-9)
+    with pytest.warns(UserWarning, match="has no rate"):
+        found = read_runs(folder)
+    assert found.runs["id"].to_list() == [files[0].stem]
+    reasons = {skip.file: skip.reason for skip in found.skipped}
+    assert "has no rate: all 8KB arrived at once; send more" in reasons[files[1]]
+    assert "6.4e+04 Gb/s are above the path's 9.927 Gb/s" in reasons[files[2]]
+    assert "9.95 Gb/s are above the path's 9.927 Gb/s" in reasons[files[3]]
+    assert "less than a round trip" in reasons[files[4]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_rate_that_is_read_is_above_the_capacity(tmp_path: Path, small: list[RunSpec], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for run in small:
+        synthetic.write(tmp_path / "r", run, 10 ** random.uniform(6, 12), samples=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = read_runs(tmp_path / "r").runs
+    assert 0 < found.height < len(small)
+    assert (found["goodput_bps"] <= 1e10 * 8948 / 9014 * 1.001).all()
+
+
+def test_runs_of_two_hosts_with_one_name_are_told_apart(tmp_path: Path) -> None:
+    run = RunSpec("10.77.0.2:7412", "cubic", 1, None, None, None, 10**10, 1, 10**8)
+    folder = tmp_path / "r"
+    made = [
+        ("a", "boot-a", 5, 100),
+        ("b", "boot-b", 5, 100),
+        ("a", "boot-a", 9, 200),
+        ("a", "boot-a", 5, 100),
+    ]
+    for number, (host, boot, zero_ns, ended) in enumerate(made):
+        file = synthetic.write(folder, run, goodput=4e9 + number % 3, samples=2)
+        real = {"host": host, "boot": boot, "zero_ns": zero_ns, "ended_unix_s": ended}
+        text = re.sub(r'"real":\{[^}]*\}', f'"real":{json.dumps(real)}', file.read_text(), count=1)
+        (folder / f"{number}.ndjson").write_text(text)
+        file.unlink()
+    with pytest.warns(UserWarning, match=r"3\.ndjson: is the same run as 0\.ndjson; only the first counts"):
+        found = read_runs(folder)
+    assert found.runs["id"].to_list() == [run.name, f"{run.name}~2", f"{run.name}~3"]
+    assert found.runs["goodput_bps"].to_list() == [4e9, 4e9 + 1, 4e9 + 2]
+    assert found.samples.group_by("id").len()["len"].to_list() == [4, 4, 4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (entry,) = profile(found.runs)["entries"]
+    assert entry["points"][0]["n"] == 3
+
+
+def test_packed_records_and_folders_in_folders_are_read(tmp_path: Path, small: list[RunSpec]) -> None:
+    for i, run in enumerate(small[:4]):
+        file = synthetic.write(tmp_path / "r" / "abcd"[i] / "deep", run, samples=2)
+        if i % 2:
+            file.with_name(file.name + ".gz").write_bytes(gzip.compress(file.read_bytes()))
+            file.unlink()
+    (tmp_path / "r" / ".hidden").mkdir()
+    (tmp_path / "r" / ".hidden" / "x.ndjson").write_text("no record")
+    found = read_runs(str(tmp_path / "r"))
+    assert sorted(found.runs["id"]) == sorted(run.name for run in small[:4])
+    assert not found.skipped
+    # The records of the folder itself come first, and alone.
+    synthetic.write(tmp_path / "r", small[5], samples=2)
+    assert read_runs(tmp_path / "r").runs["id"].to_list() == [small[5].name]
+    broken = tmp_path / "broken.ndjson.gz"
+    for content in (b"no gzip", gzip.compress(b"x" * 999)[:20]):
+        broken.write_bytes(content)
+        with pytest.warns(UserWarning), pytest.raises(RecordError, match="cannot be unpacked"):
+            read_runs(broken)
+
+
 def test_nothing_readable_is_an_error(tmp_path: Path, small: list[RunSpec]) -> None:
     for missing in (tmp_path / "none", tmp_path):
         with pytest.raises(RecordError, match="run a campaign first"):
@@ -193,6 +282,33 @@ def test_analyze_writes_and_prints(tmp_path: Path, small: list[RunSpec], command
     assert (kept["kind"], kept["version"], len(kept["entries"])) == ("profile", 2, 8)
     assert command("analyze", "none").returncode == 5
     assert command("analyze").returncode == 2
+
+
+def test_output_that_cannot_be_written_is_one_line(
+    tmp_path: Path, small: list[RunSpec], command: Command
+) -> None:
+    for run in small[:4]:
+        synthetic.write(tmp_path / "r", run, samples=2)
+    arguments = [sys.executable, "-m", "fullpipe.cli.analyze", "r", "--only", "profile"]
+    for flags in ([], ["--json"]):
+        with Path("/dev/full").open("w") as full:
+            found = subprocess.run(
+                [*arguments, *flags], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert found.returncode == 5 and "Traceback" not in found.stderr
+        assert found.stderr.splitlines()[-1].startswith(
+            "error: cannot write the output: No space left on device"
+        )
+    plain = command("analyze", "r", PYTHONIOENCODING="ascii")
+    assert plain.returncode == 0 and "\\xb1" in plain.stdout, plain.stderr
+
+
+def test_names_of_files_may_be_text(tmp_path: Path, small: list[RunSpec]) -> None:
+    synthetic.write(tmp_path / "r", small[0], samples=2)
+    runs = write_parquet(str(tmp_path / "r"), str(tmp_path / "out"))
+    write_profile(str(tmp_path / "p.json"), profile(runs.runs))
+    assert json.loads((tmp_path / "p.json").read_text())["kind"] == "profile"
+    assert len(runs.runs.to_pandas()) == 1
 
 
 def test_parquet_reads_back(tmp_path: Path, small: list[RunSpec]) -> None:

@@ -102,3 +102,9 @@ def test_what_does_not_parse_says_why(text: str, part: str) -> None:
 def test_no_probability(text: str) -> None:
     with pytest.raises(UsageError):
         parse_probability(text)
+
+
+@pytest.mark.parametrize(("text", "unit"), [("1Mb", "MB"), ("1mb", "MB"), ("5kib", "KiB"), ("7b", "B")])
+def test_a_small_b_may_mean_bits(text: str, unit: str) -> None:
+    with pytest.raises(UsageError, match=f"may mean bits; write {unit} for bytes"):
+        parse_size(text)

@@ -125,6 +125,14 @@ pub enum LabError {
         /// Class of the failure: fullpipe's own if the program was fullpipe.
         class: ExitClass,
     },
+    /// A measurement in the guest failed.
+    #[error("in the testbed, {why}")]
+    Run {
+        /// The reason that fullpipe gave there.
+        why: String,
+        /// Class of the failure there.
+        class: ExitClass,
+    },
     /// A file is not a scenario.
     #[error("scenario {}: {why}", .file.display())]
     Scenario {
@@ -152,7 +160,9 @@ impl Classified for LabError {
             | LabError::Host { .. } => ExitClass::Missing,
             LabError::Scenario { .. } | LabError::TooOld { .. } | LabError::TooLittleMemory { .. } => ExitClass::Usage,
             LabError::Record(_) => ExitClass::Record,
-            LabError::Program { class, .. } => *class,
+            // There is no other host that could be at fault.
+            LabError::Run { class: ExitClass::Peer, .. } => ExitClass::Lab,
+            LabError::Program { class, .. } | LabError::Run { class, .. } => *class,
             LabError::Build { .. }
             | LabError::Panic { .. }
             | LabError::OutOfMemory { .. }

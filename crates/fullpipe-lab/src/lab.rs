@@ -91,7 +91,11 @@ impl Lab {
             };
             progress(fraction.min(1.0), &format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
         })?;
-        check_programs(&job, &done)?;
+        // The user has typed no command of the guest's, so the error leaves it out.
+        check_programs(&job, &done).map_err(|error| match error {
+            LabError::Program { output, class, .. } if !output.is_empty() => LabError::Run { why: output, class },
+            other => other,
+        })?;
         let text = fs::read_to_string(done.out(&file::stdout(1)))
             .map_err(|source| LabError::Host { what: "reading the guest's record".into(), source })?;
         let (text, outcome) = whole_record(&text, &done)?;

@@ -60,6 +60,14 @@ pub enum NetError {
         /// The resolver's error.
         source: io::Error,
     },
+    /// A link-local address without the interface on which it is.
+    #[error(
+        "{address} is a link-local address, which says nothing without its interface; write {address}%eth0 for the one on eth0"
+    )]
+    NoZone {
+        /// The address as the user gave it.
+        address: String,
+    },
     /// The server cannot listen on an address.
     #[error(
         "cannot listen on {address}: {source}; choose another one with {}, or stop the program that uses it",
@@ -114,6 +122,8 @@ pub enum NetError {
         peer: String,
         /// The reason that it gave, made safe to show.
         why: String,
+        /// Whether nothing moved for too long, so that neither end is at fault.
+        is_stall: bool,
     },
     /// The connection to the other end broke.
     #[error("lost {peer} while {doing}: {source}")]
@@ -194,12 +204,14 @@ impl Classified for NetError {
     fn class(&self) -> ExitClass {
         match self {
             NetError::Served { class, .. } => *class,
-            NetError::Resolve { .. } | NetError::Memory { .. } => ExitClass::Usage,
+            NetError::Resolve { .. } | NetError::NoZone { .. } | NetError::Memory { .. } => ExitClass::Usage,
             NetError::Listen { .. }
             | NetError::NoSuchCc { .. }
             | NetError::NotAllowedCc { .. }
             | NetError::System { .. } => ExitClass::Missing,
-            NetError::Stalled { .. } | NetError::TooLong { .. } => ExitClass::Failed,
+            NetError::Stalled { .. } | NetError::TooLong { .. } | NetError::Remote { is_stall: true, .. } => {
+                ExitClass::Failed
+            }
             NetError::Connect { .. }
             | NetError::Stranger { .. }
             | NetError::Version { .. }

@@ -56,7 +56,7 @@ pub fn describe(stream: &dyn StreamHandle) -> EndInfo {
         pacing: settings.pacing_bytes_per_s.map(|bytes| Rate(bytes.saturating_mul(8))),
         mss: settings.segment_bytes.unwrap_or(0),
         mtu: settings.packet_bytes,
-        interface: stream.local_address().and_then(|address| interface(address.ip())),
+        interface: stream.local_address().and_then(|local| interface(local.ip(), stream.peer_address()?.ip())),
         sysctls: SYSCTLS
             .iter()
             .filter_map(|name| Some((name.replace('/', "."), read(&format!("/proc/sys/{name}"))?)))
@@ -80,19 +80,44 @@ fn parameters(cc: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-fn interface(local: IpAddr) -> Option<Interface> {
-    let name = nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
+/// Name of the interface that has an address of this host.
+fn interface_name(ip: IpAddr) -> Option<String> {
+    // A socket for both families has an IPv4 connection's address as an IPv4-mapped IPv6 address.
+    let ip = ip.to_canonical();
+    nix::ifaddrs::getifaddrs().ok()?.find_map(|entry| {
         let address = entry.address?;
-        let ip = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+        let own = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
             (Some(v4), _) => IpAddr::V4(v4.ip()),
             (_, Some(v6)) => IpAddr::V6(v6.ip()),
             _ => return None,
         };
-        (ip == local).then_some(entry.interface_name)
-    })?;
+        (own == ip).then_some(entry.interface_name)
+    })
+}
+
+/// Link speed of an interface, bit/s. Virtual interfaces such as veth make theirs up, so it counts only for hardware, or for
+/// what stands on other interfaces (VLAN, bond).
+fn speed(name: &str) -> Option<u64> {
+    let folder = format!("/sys/class/net/{name}");
+    let stands_on_others = || {
+        let entries = fs::read_dir(&folder).ok()?;
+        Some(entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("lower_")))
+    };
+    if !fs::exists(format!("{folder}/device")).unwrap_or(false) && !stands_on_others().unwrap_or(false) {
+        return None;
+    }
+    // Drivers that do not know it give 0 or -1.
+    let mbit: u64 = read(&format!("{folder}/speed"))?.parse().ok()?;
+    (mbit > 0).then_some(mbit.saturating_mul(1_000_000))
+}
+
+/// Describes the interface that carries a connection between two addresses.
+fn interface(local: IpAddr, peer: IpAddr) -> Option<Interface> {
+    // Connections within a host go over loopback, whichever of its addresses they use.
+    let name = if interface_name(peer).is_some() { "lo".to_owned() } else { interface_name(local)? };
     let number = |file: &str| read(&format!("/sys/class/net/{name}/{file}")).and_then(|text| text.parse().ok());
     Some(Interface {
-        speed_bps: number("speed").map(|mbit: u64| mbit * 1_000_000),
+        speed_bps: speed(&name),
         gso_max_size: number("gso_max_size"),
         tx_queue_len: number("tx_queue_len"),
         name,

@@ -12,6 +12,7 @@ mod limits;
 pub mod measure;
 pub mod preamble_listener;
 pub mod preface;
+mod rate;
 pub mod sample;
 pub mod serve;
 mod session;

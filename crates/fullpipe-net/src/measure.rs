@@ -6,10 +6,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
-use fullpipe_path::{Direction, Host};
+use fullpipe_path::{Direction, Host, Workload};
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
+use crate::rate::{self, Arrivals, Limit};
 use crate::sample::Sample;
 use crate::serve::{hello, version_error};
 use crate::session::{self, Control, Observed, Role};
@@ -64,7 +65,10 @@ pub fn measure(
     if options.check_memory {
         socket::check_memory(&request.transport)?;
     }
-    socket::check_cc(&request.transport)?;
+    let sends = request.direction == Direction::Send;
+    if sends {
+        socket::check_cc(&request.transport)?;
+    }
     let started = sys::now_ns();
     let mut control = connect(host, options.connect)?;
     // Without a token the server refuses the request, and its log says so.
@@ -79,7 +83,7 @@ pub fn measure(
     };
     let mut to = control.stream.peer_addr().map_err(system("reading the connection's address"))?;
     to.set_port(port);
-    let connector = stream::open::connector(to, &request.transport, true);
+    let connector = stream::open::connector(to, &request.transport, sends);
     let streams = connect_streams(&*connector, to, token, request, options.connect)?;
     match control.receive("connecting the streams")? {
         Message::Joined => {}
@@ -87,20 +91,24 @@ pub fn measure(
     }
     let (offset, rtt_ns) = compare_clocks(&mut control)?;
     // A sender on this host starts at once. A sender at the server starts after one round-trip time, when it knows of it.
-    let head_start = if request.direction == Direction::Send { 0 } else { rtt_ns };
+    let head_start = if sends { 0 } else { rtt_ns };
     let zero_ns = sys::now_ns() + head_start;
-    control.send(&Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns }, "starting")?;
+    let stall_ns = options.stall.as_nanos() as u64;
+    let begin = Message::Begin { zero_ns: zero_ns.wrapping_add_signed(offset), rtt_ns, stall_ns };
+    control.send(&begin, "starting")?;
 
     let (side, overhead_bytes) = match request.direction {
         Direction::Send => (Side::Sender, wire::PREAMBLE as u64 + connector.overhead_bytes()),
         Direction::Receive => (Side::Receiver, 0),
     };
-    let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns: options.stall.as_nanos() as u64, limit_ns: None };
-    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
-    let theirs = receive_report(&mut control)?;
+    let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
+    let (ours, our_early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
+    let (theirs, their_early_bytes) = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
-    Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
+    // The side that sends receives no data, so it has none that were early.
+    let timing = Timing { zero_ns, rtt_ns, wall_s, early_bytes: our_early_bytes + their_early_bytes };
+    Ok(conclude(request, options.capacity, &timing, sender, receiver))
 }
 
 /// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
@@ -126,6 +134,9 @@ fn connect(host: &Host, timeout: Duration) -> Result<Control, NetError> {
         .collect();
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     for address in addresses {
+        if socket::lacks_zone(&address) {
+            return Err(NetError::NoZone { address: host.name.clone() });
+        }
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Control::new(stream, name),
             Err(error) => last = error,
@@ -199,21 +210,22 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     Ok(best)
 }
 
-fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
-    let mut report: Option<Report> = None;
+/// Receives what the server has observed, and the bytes that were early there.
+fn receive_report(control: &mut Control) -> Result<(Observed, u64), NetError> {
+    let mut report: Option<(Report, u64)> = None;
     let mut samples = Vec::new();
     loop {
         match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
             Frame::Samples(mut batch) => samples.append(&mut batch),
             Frame::Message(message) => match *message {
-                Message::Report(mut theirs) => {
+                Message::Report { report: mut theirs, early_bytes } => {
                     theirs.end.make_printable();
-                    report = Some(theirs);
+                    report = Some((theirs, early_bytes));
                 }
-                Message::Failed { why } => return Err(control.failed(&why)),
+                Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {
-                    let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
-                    return Ok(Observed { report, samples });
+                    let Some((report, early_bytes)) = report else { return Err(control.unexpected(&Message::End)) };
+                    return Ok((Observed { report, samples }, early_bytes));
                 }
                 other => return Err(control.unexpected(&other)),
             },
@@ -270,6 +282,18 @@ fn evidence(samples: &[&Sample], streams: usize) -> Evidence {
     }
 }
 
+/// Times of a run that neither side's report has, and what they do not cover.
+struct Timing {
+    /// Start of the run's clock, ns of this host's `CLOCK_MONOTONIC`.
+    zero_ns: u64,
+    /// Round-trip time before the first byte of data, ns.
+    rtt_ns: u64,
+    /// Length of the run in real time, s.
+    wall_s: f64,
+    /// Bytes that had arrived when the receiver read the first.
+    early_bytes: u64,
+}
+
 /// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
 /// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
 pub fn combine(
@@ -280,6 +304,27 @@ pub fn combine(
     sender: Observed,
     receiver: Observed,
 ) -> Measured {
+    conclude(request, capacity, &Timing { zero_ns, rtt_ns, wall_s, early_bytes: 0 }, sender, receiver)
+}
+
+/// Returns the rates that a run cannot exceed: the capacity of the path, if it is known, and the rates of both hosts'
+/// interfaces, where their drivers tell.
+fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
+    let speed = |end: &EndInfo| end.interface.as_ref()?.speed_bps;
+    let interfaces =
+        ends.into_iter().filter_map(speed).map(|bps| Limit { bps: bps as f64, what: "the interface's rate" });
+    capacity.map(|bps| Limit { bps, what: "the path's capacity" }).into_iter().chain(interfaces).collect()
+}
+
+/// Combines what both sides have observed to the result of a run. `capacity` is as in [`combine`].
+fn conclude(
+    request: &Request,
+    capacity: Option<f64>,
+    timing: &Timing,
+    sender: Observed,
+    receiver: Observed,
+) -> Measured {
+    let &Timing { zero_ns, rtt_ns, wall_s, early_bytes } = timing;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
     let streams: Vec<StreamOutcome> = receiver
@@ -297,13 +342,19 @@ pub fn combine(
     let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
     let started = receiver.report.received.iter().filter(|r| r.bytes > 0);
     let first = started.clone().map(|r| r.first_ns).min().unwrap_or(0);
-    let end = started.map(|r| r.last_ns).max().unwrap_or(0);
-    // A run shorter than the clock's step still took some time.
-    let length = seconds(end.saturating_sub(first).max(1));
-    let goodput_bps = bytes as f64 * 8.0 / length;
+    let last_read = started.map(|r| r.last_ns).max().unwrap_or(0);
+    let end = match request.workload {
+        Workload::Size(_) => last_read,
+        // The receiver waited for the whole time, whether or not anything arrived at its end.
+        Workload::Duration(time) => last_read.max(first.saturating_add(time.0)),
+    };
+    let interval_ns = end.saturating_sub(first);
+    let early_bytes = early_bytes.min(bytes);
+    let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
+    let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
     let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
-    let evidence = Evidence {
-        goodput: goodput_bps,
+    let evidence = |goodput: f64| Evidence {
+        goodput,
         capacity,
         pacing: request.transport.pacing.map(|rate| rate.0 as f64),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
@@ -315,16 +366,18 @@ pub fn combine(
     real.insert("cpu_receiver_s".into(), receiver.report.cpu_s.into());
     let outcome = Outcome {
         kind: "result".into(),
-        goodput_bps,
+        goodput_bps: rate.as_ref().ok().copied(),
+        no_rate: rate.as_ref().err().cloned(),
         bytes,
-        seconds: length,
+        early_bytes,
+        seconds: seconds(interval_ns),
         queue_drops: None,
         queue_deepest: None,
         random_losses: None,
         retransmits: streams.iter().map(|s| s.retransmits).sum(),
         window_max: largest(&at_sender, |s| s.info.get("snd_wnd")),
         cwnd_max: largest(&at_sender, |s| Some(s.info.get("snd_cwnd")? * s.info.get("snd_mss")?)).unwrap_or(0),
-        bottleneck: bottleneck::name(&evidence),
+        bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,
         real,
     };

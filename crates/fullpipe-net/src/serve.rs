@@ -322,10 +322,10 @@ pub fn measure(
         }
     };
     control.send(&Message::Joined, "starting")?;
-    let (zero_ns, rtt_ns) = loop {
+    let (zero_ns, rtt_ns, stall_ns) = loop {
         match control.receive("agreeing on a clock")? {
             Message::Clock { .. } => control.send(&Message::Clock { ns: sys::now_ns() }, "agreeing on a clock")?,
-            Message::Begin { zero_ns, rtt_ns } => break (zero_ns, rtt_ns),
+            Message::Begin { zero_ns, rtt_ns, stall_ns } => break (zero_ns, rtt_ns, stall_ns),
             other => return Err(control.unexpected(&other)),
         }
     };
@@ -341,12 +341,12 @@ pub fn measure(
         Direction::Send => Side::Receiver,
         Direction::Receive => Side::Sender,
     };
-    let stall_ns = options.stall.as_nanos() as u64;
+    let stall_ns = stall_ns.min(options.stall.as_nanos() as u64);
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
     let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
-    control.send(&Message::Report(seen.report), "reporting")?;
+    let (seen, early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, None)?;
+    control.send(&Message::Report { report: seen.report, early_bytes }, "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")
 }
@@ -389,7 +389,8 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
-    if transport.protocol() == fullpipe_path::Protocol::Tcp {
+    // Only a sender over TCP needs the congestion control.
+    if transport.protocol() == fullpipe_path::Protocol::Tcp && request.direction == Direction::Receive {
         socket::check_known(&transport.cc).map_err(deny_setting)?;
     }
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)
@@ -421,7 +422,8 @@ fn join(
         move |preamble: &[u8; wire::PREAMBLE]| session::read_preamble(preamble, token).filter(|i| usize::from(*i) < n);
     let peer = control.stream.peer_addr().ok().map(|peer| peer.ip());
     let expected = Expected { ports: options.data_ports, peer, check: Box::new(check) };
-    let mut acceptor = stream::open::acceptor(local, &request.transport, expected)?;
+    let sends = request.direction == Direction::Receive;
+    let mut acceptor = stream::open::acceptor(local, &request.transport, sends, expected)?;
     let port = acceptor.address().map_err(system("reading the data port"))?.port();
     control.send(&Message::Ready { port, token }, "getting ready")?;
     let mut streams: Vec<Option<Box<dyn DataStream>>> = (0..n).map(|_| None).collect();

@@ -45,15 +45,15 @@ impl Control {
             Ok(Message::Refused { why }) => {
                 Err(NetError::Refused { peer: self.peer.clone(), why: text::from_peer(&why) })
             }
-            Ok(Message::Failed { why }) => Err(self.failed(&why)),
+            Ok(Message::Failed { why, is_stall }) => Err(self.failed(&why, is_stall)),
             Ok(message) => Ok(message),
             Err(error) => Err(self.lost(doing, error)),
         }
     }
 
     /// Makes an error of the reason that the other end gave for its failure.
-    pub(crate) fn failed(&self, why: &str) -> NetError {
-        NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why) }
+    pub(crate) fn failed(&self, why: &str, is_stall: bool) -> NetError {
+        NetError::Remote { peer: self.peer.clone(), why: text::from_peer(why), is_stall }
     }
 
     pub(crate) fn lost(&self, doing: &'static str, source: io::Error) -> NetError {
@@ -70,6 +70,11 @@ impl Control {
         match source.kind() {
             // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
+            // The kernel's own words for a timeout are about a resource.
+            WouldBlock | TimedOut => {
+                let why = format!("no answer for {} s", ANSWER.as_secs());
+                NetError::Lost { peer: self.peer.clone(), doing, source: io::Error::new(TimedOut, why) }
+            }
             _ => NetError::Lost { peer: self.peer.clone(), doing, source },
         }
     }
@@ -101,15 +106,16 @@ pub struct Observed {
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data of one side and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
-/// data. `progress` is called with seconds and bytes about twice a second.
+/// Moves the data of one side. Returns what it observed, and how many bytes had arrived there when it read the first.
+/// `overhead_bytes` are those bytes on each stream that are not data. `progress` is called with seconds and bytes about twice
+/// a second.
 pub(crate) fn run(
     role: &Role<'_>,
     streams: Vec<Box<dyn DataStream>>,
     overhead_bytes: u64,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
-) -> Result<Observed, NetError> {
+) -> Result<(Observed, u64), NetError> {
     let traffic =
         &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
@@ -146,14 +152,14 @@ pub(crate) fn run(
             // The sender must know the reason before its streams close.
             let last = match &watched {
                 Ok(()) => Message::Finished,
-                Err(error) => Message::Failed { why: error.to_string() },
+                Err(error) => failure(error),
             };
             let told = control.send(&last, "ending the run");
             traffic.stop();
             return watched.and(told);
         }
-        if let Err(error @ NetError::TooLong { .. }) = &watched {
-            let _ = control.send(&Message::Failed { why: error.to_string() }, "ending the run");
+        if let Err(error @ (NetError::TooLong { .. } | NetError::Stalled { .. })) = &watched {
+            let _ = control.send(&failure(error), "ending the run");
         }
         traffic.stop();
         watched
@@ -173,7 +179,12 @@ pub(crate) fn run(
             .collect(),
     };
     let report = Report { end, received, cpu_s: sys::cpu_seconds() - cpu, seconds };
-    Ok(Observed { report, samples: sampler.into_samples() })
+    Ok((Observed { report, samples: sampler.into_samples() }, traffic.early_bytes()))
+}
+
+/// What the other end is told of a failure of the run.
+fn failure(error: &NetError) -> Message {
+    Message::Failed { why: error.to_string(), is_stall: matches!(error, NetError::Stalled { .. }) }
 }
 
 /// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the
@@ -187,11 +198,11 @@ fn watch(
 ) -> Result<(), NetError> {
     const TICK: u64 = 500_000_000;
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
-    // The receiver is to notice a stall first: it knows the cause better.
-    let patience = role.stall_ns + if role.end == Side::Sender { ANSWER.as_nanos() as u64 } else { 0 };
+    // Bytes are counted when samples are taken.
+    let patience = role.stall_ns.max(3 * role.request.sample.0);
     loop {
         let now = sys::now_ns();
-        let mut wait = if progress.is_some() { TICK } else { patience / 4 };
+        let mut wait = TICK;
         if role.end == Side::Receiver {
             if traffic.complete() {
                 return Ok(());
@@ -214,9 +225,10 @@ fn watch(
         let total = sampler.total.load(Ordering::Relaxed);
         if total != moved.0 {
             moved = (total, now);
-        } else if now.saturating_sub(moved.1) > patience.max(3 * role.request.sample.0) {
+        } else if now.saturating_sub(moved.1) >= patience {
             return Err(NetError::Stalled { seconds: now.saturating_sub(moved.1) as f64 / 1e9 });
         }
+        wait = wait.min(patience.saturating_sub(now.saturating_sub(moved.1)));
         if let Some(progress) = progress {
             progress(now.saturating_sub(role.zero_ns) as f64 / 1e9, total);
         }

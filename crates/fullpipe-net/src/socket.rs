@@ -173,6 +173,11 @@ pub fn connect(to: SocketAddr, transport: &Transport, sends: bool, timeout: Dura
     Ok(socket.into())
 }
 
+/// Whether an address is link-local and does not name its interface, without which the kernel cannot use it.
+pub fn lacks_zone(address: &SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
+}
+
 fn new(address: SocketAddr) -> Result<Socket, NetError> {
     Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::TCP))
         .map_err(system("opening a socket"))

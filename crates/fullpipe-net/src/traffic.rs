@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 use fullpipe_path::Workload;
@@ -23,6 +23,15 @@ use crate::sys;
 const SOURCE_BYTES: usize = 4 << 20;
 /// Bytes of that file that a sender writes at a time where the transport cannot send files.
 const COPY_BYTES: usize = 256 << 10;
+/// Segments at the start of a connection that the kernel does not pace (`tcp_update_skb_after_send`, net/ipv4/tcp_output.c).
+const UNPACED_SEGMENTS: u64 = 10;
+/// Segments at the start of a connection that the sender paces itself, if the kernel's unpaced ones would be a burst. After
+/// that the kernel paces alone. Its bursts of two segments then are small against what was sent.
+const HELD_SEGMENTS: u64 = 40;
+/// Longest time for which unpaced segments at the pacing rate are no burst, ns.
+const BURST_NS: u64 = 1_000_000;
+/// Time for which the sender hands over bytes at once while it paces, ns.
+const HELD_PIECE_NS: u64 = 50_000_000;
 /// Most bytes that one call discards. Any large number serves, since nothing is stored.
 const DISCARD_BYTES: u64 = 1 << 30;
 
@@ -47,6 +56,8 @@ pub(crate) struct Traffic {
     wake: Condvar,
     /// The error of the first stream that broke. The lock is held only to put it in or to take it out.
     broken: Mutex<Option<io::Error>>,
+    /// Bytes of all streams that had arrived when the first byte of any was read.
+    early_bytes: OnceLock<u64>,
     /// Written whenever a stream's first byte arrives, and when a stream ends or breaks.
     pub(crate) event: EventFd,
 }
@@ -79,6 +90,7 @@ impl Traffic {
             stopped: Mutex::new(false),
             wake: Condvar::new(),
             broken: Mutex::new(None),
+            early_bytes: OnceLock::new(),
             event: EventFd::new()?,
         })
     }
@@ -104,13 +116,32 @@ impl Traffic {
                 seen.received_bytes.map(|bytes| bytes.saturating_sub(stream.handle.unread_bytes().unwrap_or(0)))
             }
         };
+        let data = self.data_bytes(stream, counted);
+        Ok((seen, data))
+    }
+
+    /// Bytes of a stream that are data, of those that the transport counted. If it does not count, the bytes that were moved.
+    fn data_bytes(&self, stream: &SharedStream, counted: Option<u64>) -> u64 {
         let data = counted.map_or_else(
             || stream.moved_bytes.load(Ordering::Acquire),
             |bytes| bytes.saturating_sub(self.overhead_bytes),
         );
         // A closing FIN counts as a byte too, hence the bound.
-        let data = data.min(stream.share_bytes.unwrap_or(u64::MAX));
-        Ok((seen, data))
+        data.min(stream.share_bytes.unwrap_or(u64::MAX))
+    }
+
+    /// Bytes of all streams that have arrived here, whether or not they have been read.
+    fn arrived_bytes(&self) -> u64 {
+        let arrived = |stream: &SharedStream| {
+            let counted = stream.handle.observe().ok().and_then(|seen| seen.received_bytes);
+            self.data_bytes(stream, counted)
+        };
+        self.streams.iter().map(arrived).sum()
+    }
+
+    /// Bytes of all streams that had arrived when the first byte of any was read: they are not of the time that began then.
+    pub(crate) fn early_bytes(&self) -> u64 {
+        self.early_bytes.get().copied().unwrap_or(0)
     }
 
     /// Waits until an instant, or until the run is over; returns whether it is over.
@@ -167,15 +198,41 @@ impl Traffic {
         if self.stopped_before(start_ns) {
             return;
         }
-        let share = self.streams[i].share_bytes.unwrap_or(u64::MAX);
-        let sent = if stream.sends_files() {
-            send_by_reference(&mut *stream, source, share)
-        } else {
-            send_copies(&mut *stream, source, share, &self.streams[i].moved_bytes)
-        };
+        let mut rest = self.streams[i].share_bytes.unwrap_or(u64::MAX);
+        let sent = self.send_held(i, &mut *stream, source, &mut rest).and_then(|()| {
+            if self.is_stopped() {
+                Ok(())
+            } else if stream.sends_files() {
+                send_by_reference(&mut *stream, source, &mut rest)
+            } else {
+                send_copies(&mut *stream, source, &mut rest, &self.streams[i].moved_bytes)
+            }
+        });
         if let Err(error) = sent {
             self.break_with(error);
         }
+    }
+
+    /// Sends the first segments of stream `i` at its pacing rate, where the kernel would send them as a burst. `rest` is what
+    /// remains to be sent.
+    fn send_held(&self, i: usize, stream: &mut dyn DataStream, source: &Source, rest: &mut u64) -> io::Result<()> {
+        let settings = self.streams[i].handle.settings();
+        let Some(hold) = Hold::new(settings.pacing_bytes_per_s, settings.segment_bytes) else { return Ok(()) };
+        // The streams take turns, so that their pieces together are no burst either.
+        let start_ns = sys::now_ns() + hold.duration_ns(hold.piece_bytes) * i as u64 / self.len() as u64;
+        let mut sent = 0;
+        while *rest > 0 && sent < hold.total_bytes {
+            let mut piece = hold.piece_bytes.min(*rest);
+            // Bytes go when their time is over, so what was sent is never ahead of the rate.
+            if self.stopped_before(start_ns + hold.duration_ns(sent + piece)) {
+                return Ok(());
+            }
+            sent += piece;
+            *rest -= piece;
+            // Copies, also where files could be sent: after sendfile(2) the kernel may wait for more to fill a segment.
+            send_copies(stream, source, &mut piece, &self.streams[i].moved_bytes)?;
+        }
+        Ok(())
     }
 
     /// Receives the data of stream `i`, until its share has arrived or the run is over.
@@ -190,13 +247,16 @@ impl Traffic {
                 Ok(0) => return self.break_with(io::ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     let now = sys::now_ns();
-                    if received == 0 {
-                        shared.first_ns.store(now, Ordering::Release);
-                        self.signal();
-                    }
+                    let is_first = received == 0;
                     received += n as u64;
                     shared.moved_bytes.store(received, Ordering::Release);
                     shared.last_ns.store(now, Ordering::Release);
+                    if is_first {
+                        // Counted after the time was taken: what arrived in between may count as early, never as of the run.
+                        self.early_bytes.get_or_init(|| self.arrived_bytes());
+                        shared.first_ns.store(now, Ordering::Release);
+                        self.signal();
+                    }
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return self.break_with(error),
@@ -229,11 +289,39 @@ impl Traffic {
     }
 }
 
-fn send_by_reference(stream: &mut dyn DataStream, source: &Source, share: u64) -> io::Result<()> {
-    let mut rest = share;
-    while rest > 0 {
-        match stream.send_file(source.0.as_fd(), 0, rest.min(SOURCE_BYTES as u64) as usize) {
-            Ok(n) => rest = rest.saturating_sub(n as u64),
+/// How the first segments of a paced stream are sent.
+#[derive(Debug, PartialEq)]
+struct Hold {
+    bytes_per_s: u64,
+    /// Bytes that are handed over at once.
+    piece_bytes: u64,
+    /// Bytes after which the kernel paces alone.
+    total_bytes: u64,
+}
+
+impl Hold {
+    /// `None` if the stream is not paced, or if the kernel's unpaced segments are no burst at its rate.
+    fn new(pacing_bytes_per_s: Option<u64>, segment_bytes: Option<u32>) -> Option<Hold> {
+        let (bytes_per_s, segment) = (pacing_bytes_per_s?, u64::from(segment_bytes?));
+        let bytes_in = |ns: u64| (u128::from(bytes_per_s) * u128::from(ns) / 1_000_000_000) as u64;
+        if bytes_in(BURST_NS) >= UNPACED_SEGMENTS * segment {
+            return None;
+        }
+        let piece_bytes = bytes_in(HELD_PIECE_NS).clamp(1, segment.max(1));
+        Some(Hold { bytes_per_s, piece_bytes, total_bytes: HELD_SEGMENTS * segment })
+    }
+
+    /// Time that bytes take at the rate, ns.
+    fn duration_ns(&self, bytes: u64) -> u64 {
+        (u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_s.max(1))) as u64
+    }
+}
+
+/// Sends `rest` bytes by reference, and counts it down.
+fn send_by_reference(stream: &mut dyn DataStream, source: &Source, rest: &mut u64) -> io::Result<()> {
+    while *rest > 0 {
+        match stream.send_file(source.0.as_fd(), 0, (*rest).min(SOURCE_BYTES as u64) as usize) {
+            Ok(n) => *rest = rest.saturating_sub(n as u64),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -241,14 +329,14 @@ fn send_by_reference(stream: &mut dyn DataStream, source: &Source, share: u64) -
     Ok(())
 }
 
-fn send_copies(stream: &mut dyn DataStream, source: &Source, share: u64, moved: &AtomicU64) -> io::Result<()> {
-    let mut bytes = vec![0; COPY_BYTES];
+/// Sends copies of `rest` bytes, and counts it down.
+fn send_copies(stream: &mut dyn DataStream, source: &Source, rest: &mut u64, moved: &AtomicU64) -> io::Result<()> {
+    let mut bytes = vec![0; (*rest).min(COPY_BYTES as u64) as usize];
     source.0.read_exact_at(&mut bytes, 0)?;
-    let mut rest = share;
-    while rest > 0 {
-        let n = rest.min(COPY_BYTES as u64);
+    while *rest > 0 {
+        let n = (*rest).min(COPY_BYTES as u64);
         stream.write_all(&bytes[..n as usize])?;
-        rest -= n;
+        *rest -= n;
         moved.fetch_add(n, Ordering::Release);
     }
     stream.flush()
@@ -320,6 +408,18 @@ mod tests {
         assert_eq!(sender.observe(0, Side::Sender).unwrap().1, 3_000_001, "what was handed over");
         assert!(receiver.handle(0).set_pacing(Some(1)).is_err_and(|e| e.kind() == io::ErrorKind::Unsupported));
         assert_eq!(receiver.handle(0).settings(), Default::default());
+    }
+
+    #[test]
+    fn slow_pacing_holds_the_segments_that_the_kernel_does_not_pace() {
+        // 8 kbit/s over Ethernet: 50 bytes every 50 ms.
+        let slow = Hold::new(Some(1_000), Some(1_448)).unwrap();
+        assert_eq!(slow, Hold { bytes_per_s: 1_000, piece_bytes: 50, total_bytes: 57_920 });
+        assert_eq!(slow.duration_ns(50), 50_000_000);
+        assert_eq!(Hold::new(Some(125), Some(1_448)).unwrap().piece_bytes, 6);
+        assert_eq!(Hold::new(Some(12_500_000), Some(1_448)).unwrap().piece_bytes, 1_448, "100 Mb/s");
+        assert_eq!(Hold::new(Some(1_250_000_000), Some(8_948)), None, "ten segments are 72 us of 10 Gb/s");
+        assert_eq!(Hold::new(None, Some(1_448)), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
@@ -90,17 +90,26 @@ pub enum Message {
         zero_ns: u64,
         /// Round-trip time that the client has measured, ns.
         rtt_ns: u64,
+        /// Longest time without progress before the run has failed for the client, ns. The server's own may be shorter.
+        stall_ns: u64,
     },
     /// From the receiving end: all data has arrived.
     Finished,
     /// From the server, after the run: its report. Batches of samples follow, then [`Message::End`].
-    Report(Report),
+    Report {
+        /// The report.
+        report: Report,
+        /// Bytes of the data that had arrived at the server when it read the first; 0 if it sent.
+        early_bytes: u64,
+    },
     /// From the server: its report is complete.
     End,
     /// From either end: the run failed there.
     Failed {
         /// The reason, for a person.
         why: String,
+        /// Whether nothing moved for too long. Else that end failed, or its limits ended the run.
+        is_stall: bool,
     },
 }
 
@@ -233,7 +242,7 @@ mod tests {
 
     #[test]
     fn there_and_back() {
-        let message = Message::Begin { zero_ns: 7, rtt_ns: 45_600_000 };
+        let message = Message::Begin { zero_ns: 7, rtt_ns: 45_600_000, stall_ns: 3 };
         let mut bytes = Vec::new();
         send(&mut bytes, &message).unwrap();
         assert_eq!(receive_message(&mut bytes.as_slice()).unwrap(), message);

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::path_error::PathError;
 
 /// The keys of a host, as errors list them.
-const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, initcwnd, user";
+const KEYS: &str = "tcp_rmem, tcp_wmem, rmem_max, wmem_max, initcwnd, ccs, user";
 /// `net.core.rmem_max` and `wmem_max` as kernels come, bytes (`SK_RMEM_MAX`, include/net/sock.h).
 const STOCK_MAX: u32 = 212_992;
 /// Largest value of `rmem_max` and `wmem_max`, bytes.
@@ -46,6 +46,9 @@ pub struct LabHost {
     pub wmem_max: u32,
     /// Initial congestion window of the route, segments; `None` for the kernel's own (10, RFC 6928).
     pub initcwnd: Option<u32>,
+    /// Congestion controls that an ordinary user may take (`net.ipv4.tcp_allowed_congestion_control`); empty for the
+    /// kernel's own choice.
+    pub ccs: Vec<String>,
     /// Who runs the programs.
     pub user: User,
 }
@@ -81,6 +84,7 @@ impl Base {
             rmem_max: most,
             wmem_max: most,
             initcwnd: None,
+            ccs: Vec::new(),
             user: User::Root,
         }
     }
@@ -133,6 +137,14 @@ impl LabHost {
                 let segments = value.parse().ok().filter(|segments| (1..=65_535).contains(segments));
                 let wrong = || bad(format!("initcwnd: '{value}' is not a number of segments from 1 to 65535"));
                 self.initcwnd = Some(segments.ok_or_else(wrong)?);
+            }
+            "ccs" => {
+                let names = value.split(|c: char| c == '/' || c.is_whitespace()).filter(|name| !name.is_empty());
+                self.ccs = names.map(str::to_owned).collect();
+                let is_name = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                if self.ccs.is_empty() || !self.ccs.iter().all(is_name) {
+                    return Err(bad(format!("ccs: '{value}' is no list of congestion controls, such as reno/cubic")));
+                }
             }
             "user" => {
                 self.user = match value {
@@ -190,6 +202,9 @@ impl fmt::Display for LabHost {
         if let Some(segments) = self.initcwnd {
             write!(f, "+initcwnd:{segments}")?;
         }
+        if !self.ccs.is_empty() {
+            write!(f, "+ccs:{}", self.ccs.join("/"))?;
+        }
         if self.user == User::User {
             f.write_str("+user:user")?;
         }
@@ -237,12 +252,12 @@ mod tests {
 
     #[test]
     fn text_and_table_agree() {
-        let text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+initcwnd:40+user:user";
+        let text = "stock+tcp_rmem:4096/131072/33554432+rmem_max:16777216+initcwnd:40+ccs:reno/cubic+user:user";
         let host: LabHost = text.parse().unwrap();
         assert_eq!(host.to_string(), text);
         assert_eq!((host.tcp_rmem[2], host.wmem_max, host.user), (32 << 20, STOCK_MAX, User::User));
         let table = r#"{"base": "stock", "tcp_rmem": "4096 131072 33554432", "rmem_max": 16777216, "initcwnd": 40,
-                        "user": "user"}"#;
+                        "ccs": "reno cubic", "user": "user"}"#;
         assert_eq!(serde_json::from_str::<LabHost>(table).unwrap(), host);
         assert_eq!(serde_json::from_str::<LabHost>(&serde_json::to_string(&host).unwrap()).unwrap(), host);
         // What is as in the base needs no words.
@@ -262,6 +277,8 @@ mod tests {
             ("stock+tcp_rmem:4096/1", "is not three numbers"),
             ("stock+tcp_wmem:4096/1/9", "does not increase"),
             ("stock+initcwnd:0", "segments from 1"),
+            ("stock+ccs:", "no list of congestion controls"),
+            ("stock+ccs:reno/../x", "no list of congestion controls"),
             ("stock+user:me", "neither root nor user"),
         ] {
             let error = text.parse::<LabHost>().unwrap_err().to_string();

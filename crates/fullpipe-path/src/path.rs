@@ -413,10 +413,15 @@ impl FromStr for LabPath {
     type Err = PathError;
     fn from_str(text: &str) -> Result<Self, PathError> {
         let mut keys = Keys::default();
+        let mut seen: Vec<&str> = Vec::new();
         for part in text.split(',').filter(|p| !p.trim().is_empty()) {
             let pair = || PathError::Pair { part: part.trim().to_owned() };
             let (key, value) = part.split_once('=').ok_or_else(pair)?;
             let (key, value) = (key.trim(), value.trim());
+            if seen.contains(&key) {
+                return Err(PathError::Twice { key: key.to_owned() });
+            }
+            seen.push(key);
             let unit = |source| PathError::Unit { key: key.to_owned(), source };
             match key {
                 "rtt" => keys.rtt = Some(value.parse().map_err(unit)?),

@@ -22,6 +22,12 @@ pub enum PathError {
         /// The known keys.
         known: &'static str,
     },
+    /// A key stands twice.
+    #[error("path: '{key}' is given twice; leave one of them out")]
+    Twice {
+        /// The key.
+        key: String,
+    },
     /// A key has no value.
     #[error("path: '{part}' should be KEY=VALUE, as in rtt=45.6ms")]
     Pair {

@@ -130,7 +130,7 @@ pub struct Header {
     pub kind: String,
     /// Version of the format.
     pub version: u32,
-    /// Name of the run, made from its description.
+    /// Name of the run: that of the record's file, or, if it was not written to a file, made from the run's description.
     pub id: String,
     /// Version of fullpipe that wrote the record.
     pub program: String,
@@ -189,11 +189,18 @@ pub struct StreamOutcome {
 pub struct Outcome {
     /// Always `result`.
     pub kind: String,
-    /// Rate of the payload, bit/s: `bytes` over `seconds`.
-    pub goodput_bps: f64,
+    /// Rate of the payload, bit/s: `bytes` without `early_bytes`, over `seconds`. `None` if the run has no rate.
+    pub goodput_bps: Option<f64>,
+    /// The reason why the run has no rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_rate: Option<String>,
     /// Bytes that the receiving application read on all streams.
     pub bytes: u64,
-    /// Time from the first byte's arrival to the last one's, s.
+    /// Bytes of these that had arrived when the first was read, and so before `seconds` began.
+    #[serde(default)]
+    pub early_bytes: u64,
+    /// Time from the first byte's arrival to the end of the run, s. A run of a size ends with the last byte's arrival, a run
+    /// of a duration when its time is over.
     pub seconds: f64,
     /// Packets that the bottleneck's queue dropped; testbed only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,8 +217,8 @@ pub struct Outcome {
     pub window_max: Option<u64>,
     /// Largest congestion window of any stream, bytes.
     pub cwnd_max: u64,
-    /// What limited the rate of the run.
-    pub bottleneck: Bottleneck,
+    /// What limited the rate of the run; `None` if the run has no rate.
+    pub bottleneck: Option<Bottleneck>,
     /// Outcome of each stream.
     pub streams: Vec<StreamOutcome>,
     /// Facts that depend on real time: its length in s, and the processor time of each host in s.
@@ -243,13 +250,39 @@ pub fn check_folder(folder: &FilePath) -> Result<(), RecordError> {
 /// # Errors
 /// The file cannot be written. No incomplete file has the name then.
 pub fn write_atomically(path: &FilePath, content: &[u8]) -> Result<(), RecordError> {
+    write_partial(path, content, |partial| fs::rename(partial, path))
+}
+
+/// Writes a file as [`write_atomically`] does, unless the name is taken. Returns whether it was written.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_new(path: &FilePath, content: &[u8]) -> Result<bool, RecordError> {
+    use std::io::ErrorKind;
+    write_partial(path, content, |partial| match fs::hard_link(partial, path) {
+        Ok(()) => fs::remove_file(partial).map(|()| true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(partial).map(|()| false),
+        // Some file systems have no second names for a file.
+        Err(_) if !path.exists() => fs::rename(partial, path).map(|()| true),
+        Err(_) => fs::remove_file(partial).map(|()| false),
+    })
+}
+
+/// Writes a file beside `path`, and lets `publish` give it its name.
+fn write_partial<T>(
+    path: &FilePath,
+    content: &[u8],
+    publish: impl FnOnce(&FilePath) -> std::io::Result<T>,
+) -> Result<T, RecordError> {
     let remedy = "check the folder's permissions and free space, or choose another (--out, --record)";
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.partial", std::process::id()));
     let partial = path.with_file_name(name);
-    let written = fs::File::create(&partial).and_then(|mut file| {
+    // The name can be guessed: a link that another user put there is not followed. What is there is left from a crash.
+    let _ = fs::remove_file(&partial);
+    let written = fs::File::create_new(&partial).and_then(|mut file| {
         file.write_all(content)?;
-        fs::rename(&partial, path)
+        publish(&partial)
     });
     written.map_err(|source| {
         // A file that stays only takes space; the first error matters.
@@ -269,13 +302,25 @@ mod tests {
         write_atomically(&dir.join("r.ndjson"), b"one\n").unwrap();
         write_atomically(&dir.join("r.ndjson"), b"two\n").unwrap();
         assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"two\n");
+        assert!(!write_new(&dir.join("r.ndjson"), b"three\n").unwrap(), "its name is taken");
+        assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"two\n");
+        assert!(write_new(&dir.join("r-2.ndjson"), b"three\n").unwrap());
+        assert_eq!(fs::read(dir.join("r-2.ndjson")).unwrap(), b"three\n");
+        // A link under the partial file's name leads nowhere.
+        fs::write(dir.join("elsewhere"), "keep").unwrap();
+        let planted = dir.join(format!("r.ndjson.{}.partial", std::process::id()));
+        std::os::unix::fs::symlink("elsewhere", planted).unwrap();
+        write_atomically(&dir.join("r.ndjson"), b"four\n").unwrap();
+        assert_eq!(fs::read(dir.join("elsewhere")).unwrap(), b"keep");
+        assert_eq!(fs::read(dir.join("r.ndjson")).unwrap(), b"four\n");
+        fs::remove_file(dir.join("elsewhere")).unwrap();
         // A folder stands where the file should be.
         fs::create_dir(dir.join("taken")).unwrap();
         let error = write_atomically(&dir.join("taken"), b"x").unwrap_err().to_string();
         assert!(error.contains("taken") && error.contains("--out"), "{error}");
         assert!(matches!(check_folder(&dir.join("r.ndjson")), Err(RecordError::NotFolder(_))));
         let left = fs::read_dir(&dir).unwrap().count();
-        assert_eq!(left, 2, "the record and the folder, nothing partial");
+        assert_eq!(left, 3, "two records and the folder, nothing partial");
         fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -44,7 +44,8 @@ impl Run {
         let digest = Sha256::digest(&json);
         let hash: String = digest.iter().take(5).map(|b| format!("{b:02x}")).collect();
         let place = match &self.path {
-            Path::Lab(lab) => format!("rtt{}", lab.rtt),
+            Path::Lab(lab) if lab.loss.is_zero() => format!("rtt{}", lab.rtt),
+            Path::Lab(lab) => format!("rtt{}-loss{}", lab.rtt, lab.loss),
             Path::Host(host) => host.name.replace([':', '%'], "_"),
         };
         let t = &self.transport;
@@ -70,6 +71,9 @@ mod tests {
         };
         let first = run.id();
         assert!(first.starts_with("scalable-n10-bauto-rtt183ms-s7-"), "{first}");
+        run.path = "lab:rtt=183ms,rate=10gbit,loss=1e-5".parse().unwrap();
+        assert!(run.id().starts_with("scalable-n10-bauto-rtt183ms-loss1e-5-s7-"), "{}", run.id());
+        run.path = "lab:rtt=183ms,rate=10gbit".parse().unwrap();
         run.sample = Time(10_000_000);
         assert_ne!(run.id(), first);
         let json = serde_json::to_string(&run).unwrap();

@@ -46,6 +46,16 @@ pub enum UnitError {
         /// Those that exist.
         units: String,
     },
+    /// The unit of a size ends in a small b, which may mean bits.
+    #[error("'{text}' is not a size: '{unit}' may mean bits; write {bytes} for bytes")]
+    Bits {
+        /// What was typed.
+        text: String,
+        /// The part read as the unit.
+        unit: String,
+        /// The unit in bytes.
+        bytes: &'static str,
+    },
     /// The value does not fit, or is below the smallest unit.
     #[error("'{text}' is not a {what}: it is out of range (from {low} to {high})")]
     Range {
@@ -130,6 +140,12 @@ fn parse(kind: &Quantity, text: &str) -> Result<f64, UnitError> {
             units: units(),
             example: kind.example,
         });
+    }
+    if kind.what == SIZE.what
+        && unit.ends_with('b')
+        && let Some((bytes, _)) = kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit))
+    {
+        return Err(UnitError::Bits { text: text.to_owned(), unit: unit.to_owned(), bytes });
     }
     let known = if kind.what == RATE.what { bits(unit) } else { unit.to_owned() };
     kind.units.iter().find(|(name, _)| name.eq_ignore_ascii_case(&known)).map(|(_, factor)| number * factor).ok_or_else(
@@ -350,6 +366,12 @@ mod tests {
         assert!(
             error("10".parse()).contains("unit is missing; use one of bit, kbit, mbit, gbit, tbit, as in '10gbit'")
         );
+        for (text, unit) in
+            [("1Mb", "write MB for bytes"), ("1mb", "write MB"), ("5kib", "write KiB"), ("7b", "write B")]
+        {
+            assert!(text.parse::<Size>().unwrap_err().to_string().contains(unit), "{text}");
+        }
+        assert_eq!("1mB".parse(), Ok(Size(1_000_000)));
         assert!("100".parse::<Size>().unwrap_err().to_string().contains("unit is missing"));
         assert!(error("99999tbit".parse()).contains("out of range"));
         assert!("-1s".parse::<Time>().is_err());

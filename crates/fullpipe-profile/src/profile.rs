@@ -270,12 +270,26 @@ impl<'a> Profile<'a> {
     pub fn entries(&self, wanted: impl Fn(&Listed) -> bool) -> Result<Vec<Entry>, ProfileError> {
         let mut columns = Columns::default();
         let read = |listed: &Listed| {
-            columns.read(listed).map_err(|what| ProfileError::Malformed {
+            let rate_bps = self.paths[listed.path as usize].rate_bps;
+            columns.read(listed).and_then(|entry| believable(entry, rate_bps)).map_err(|what| ProfileError::Malformed {
                 path: self.file.to_owned(),
                 why: format!("the entry of {} {what}", listed.transport),
             })
         };
         self.listed.iter().filter(|listed| wanted(listed)).map(read).collect()
+    }
+}
+
+/// Returns the entry if none of its means is above the rate of its path, bit/s.
+fn believable(entry: Entry, rate_bps: Option<f64>) -> Result<Entry, String> {
+    match rate_bps.and_then(|rate| entry.points.iter().find(|p| p.mean_bps > rate).map(|p| (p, rate))) {
+        Some((point, rate)) => Err(format!(
+            "has {} at {} ms, above its path's {}",
+            Rate(point.mean_bps as u64),
+            point.rtt_ms,
+            Rate(rate as u64)
+        )),
+        None => Ok(entry),
     }
 }
 

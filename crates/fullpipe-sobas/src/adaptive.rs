@@ -37,6 +37,7 @@ mod random_loss;
 mod rate_probe;
 mod repeated_drains;
 mod slow_start;
+mod spare_streams;
 mod start;
 mod state;
 mod unlimited;

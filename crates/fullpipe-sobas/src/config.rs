@@ -19,8 +19,10 @@ pub struct Config {
     pub mss: u32,
     /// IP packet of a full segment, bytes. Packet trains use packets of this size, or of 1,500 bytes if that is smaller.
     pub packet: u32,
-    /// Number of streams that share the controller.
+    /// Number of streams that share the controller and send.
     pub streams: u16,
+    /// Number of streams besides that are connected and do not send until the controller says so.
+    pub spare: u16,
     /// Largest window that the hosts grant, bytes, summed over all streams.
     pub largest: u64,
     /// Whether the controller may set the receiver's window.

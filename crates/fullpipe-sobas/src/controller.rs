@@ -94,7 +94,15 @@ impl Sobas {
             Running::Paper(paper) => paper.step(now, &mut self.model),
             Running::Adaptive(adaptive) => adaptive.step(now, &mut self.model),
         };
+        let streams = self.model.config.streams;
+        if let Running::Adaptive(adaptive) = &self.algorithm {
+            adaptive.take_spare_streams(&mut self.model);
+        }
         self.limit(&mut actions);
+        if self.model.config.streams > streams {
+            // The pacing rate is in force when they begin.
+            actions.push(Action::Streams(self.model.config.streams));
+        }
         // Slow start may only begin once the pacing rate is in force.
         if let Running::Adaptive(adaptive) = &mut self.algorithm
             && adaptive.take_slow_start()
@@ -208,6 +216,7 @@ impl Sobas {
             },
             window: self.window.unwrap_or(model.config.largest),
             pacing_bps: self.pacing,
+            streams: model.config.streams,
         }
     }
 }

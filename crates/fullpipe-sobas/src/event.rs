@@ -135,4 +135,6 @@ pub struct Event {
     pub window: u64,
     /// Pacing rate after the decision, bit/s.
     pub pacing_bps: Option<u64>,
+    /// Number of streams that send.
+    pub streams: u16,
 }

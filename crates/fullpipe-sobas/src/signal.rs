@@ -36,6 +36,8 @@ pub enum Action {
     /// TCP's own pacing counts payload (`tcp_update_skb_after_send`), and since Linux 4.20 the fq qdisc keeps to the
     /// instants that TCP computed.
     Pacing(Option<u64>),
+    /// Let this many streams send. The number only grows, up to the spare ones of [`Config`](crate::Config).
+    Streams(u16),
     /// Make the sender's TCP restart slow start on all streams. Losses have left its windows far below the pacing rate, and
     /// congestion avoidance would take minutes to recover.
     SlowStart,

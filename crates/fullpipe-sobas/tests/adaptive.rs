@@ -477,3 +477,30 @@ fn noisy_clocks_cost_little() {
         }
     }
 }
+
+#[test]
+fn spare_streams_send_as_far_as_the_path_has_room_for_their_first_windows() {
+    let spare = Config { spare: 63, ..config(Algorithm::Adaptive) };
+    let long = Path::new(10.0, 50.0, 62.5e6);
+    assert_eq!(Sim::new(long, Cc::Cubic, Some(spare)).run(1.0).sending, [64]);
+    // 100 Mb/s over 20 ms hold 17 first windows.
+    let slow = Path::new(0.1, 20.0, 250e3);
+    let sending = Sim::new(slow, Cc::Cubic, Some(spare)).run(2.0).sending;
+    assert!(matches!(sending[..], [12..=17]), "{sending:?}");
+    // What holds a single first window needs only one stream.
+    let short = Path::new(0.2, 0.5, 62.5e3);
+    assert_eq!(Sim::new(short, Cc::Cubic, Some(spare)).run(2.0).sending, [0; 0]);
+}
+
+#[test]
+fn beside_others_losses_add_no_streams() {
+    let spare = Config { spare: 63, change: false, restart: false, ..config(Algorithm::Adaptive) };
+    let shared = Path::new(0.97, 20.0, 100e3).cross(Cross::Udp { bps: 400e6, from: 0.0, to: 1e9 });
+    let sim = Sim::new(shared, Cc::Cubic, Some(spare)).run(20.0);
+    // What the available rate holds at the start, and no more.
+    assert!(
+        sim.sending.last().is_none_or(|&sending| f64::from(sending) <= 570e6 * 0.02 / 8.0 / 1448.0 / 10.0),
+        "{:?}",
+        sim.sending
+    );
+}

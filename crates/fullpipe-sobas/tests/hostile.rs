@@ -30,6 +30,7 @@ fn one(seed: u64) {
         mss: any(random, 9_000) as u32,
         packet: any(random, 9_000) as u32,
         streams: any(random, 64) as u16,
+        spare: random.random_range(0..64),
         largest: any(random, 1 << 32),
         window: random.random(),
         pacing: random.random(),
@@ -64,6 +65,9 @@ fn one(seed: u64) {
                 Action::Window(bytes) => assert!(bytes >= 1 && bytes <= config.largest.max(1), "{seed}: {bytes}"),
                 Action::Pacing(bps) => assert!(bps.is_none_or(|bps| bps > 0), "{seed}"),
                 Action::SendTrain { packets, bytes, .. } => assert!(packets > 1 && bytes > 0),
+                Action::Streams(sending) => {
+                    assert!(sending > config.streams && sending <= config.streams.saturating_add(config.spare).max(1));
+                }
                 Action::SlowStart | Action::BearLosses | Action::SendProbe | Action::Note(_) => {}
             }
         }
@@ -84,6 +88,7 @@ fn nothing_seen_at_all_is_no_reason_to_limit() {
         mss: 1448,
         packet: 1500,
         streams: 4,
+        spare: 60,
         largest: 1 << 30,
         window: true,
         pacing: true,

@@ -15,11 +15,12 @@ use crate::connection::endpoint::Endpoint;
 use crate::connection::session::Session;
 use crate::connection::stream::Protection;
 use crate::connection::{join, tls};
-use crate::error::{TransferError, system};
+use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
 use crate::resolve::{self, Realm};
@@ -57,6 +58,8 @@ pub struct Sending {
     pub transport: Transport,
     /// The law by which SOBAS sets window and pacing during the transfer; `None` for a transport that stays as it is.
     pub sizing: Option<SizingMode>,
+    /// Number of streams to open besides those of the transport. They send when SOBAS lets them.
+    pub spare: u16,
 }
 
 /// What is known of the path between the two ends, and of their kernels.
@@ -64,6 +67,8 @@ pub struct Sending {
 pub struct Between {
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// Whether a relay (a proxy, a forwarded port) ends TCP's connections on the way, so that no kernel sees the whole path.
+    pub relayed: bool,
     /// Largest packet, bytes, as far as this end's kernel knows the path.
     pub mtu: Option<u32>,
     /// What the sender's kernel allows its sockets.
@@ -121,6 +126,12 @@ pub fn start_rtts(options: Options, rtt_s: f64) -> f64 {
     2.5 + tls + told
 }
 
+/// An answer that takes this many of TCP's round trips, and [`RELAY_SLACK_S`] more, came through a relay.
+const RELAY_FACTOR: f64 = 2.0;
+
+/// Time that a server without a relay may take to answer beyond TCP's round trips, seconds: it starts a process.
+const RELAY_SLACK_S: f64 = 0.02;
+
 /// Longest time to wait for the server to close the connection after the end.
 const MAX_HANG_UP: Duration = Duration::from_secs(1);
 
@@ -138,7 +149,7 @@ pub struct Looked {
 /// The server cannot be reached or refuses, or a source does not exist.
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
-        Way::Push(sources, _) => (Some(resolve::places(&here()?, sources)?), Sources::default()),
+        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Sources::default()),
         Way::Pull(sources, _) => (None, sources.clone()),
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
@@ -146,9 +157,9 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
             let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
-            let rtt_s = far_away(&session, &mut line)?;
+            let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
-            Ok((between(&line, rtt_s, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
+            Ok((between(&line, trip, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
         };
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
@@ -188,7 +199,7 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
 /// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // Local errors show before the server is called.
-    let here = here()?;
+    let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
         Way::Pull(sources, target) => {
@@ -276,15 +287,30 @@ fn unless_stopped<R>(
 }
 
 /// What the choice of a transport is based on.
-fn between(line: &ControlChannel, rtt_s: f64, sends: bool, ours: Limits, theirs: Limits) -> Between {
+fn between(line: &ControlChannel, trip: RoundTrip, sends: bool, ours: Limits, theirs: Limits) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
-    Between { rtt_s, mtu, sender, receiver }
+    Between { rtt_s: trip.seconds, relayed: trip.relayed, mtu, sender, receiver }
 }
 
-/// The local file system, with relative names below the current folder.
-fn here() -> Result<Realm, TransferError> {
-    Ok(Realm::User(std::env::current_dir().map_err(system("finding the current folder"))?))
+/// The local file system, with relative names below the current folder. If that folder was removed, other names still work.
+fn here(way: &Way) -> Result<Realm, TransferError> {
+    let missing = match std::env::current_dir() {
+        Ok(folder) => return Ok(Realm::User(folder)),
+        Err(e) => e,
+    };
+    let local = match way {
+        Way::Push(sources, _) => &sources.paths[..],
+        Way::Pull(_, target) => std::slice::from_ref(&target.path),
+    };
+    match local.iter().find(|path| resolve::is_relative(path)) {
+        None => Ok(Realm::User("/".into())),
+        Some(path) => Err(TransferError::Usage(format!(
+            "{}: the current folder cannot be found ({}); go to another one, or give an absolute name",
+            printable(path),
+            why(&missing)
+        ))),
+    }
 }
 
 /// Removes the time limit on reads: from here on the session watches for stalls.
@@ -369,21 +395,30 @@ fn introduce(
         (Some(rtt_s), [_]) if rtt_s >= join::FAR_S => rand::rng().random_range(join::WISHES),
         _ => 0,
     };
-    let choose = |line: &ControlChannel, rtt_s: f64, theirs: &Limits| {
-        let between = between(line, rtt_s, sends, ours.clone(), theirs.clone());
-        let Sending { transport, sizing } = (order.choose)(&between)?;
+    let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
+        let between = between(line, trip, sends, ours.clone(), theirs.clone());
+        let Sending { transport, sizing, spare } = (order.choose)(&between)?;
         let sizing = sizing.map(|law| law.with(&between.sender));
-        Ok::<_, TransferError>(Connect { transport, sizing, rtt_ns: (rtt_s * 1e9) as u64, terms: role.terms(), port })
+        // Without a law that paces nobody could tell when they are of use.
+        let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
+        let rtt_ns = (trip.seconds * 1e9) as u64;
+        Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port })
     };
     // The server's kernel mostly allows what this one does.
-    let probably = known_s.map(|rtt_s| choose(line, rtt_s, &ours)).transpose()?;
+    let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
     // The streams connect while the request for this port is still on its way to the server.
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
+    let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
+    let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
-    let rtt_s = known_s.map_or_else(|| round_trip(session, &mut *line.input), Ok)?;
-    let connect = choose(line, rtt_s, &theirs)?;
+    let trip = match known_s {
+        Some(known_s) if !is_relayed(known_s, answered_s) => RoundTrip::of_tcp(known_s),
+        // The server may only have been slow: an answer to a ping tells.
+        _ => RoundTrip::of(known_s, round_trip(session, &mut *line.input)?),
+    };
+    let connect = choose(line, trip, &theirs)?;
     (order.chosen)();
     session.send(&Message::Connect(Box::new(connect.clone())))?;
     let (data_port, knocked) = match early {
@@ -391,7 +426,6 @@ fn introduce(
         _ => (ready(session, line)?, None),
     };
     let DataPort { port, token, certificate, terms, udp } = data_port;
-    let Connect { transport, sizing, rtt_ns, .. } = connect;
     let guard = match (options.encrypt, certificate.is_empty()) {
         (true, false) => Protection::Client(tls::data_client(*blake3::hash(&certificate).as_bytes())?),
         (false, _) => Protection::None,
@@ -401,18 +435,48 @@ fn introduce(
         }
     };
     let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &transport, sends, &guard, &token, knocked)?;
+    let streams = join::connect(session, to, &connect, sends, &guard, &token, knocked)?;
     to.set_port(udp);
+    let Connect { transport, sizing, rtt_ns, .. } = connect;
     let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
-    let met = Negotiated { role, options, terms, streams, sizing: setup };
-    Ok(Introduced { met, transport, sizing, rtt_s })
+    let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
+    Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds })
 }
 
-/// The round-trip time to the server, seconds.
-fn far_away(session: &Session, line: &mut ControlChannel) -> Result<f64, TransferError> {
+/// The round trip to the server.
+#[derive(Debug, Clone, Copy)]
+struct RoundTrip {
+    /// Its time, seconds.
+    seconds: f64,
+    /// Whether TCP's connection ends at a relay on the way.
+    relayed: bool,
+}
+
+impl RoundTrip {
+    /// The round trip of a connection that ends at the server.
+    fn of_tcp(seconds: f64) -> Self {
+        Self { seconds, relayed: false }
+    }
+
+    /// The round trip as TCP knows it, if it does, and as an answered ping has taken.
+    fn of(tcp_s: Option<f64>, answered_s: f64) -> Self {
+        match tcp_s {
+            Some(tcp_s) if !is_relayed(tcp_s, answered_s) => Self::of_tcp(tcp_s),
+            tcp_s => Self { seconds: answered_s, relayed: tcp_s.is_some() },
+        }
+    }
+}
+
+/// Whether an answer took so much longer than TCP's round trip that TCP's connection ends at a relay.
+fn is_relayed(tcp_s: f64, answered_s: f64) -> bool {
+    answered_s > RELAY_FACTOR * tcp_s + RELAY_SLACK_S
+}
+
+/// Measures the round trip to the server.
+fn far_away(session: &Session, line: &mut ControlChannel) -> Result<RoundTrip, TransferError> {
     // Sent even if TCP knows the time: a server that refuses this client says so in its answer.
     let asked = round_trip(session, &mut *line.input)?;
-    Ok(line.socket.as_ref().and_then(tcp_round_trip).unwrap_or(asked))
+    Ok(RoundTrip::of(line.socket.as_ref().and_then(tcp_round_trip), asked))
 }
 
 /// The round-trip time of a connection as its kernel measured it, seconds.
@@ -438,4 +502,25 @@ fn round_trip(session: &Session, input: &mut (dyn Read + Send)) -> Result<f64, T
         }
     }
     Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_shows_in_answers_that_take_longer_than_tcp_can_explain() {
+        // A relay on this host, 127 ms from the server.
+        let trip = RoundTrip::of(Some(0.001), 0.128);
+        assert!(trip.relayed);
+        assert_eq!(trip.seconds, 0.128);
+        // A server that takes 15 ms to start a process for the client.
+        let trip = RoundTrip::of(Some(0.091), 0.106);
+        assert!(!trip.relayed);
+        assert_eq!(trip.seconds, 0.091);
+        // Over ssh no connection is known to end anywhere.
+        let trip = RoundTrip::of(None, 0.128);
+        assert!(!trip.relayed);
+        assert_eq!(trip.seconds, 0.128);
+    }
 }

@@ -97,7 +97,9 @@ pub enum TransferError {
         source: io::Error,
     },
     /// Data were damaged on the way.
-    #[error("data from {peer} was damaged on the way ({what}); the path or a machine on it is at fault")]
+    #[error(
+        "data from {peer} was damaged on the way ({what}); the path, a machine on it, or the far end itself is at fault"
+    )]
     Damaged {
         /// The other end.
         peer: String,
@@ -248,6 +250,9 @@ impl Classified for TransferError {
 /// The text for an end that does not answer.
 pub(crate) const LATE: &str = "it did not answer in time";
 
+/// The text for a file that ended before its size.
+pub(crate) const SHORTER: &str = "it became shorter while it was read";
+
 /// The text of an error for a person, without the error's number.
 pub(crate) fn why(error: &std::io::Error) -> String {
     match error.raw_os_error() {
@@ -257,7 +262,7 @@ pub(crate) fn why(error: &std::io::Error) -> String {
         Some(libc::EXDEV) => "it leads out of the server's folder".into(),
         Some(libc::EMFILE) => "too many open files; raise its limit (ulimit -n)".into(),
         Some(code) => nix::errno::Errno::from_raw(code).desc().to_lowercase(),
-        None if error.kind() == std::io::ErrorKind::UnexpectedEof => "it became shorter while it was read".into(),
+        None if error.kind() == std::io::ErrorKind::UnexpectedEof => SHORTER.into(),
         None => error.to_string(),
     }
 }

@@ -1,8 +1,7 @@
 //! The file system of one end: opening, writing, naming and removing files inside one folder.
 
-mod symlinks;
-
 pub mod at;
+pub(crate) mod content_hash;
 pub mod direct_io;
 pub mod huge_pages;
 pub mod metadata;
@@ -10,3 +9,4 @@ pub mod ownership;
 pub mod publish;
 pub mod root;
 pub mod sparse;
+pub(crate) mod symlinks;

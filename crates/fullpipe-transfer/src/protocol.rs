@@ -8,6 +8,7 @@ pub mod hello;
 pub mod losses;
 pub mod message;
 pub mod name;
+pub mod not_kept;
 pub mod preamble;
 pub mod sizing;
 pub mod skipped;

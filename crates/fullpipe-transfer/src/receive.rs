@@ -6,6 +6,7 @@ mod destination;
 mod destination_names;
 mod finish;
 mod folders;
+mod hard_links;
 pub mod journal;
 mod large;
 mod naming;

@@ -3,15 +3,16 @@
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use nix::fcntl::OFlag;
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
+use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
 use crate::fs::{at, publish};
 use crate::protocol::message::{Sources, Target};
 use crate::protocol::name::{Name, number, printable};
@@ -111,9 +112,9 @@ pub fn last(source: &[u8]) -> Option<&[u8]> {
 }
 
 /// The number of a transfer: a hash of hosts, sources and destination. It is the same in every run, and does not depend on
-/// redundant slashes. Transfers with extended attributes have another number, since files that were copied without them are
-/// not done.
-pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u64 {
+/// redundant slashes. Transfers with extended attributes or access control lists have another number, since files that were
+/// copied without them are not done.
+pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool, acls: bool) -> u64 {
     let mut hasher = blake3::Hasher::new();
     let to = plain(to);
     // The content of a folder is another source than the folder itself.
@@ -126,6 +127,9 @@ pub fn transfer(hosts: &str, sources: &[Vec<u8>], to: &[u8], xattrs: bool) -> u6
     }
     if xattrs {
         hasher.update(b"xattrs");
+    }
+    if acls {
+        hasher.update(b"acls");
     }
     number(&hasher.finalize())
 }
@@ -152,6 +156,11 @@ fn resolve(path: &[u8], base: &Path) -> PathBuf {
         }
         _ => base.join(OsStr::from_bytes(path)),
     }
+}
+
+/// Whether a name as typed starts at the current folder.
+pub(crate) fn is_relative(path: &[u8]) -> bool {
+    !matches!(path, b"" | b"~" | [b'/', ..] | [b'~', b'/', ..])
 }
 
 /// The name below a server's folder that a client means by a path. A path that leads out of the folder is refused here,
@@ -286,6 +295,58 @@ fn exists(root: &Root, path: &Path, shown: &[u8]) -> Result<(), TransferError> {
     })
 }
 
+/// Follows the symbolic links at the end of a destination's path, so that a file is written to where they lead, as by `cp`
+/// and scp. `folder` is the folder of the path and `name` its last component; `open` opens further folders. A link of another
+/// user is followed only to what is that user's ([`LinkOwner`]).
+///
+/// # Errors
+/// A link leads to nothing, to where it must not lead, or through `/proc`, whose links are no paths.
+fn through_links(
+    folder: std::io::Result<Root>,
+    name: &OsStr,
+    path: &Path,
+    open: &dyn Fn(&Path) -> std::io::Result<Root>,
+) -> std::io::Result<(std::io::Result<Root>, Option<Vec<u8>>)> {
+    let Ok(mut folder) = folder else { return Ok((folder, Some(name.as_bytes().to_vec()))) };
+    let (mut name, mut path) = (name.to_owned(), path.to_owned());
+    let mut owners: Vec<LinkOwner> = Vec::new();
+    let mut followed = 0;
+    loop {
+        let stat = match at::look(&folder, Path::new(&name)) {
+            Err(e) if followed > 0 && e.kind() == std::io::ErrorKind::NotFound => {
+                let why = "it is a symbolic link to a file that does not exist; remove the link, or name that file";
+                return Err(std::io::Error::other(why));
+            }
+            stat => stat.ok(),
+        };
+        let Some(link) = stat.filter(is_link) else {
+            if let Some(stat) = &stat {
+                owners.iter().try_for_each(|owner| owner.check(stat))?;
+            }
+            return Ok((Ok(folder), Some(name.into_vec())));
+        };
+        followed += 1;
+        if followed > MAX_LINKS {
+            return Err(nix::errno::Errno::ELOOP.into());
+        }
+        if nix::sys::statfs::fstatfs(&folder).is_ok_and(|fs| fs.filesystem_type() == nix::sys::statfs::PROC_SUPER_MAGIC)
+        {
+            let why = "it leads to an open file of a process, by way of /proc; name a file";
+            return Err(std::io::Error::other(why));
+        }
+        owners.extend(LinkOwner::of(&link, &name));
+        let target = PathBuf::from(nix::fcntl::readlinkat(&folder, Path::new(&name))?);
+        path = path.parent().unwrap_or(Path::new("")).join(target);
+        let Some(last) = path.file_name() else { return Err(nix::errno::Errno::EISDIR.into()) };
+        name = last.to_owned();
+        folder = open(path.parent().unwrap_or(Path::new("")))?;
+    }
+}
+
+fn is_link(stat: &FileStat) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFLNK
+}
+
 /// Resolves a destination as typed, opens it and locks it. `gone` says whether the client has gone, which ends the waiting
 /// for the lock.
 ///
@@ -297,7 +358,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
     // If an earlier attempt made a folder under this very name, the name still stands for that folder, not for a place in
     // it.
-    let goes_on = |parent: &Root| !is_folder_needed && Destination::begun(parent, target.transfer);
+    let goes_on = |parent: &Root| !is_folder_needed && (target.exact || Destination::begun(parent, target.transfer));
     let (root, rename) = match realm {
         Realm::User(base) => {
             let path = resolve(&target.path, base);
@@ -321,7 +382,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
             } else {
                 let parent = path.parent().filter(|p| p.is_dir()).ok_or_else(|| wrong("its folder does not exist"))?;
                 let name = path.file_name().ok_or_else(|| wrong("it is not a name for a file"))?;
-                (Root::open(parent, Within::Anywhere), Some(name.as_bytes().to_vec()))
+                let parent = Root::open(parent, Within::Anywhere);
+                let open = |folder: &Path| Root::open(folder, Within::Anywhere);
+                through_links(parent, name, &path, &open).map_err(|e| wrong(&why(&e)))?
             }
         }
         Realm::Below(base) => {
@@ -349,13 +412,19 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                 Err(_) if parent.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) => {
                     return Err(wrong("its folder does not exist"));
                 }
-                Err(_) => (parent, rename),
+                Err(_) => match rename {
+                    None => (parent, None),
+                    Some(last) => {
+                        let open = |folder: &Path| root.below(folder);
+                        through_links(parent, OsStr::from_bytes(&last), path, &open).map_err(|e| wrong(&why(&e)))?
+                    }
+                },
             }
         }
     };
     let root = root.map_err(local(format!("cannot open {shown}")))?;
-    // No name that arrives may lead out of the folder that was named.
-    let root = root.again(Within::BeneathOwnLinks).map_err(local(format!("cannot open {shown}")))?;
+    // No name that arrives may lead out of the folder that was named, nor through a link: the copy may have brought it along.
+    let root = root.again(Within::BeneathWithoutLinks).map_err(local(format!("cannot open {shown}")))?;
     // Checked before anything is sent. A folder of this name is no error yet: it may be gone when the file arrives.
     if let Some(name) = &rename
         && let Err(e) = publish::may_take(&root, at::part(name))
@@ -363,7 +432,11 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     {
         return Err(wrong(&why(&e)));
     }
-    Destination::open(root, rename, target, &shown, gone)
+    let mut to = Destination::open(root, rename, target, &shown, gone)?;
+    if matches!(realm, Realm::User(_)) {
+        to.sees_all();
+    }
+    Ok(to)
 }
 
 #[cfg(test)]
@@ -378,6 +451,11 @@ mod tests {
         for named in ["b", "b/", "a/b", "a/b//", "/b", "./b", "~/b"] {
             assert_eq!(last(named.as_bytes()), Some(&b"b"[..]), "{named}");
         }
+        for (path, relative) in
+            [("a", true), ("./~/a", true), ("~a", true), ("~", false), ("~/a", false), ("/a", false)]
+        {
+            assert_eq!(is_relative(path.as_bytes()), relative, "{path}");
+        }
         for tilde in ["./~", "a/~", "~/~/", "/~"] {
             assert_eq!(last(tilde.as_bytes()), Some(&b"~"[..]), "{tilde}");
         }
@@ -387,7 +465,7 @@ mod tests {
 
     #[test]
     fn one_destination_spelled_in_several_ways() {
-        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false);
+        let number = |to: &str| transfer("host", &[b"/a".to_vec()], to.as_bytes(), false, false);
         for to in ["in/", "./in", "in//", "in/."] {
             assert_eq!(number(to), number("in"), "{to}");
         }
@@ -395,7 +473,7 @@ mod tests {
             assert!(number(other) != number("in"), "{other}");
         }
         assert_eq!(number("/"), number("//."));
-        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false);
+        let from = |source: &str| transfer("host", &[source.as_bytes().to_vec()], b"in", false, false);
         assert!(from("/t") == from("/t/") && from("/t") == from("//./t") && from("/t/.") == from("/t/./"));
         assert!(from("/t") != from("/t/.") && from("/t") != from("t") && from("/") != from("."));
         assert!(number("/") != number("") && number("~/in") != number("./~/in"));

@@ -214,7 +214,7 @@ fn prepare(
     }
     let realm = match &grant {
         Some(grant) => {
-            check_rights(grant, &setup.task)?;
+            check_rights(grant, &setup)?;
             kept_in(&options.realm, grant)?
         }
         None => options.realm.clone(),
@@ -254,8 +254,9 @@ fn prepare(
         }
     };
     let DataListener { listener, guard, token, mut udp } = data;
+    let opened = connect.opened();
     let transport = connect.transport;
-    let streams = join::accept(session, &listener, transport.streams, &guard, &token)?;
+    let streams = join::accept(session, &listener, opened, &guard, &token)?;
     for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
@@ -264,7 +265,8 @@ fn prepare(
         udp.hear_only(client.ip());
     }
     let sizing = connect.sizing.map(|law| SizingSetup::new(law, &transport, connect.rtt_ns, udp));
-    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sizing }))
+    let sending = transport.streams;
+    Ok(Some(Negotiated { role, terms: connect.terms, options: setup.options, streams, sending, sizing }))
 }
 
 /// Answers a client that only asks questions, until it closes the connection.
@@ -291,8 +293,12 @@ fn looked_at(
 }
 
 /// Refuses a task that the client's token does not allow.
-fn check_rights(grant: &Grant, task: &Task) -> Result<(), TransferError> {
-    let (granted, may) = match task {
+fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
+    let (granted, may) = match &setup.task {
+        // Whether a file was sent tells whether a guess at its content was right.
+        Task::Push(_) if setup.options.checksum && grant.rights.may_write() => {
+            (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --checksum")
+        }
         Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
         // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {
@@ -359,8 +365,8 @@ impl DataListener {
         if role.sends() {
             fullpipe_net::socket::check_known(&transport.cc)?;
         }
-        if transport.streams > options.most_streams {
-            let why = format!("{} streams; it allows {}", transport.streams, options.most_streams);
+        if connect.opened() > options.most_streams {
+            let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
             return Err(TransferError::Usage(why));
         }
         let (guard, certificate) = if setup.options.encrypt {

@@ -28,14 +28,15 @@ use setup::{SizingSetup, segment};
 /// itself, so its streams always send in parts.
 const MAX_BURST_BYTES: usize = fullpipe_sobas::MAX_BURST_BYTES as usize;
 
-/// Starts the controller or the responder in a thread of its own, which ends with the session.
+/// Starts the controller or the responder in a thread of its own, which ends with the session. Of the streams, the given
+/// number send from the start.
 ///
 /// # Errors
 /// The thread cannot be started.
 pub(crate) fn start(
     session: &Arc<Session>,
     setup: Option<SizingSetup>,
-    streams: &[Stream],
+    (streams, sending): (&[Stream], u16),
     sends: bool,
     counters: &Arc<Counters>,
 ) -> Result<(), TransferError> {
@@ -47,7 +48,7 @@ pub(crate) fn start(
         let responder = responder::Responder::new(&session, setup, streams.into(), bursts, counters.clone());
         thread("sobas", move || responder.run())
     } else {
-        let controller = controller::Controller::new(&session, setup, streams.into(), counters.clone());
+        let controller = controller::Controller::new(&session, setup, (streams.into(), sending), counters.clone());
         thread("sobas", move || controller.run())
     }
 }

@@ -2,5 +2,6 @@
 
 pub mod exclude;
 pub mod glob;
+pub mod hard_links;
 pub mod tree;
 pub mod walk;

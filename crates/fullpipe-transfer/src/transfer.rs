@@ -53,6 +53,8 @@ pub(crate) struct Negotiated {
     pub(crate) terms: Option<Terms>,
     /// The data streams, connected.
     pub(crate) streams: Vec<Stream>,
+    /// Number of streams that send from the start.
+    pub(crate) sending: u16,
     /// What SOBAS needs, if it sizes the sockets.
     pub(crate) sizing: Option<SizingSetup>,
 }
@@ -84,10 +86,10 @@ pub(crate) fn run(
     tick: &mut dyn FnMut(),
 ) -> Result<Outcome, TransferError> {
     let all = || {
-        let Negotiated { role, options, terms, streams, sizing } = met;
+        let Negotiated { role, options, terms, streams, sending, sizing } = met;
         let stall = Duration::from_nanos(options.stall_ns);
         let sends = role.sends();
-        sobas::start(session, sizing, &streams, sends, &counters)?;
+        sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses) = match role {
             Role::Send(places) => {
                 let why = "it does not say how it receives";
@@ -96,7 +98,7 @@ pub(crate) fn run(
                 let handles = stream::handles(&streams);
                 let infos = || -> Vec<_> { handles.iter().map(|stream| stream::tcp_info(&**stream)).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
-                let sender = Sender::start(session.clone(), options, places, streams, terms, counters)?;
+                let sender = Sender::start(session.clone(), options, places, (streams, sending), terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
                     let infos = infos();

@@ -162,9 +162,7 @@ impl Connection {
                 }
                 self.sender.on_ack(now_ns, &ack, &self.rtt);
             }
-            Control::LightAck(data_seq) => {
-                self.sender.on_light_ack(data_seq);
-            }
+            Control::LightAck(data_seq) => self.sender.on_light_ack(data_seq),
             Control::Nak(report) => {
                 self.counters.pkt_recv_nak += 1;
                 self.sender.on_nak(now_ns, &report, &self.rtt, &mut self.counters);
@@ -304,7 +302,7 @@ impl Connection {
         self.receiver.is_readable()
     }
 
-    /// Counts bytes of [`Connection::readable`] as read. Returns whether the other end waits for the room that this makes:
+    /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this makes:
     /// [`Connection::poll_transmit`] then has an ACK.
     pub fn consume(&mut self, bytes: usize) -> bool {
         self.receiver.consume(bytes)

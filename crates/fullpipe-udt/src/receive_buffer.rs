@@ -75,9 +75,9 @@ impl ReceiveBuffer {
         &self.bytes[at + self.offset.min(full * self.payload_bytes + short)..at + full * self.payload_bytes + short]
     }
 
-    /// Counts bytes as read. They are at most what [`ReceiveBuffer::readable`] has returned.
-    pub fn consume(&mut self, mut bytes: usize) {
-        while bytes > 0 {
+    /// Counts bytes as read, of packets below `end`.
+    pub fn consume(&mut self, mut bytes: usize, end: u64) {
+        while bytes > 0 && self.first < end {
             let left = usize::from(self.lengths[self.slot(self.first)]).saturating_sub(self.offset);
             if bytes < left {
                 self.offset += bytes;
@@ -103,15 +103,15 @@ mod tests {
         buffer.store(51, &[8, 9, 10]);
         assert_eq!(buffer.readable(48), &[0u8; 0]);
         assert_eq!(buffer.readable(52), &[1, 2, 3, 4, 5, 6, 7]);
-        buffer.consume(4);
+        buffer.consume(4, 53);
         assert_eq!(buffer.readable(52), &[5, 6, 7]);
-        buffer.consume(3);
+        buffer.consume(3, 53);
         assert_eq!((buffer.first(), buffer.limit()), (51, 55));
         buffer.store(52, &[11, 12, 13]);
         assert_eq!(buffer.readable(53), &[8, 9, 10]);
-        buffer.consume(3);
+        buffer.consume(3, 53);
         assert_eq!(buffer.readable(53), &[11, 12, 13]);
-        buffer.consume(3);
+        buffer.consume(3, 53);
         assert_eq!(buffer.readable(53), &[0u8; 0]);
     }
 
@@ -122,8 +122,10 @@ mod tests {
         buffer.store(1, &[1]);
         buffer.store(2, &[]);
         assert_eq!(buffer.readable(3), &[1]);
-        buffer.consume(1);
+        buffer.consume(1, 3);
         assert_eq!(buffer.readable(3), &[0u8; 0]);
         assert_eq!(buffer.first(), 3);
+        buffer.consume(usize::MAX, 3);
+        assert_eq!((buffer.first(), buffer.limit()), (3, 7), "no more than there is");
     }
 }

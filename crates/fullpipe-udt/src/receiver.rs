@@ -113,12 +113,7 @@ impl Receiver {
         let index = expand(seq, self.largest);
         self.batch = Some(self.batch.map_or((index, index, 1), |(first, _, n)| (first, index, n + 1)));
         self.packets_since_ack += 1;
-        if index == self.largest + 1 {
-            if index >= self.buffer.limit() {
-                return;
-            }
-            self.largest = index;
-        } else if index > self.largest {
+        if index > self.largest {
             // A packet beyond the window was never allowed, or the window is closed; it is not there, so nothing is missing
             // before it.
             if index >= self.buffer.limit() {
@@ -260,7 +255,7 @@ impl Receiver {
 
     /// Counts bytes as read. Returns whether an ACK is due because the sender waits for room.
     pub fn consume(&mut self, bytes: usize) -> bool {
-        self.buffer.consume(bytes);
+        self.buffer.consume(bytes, self.contiguous());
         let opened = self.window_opened();
         self.ack_due |= opened;
         opened

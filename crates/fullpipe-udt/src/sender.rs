@@ -211,7 +211,8 @@ impl Sender {
         Some(run)
     }
 
-    /// Takes the number that an ACK acknowledges; false if it is none that could be.
+    /// Takes the number that an ACK acknowledges. Returns how many packets are newly acknowledged, `None` if the number is none
+    /// that could be.
     fn acknowledge(&mut self, data_seq: u32) -> Option<u64> {
         let acked = expand(data_seq, self.acked);
         if acked > self.buffer.next() || acked < self.start {
@@ -227,18 +228,17 @@ impl Sender {
     }
 
     /// A light ACK (section 6.2, "On ACK packet received", steps 1 and 6). libudt frees its buffer at full ACKs alone.
-    pub fn on_light_ack(&mut self, data_seq: u32) -> bool {
-        let new = self.acknowledge(data_seq);
+    pub fn on_light_ack(&mut self, data_seq: u32) {
+        let new = self.acknowledge(data_seq).unwrap_or(0);
         // The receiver's buffer ends where it ended (libudt).
-        self.flow_window = self.flow_window.saturating_sub(new.unwrap_or(0)).max(MIN_FLOW_WINDOW);
-        new.is_some()
+        self.flow_window = self.flow_window.saturating_sub(new).max(MIN_FLOW_WINDOW);
     }
 
     /// A full ACK (section 6.2, "On ACK packet received"). The RTT has been updated.
-    pub fn on_ack(&mut self, now_ns: u64, ack: &Ack, rtt: &Rtt) -> bool {
+    pub fn on_ack(&mut self, now_ns: u64, ack: &Ack, rtt: &Rtt) {
         let before = self.acked;
         if self.acknowledge(ack.data_seq).is_none() {
-            return false;
+            return;
         }
         if expand(ack.data_seq, self.acked) == self.acked {
             self.flow_window = u64::from(ack.available_packets).max(MIN_FLOW_WINDOW);
@@ -253,7 +253,6 @@ impl Sender {
             let path = self.path(rtt);
             self.control.on_ack(now_ns, self.acked, &path);
         }
-        true
     }
 
     /// A NAK (section 6.2, "On NAK packet received"). Packets that were never sent, or have been acknowledged, are passed over.

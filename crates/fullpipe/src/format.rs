@@ -3,6 +3,7 @@
 use fullpipe_path::text;
 use fullpipe_transfer::protocol::message::Verified;
 use fullpipe_transfer::protocol::name::printable;
+use fullpipe_transfer::protocol::not_kept::{Entries, NotKept};
 use fullpipe_transfer::{Skipped, SkippedEntry};
 use serde_json::{Value, json};
 
@@ -89,6 +90,40 @@ pub fn verified_line(verified: &Verified) -> String {
         seconds(verified.busy_ns as f64 / 1e9),
         seconds(verified.after_ns as f64 / 1e9)
     )
+}
+
+/// What could not be kept of copied files, as JSON.
+pub fn not_kept(not_kept: &NotKept) -> Vec<Value> {
+    let kinds = kinds(not_kept).into_iter().map(|(what, entries)| {
+        json!({"what": what, "files": entries.total, "first": printable(&entries.first), "why": text::from_peer(&entries.why)})
+    });
+    let attributes = not_kept.refused.named.iter().map(|one| {
+        json!({"what": "extended attribute", "files": 1, "first": printable(&one.name), "why": text::from_peer(&one.why)})
+    });
+    kinds.chain(attributes).collect()
+}
+
+/// What could not be kept of copied files, as a line for each kind and for each extended attribute. A file is named only if
+/// it is the first of its kind.
+pub fn not_kept_lines(not_kept: &NotKept) -> Vec<String> {
+    let kinds = kinds(not_kept).into_iter().map(|(what, entries)| {
+        let (total, first) = (count(entries.total, "file or folder", "files or folders"), printable(&entries.first));
+        format!("{what} of {total}, the first {first}: {}", text::from_peer(&entries.why))
+    });
+    kinds.chain(not_kept.refused.named.iter().map(SkippedEntry::to_string)).collect()
+}
+
+/// The kinds of what was not kept, each with its name.
+fn kinds(not_kept: &NotKept) -> Vec<(&'static str, Entries)> {
+    let mut links = not_kept.hard_links.clone();
+    links.why = format!("{}, {} more", links.why, bytes(not_kept.hard_link_bytes as f64));
+    let all = [
+        ("owner", &not_kept.owner),
+        ("extended attributes", &not_kept.attributes),
+        ("access control lists", &not_kept.access_lists),
+        ("hard links", &links),
+    ];
+    all.into_iter().filter(|(_, entries)| entries.total > 0).map(|(what, entries)| (what, entries.clone())).collect()
 }
 
 /// What was not copied, as JSON.

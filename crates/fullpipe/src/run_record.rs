@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::measure::Measured;
 use fullpipe_path::record::{self, Copied, Header};
-use fullpipe_path::{ExitClass, Run, Time};
+use fullpipe_path::{ExitClass, Path, Run, Time};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
@@ -39,11 +39,18 @@ pub fn is_file(to: &FilePath) -> bool {
     to.extension().is_some_and(|e| e == "ndjson")
 }
 
+/// Ends of names that people give to files, not to folders.
+const FILE_EXTENSIONS: [&str; 5] = ["csv", "gz", "json", "jsonl", "txt"];
+
 /// Checks that a record can be written to `to`. Called before the run, so that a typo does not lose hours of work.
 ///
 /// # Errors
-/// The folder cannot be made or written to.
+/// The folder cannot be made or written to, or its name is that of a file.
 pub fn check_target(to: &FilePath) -> Result {
+    if !to.is_dir() && to.extension().is_some_and(|e| FILE_EXTENSIONS.iter().any(|known| e == *known)) {
+        let why = format!("{}: a record's name ends in .ndjson; give FILE.ndjson, or a folder", to.display());
+        return Err(Failure::usage(why));
+    }
     let folder = if is_file(to) { to.parent().filter(|p| !p.as_os_str().is_empty()) } else { Some(to) };
     Ok(record::check_folder(folder.unwrap_or(FilePath::new(".")))?)
 }
@@ -51,6 +58,37 @@ pub fn check_target(to: &FilePath) -> Result {
 /// The file of the record named `id`: `to` itself if it is a file, else `ID.ndjson` in the folder `to`.
 pub fn file(to: &FilePath, id: &str) -> PathBuf {
     if is_file(to) { to.to_owned() } else { to.join(format!("{id}.ndjson")) }
+}
+
+/// Writes a record to `to`, a file or a folder, and returns its file. The record's id becomes the name of its file. In a
+/// folder, a run on a real path never takes the place of another: its name gets a number then. In the testbed, a record of
+/// the same name is of the same run.
+///
+/// # Errors
+/// The file cannot be written, or the text is no record.
+pub fn keep(to: &FilePath, run: &Run, text: &str) -> Result<PathBuf> {
+    if is_file(to) || matches!(run.path, Path::Lab(_)) {
+        let file = file(to, &run.id());
+        record::write_atomically(&file, with_id(text, &file)?.as_bytes())?;
+        return Ok(file);
+    }
+    let names = std::iter::once(run.id()).chain((2u64..).map(|number| format!("{}-{number}", run.id())));
+    for file in names.map(|name| file(to, &name)) {
+        if record::write_new(&file, with_id(text, &file)?.as_bytes())? {
+            return Ok(file);
+        }
+    }
+    Err(Failure::new(ExitClass::Record, format!("{}: it has no name left for a record", to.display())))
+}
+
+/// The record with the name of its file as its id.
+fn with_id(text: &str, file: &FilePath) -> Result<String> {
+    let damaged =
+        |why: &dyn std::fmt::Display| Failure::new(ExitClass::Record, format!("cannot name the record: {why}"));
+    let (first, rest) = text.split_once('\n').ok_or_else(|| damaged(&"it has no lines"))?;
+    let mut header: Value = serde_json::from_str(first).map_err(|e| damaged(&e))?;
+    header["id"] = json!(file.file_stem().unwrap_or_default().to_string_lossy());
+    Ok(format!("{header}\n{rest}"))
 }
 
 /// The name of a record. A run's own name does not tell a controller from none, nor a copy without encryption from one
@@ -84,6 +122,9 @@ fn header(run: &Run, measured: &Measured, sobas: Option<&SobasTrace>, copy: Opti
     let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     real.insert("ended_unix_s".into(), json!(ended.as_secs()));
     real.insert("zero_ns".into(), json!(measured.zero_ns));
+    if let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        real.insert("boot".into(), json!(boot.trim()));
+    }
     if let Ok(host) = nix::unistd::gethostname() {
         real.insert("host".into(), json!(host.to_string_lossy()));
     }

@@ -191,6 +191,31 @@ fn nothing_leads_out_of_the_root() {
 }
 
 #[test]
+fn a_link_that_is_named_as_destination_is_followed_within_the_root_only() {
+    let stage = Stage::new("");
+    write(&stage.at("a"), 3000);
+    write(&stage.at("outside"), 10);
+    fs::create_dir(stage.at("root/sub")).unwrap();
+    write(&stage.at("root/sub/file"), 10);
+    for (target, link) in [("sub/file", "in"), ("../outside", "out"), ("/etc/no-such-file", "absolute")] {
+        std::os::unix::fs::symlink(target, stage.at("root").join(link)).unwrap();
+    }
+    let copy = |link: &str| stage.cp(&["a", &stage.url(&format!("/{link}"))], Some(&stage.token()));
+    let (code, text) = error(&copy("in"));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read(stage.at("a")).unwrap(), fs::read(stage.at("root/sub/file")).unwrap());
+    for link in ["out", "absolute"] {
+        let (code, text) = error(&copy(link));
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains("it leads out of the server's folder"), "{text}");
+    }
+    assert_eq!(fs::metadata(stage.at("outside")).unwrap().len(), 10);
+    for link in ["in", "out", "absolute"] {
+        assert!(fs::symlink_metadata(stage.at("root").join(link)).unwrap().is_symlink(), "{link}");
+    }
+}
+
+#[test]
 fn its_log_says_who_copied_what() {
     let stage = Stage::new("--insecure");
     write(&stage.at("file"), 10);

@@ -59,15 +59,17 @@ fn frame(message: &serde_json::Value) -> Vec<u8> {
 
 #[test]
 fn a_server_of_measurements() {
-    let hello = frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": 1, "program": HOSTILE}));
+    let protocol = fullpipe_net::wire::PROTOCOL;
+    let hello =
+        frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": protocol, "program": HOSTILE}));
     let long = HOSTILE.repeat(4000);
     for answer in [
         frame(&serde_json::json!({"kind": "hello", "magic": "fullpipe", "protocol": 9, "program": HOSTILE})),
         frame(&serde_json::json!({"kind": HOSTILE})),
-        frame(&serde_json::json!({"kind": "hello", "magic": HOSTILE, "protocol": 1, "program": long})),
+        frame(&serde_json::json!({"kind": "hello", "magic": HOSTILE, "protocol": protocol, "program": long})),
         [hello.clone(), frame(&serde_json::json!({"kind": "refused", "why": HOSTILE}))].concat(),
         [hello.clone(), frame(&serde_json::json!({"kind": "refused", "why": long}))].concat(),
-        [hello, frame(&serde_json::json!({"kind": "failed", "why": HOSTILE}))].concat(),
+        [hello, frame(&serde_json::json!({"kind": "failed", "why": HOSTILE, "is_stall": false}))].concat(),
     ] {
         let to = answers(2, answer);
         let (code, text) = error(&fullpipe(&format!("measure {to}")));
@@ -133,15 +135,18 @@ fn ask(address: &str, path: Vec<u8>) {
         verify: false,
         fsync: false,
         xattrs: false,
+        acls: false,
+        hard_links: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 4 << 20,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL, program: HOSTILE.into(), limits: Limits::default() };
-    let task = Task::Push(Target { path, folder: true, content: false, transfer: 7, process: 7 });
+    let task = Task::Push(Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 });
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[PLAIN]).unwrap();
     for message in [

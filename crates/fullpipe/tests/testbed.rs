@@ -53,6 +53,46 @@ fn the_record_tells_what_the_path_did() {
 }
 
 #[test]
+fn no_rate_is_above_the_capacity_of_the_path() {
+    let measure = |path: &str, flags: &str| {
+        let record = json_lines(&fullpipe(&format!("measure lab:{path} {flags} --json")));
+        record.last().unwrap().clone()
+    };
+    for (path, flags, has_rate) in [
+        // One packet takes 9 s, and the bucket lets the first one pass at once.
+        ("rtt=10ms,rate=8kbit", "--duration 3s", false),
+        ("rtt=10ms,rate=100mbit", "--size 8KB", false),
+        ("rtt=10ms,rate=100mbit", "--size 20KB --streams 2", false),
+        ("rtt=10ms,rate=64kbit", "--duration 20s", true),
+        ("rtt=1ms,rate=100mbit", "--size 200KB", true),
+        ("rtt=1ms,rate=100mbit,jitter=500us", "--size 1MB --streams 3", true),
+        ("rtt=20ms,rate=1gbit", "--duration 3s --pacing 1mbit --streams 64", true),
+    ] {
+        let result = measure(path, flags);
+        let rate: fullpipe_path::LabPath = path.parse().unwrap();
+        assert_eq!(result["goodput_bps"].is_f64(), has_rate, "{path} {flags}: {result}");
+        assert_eq!(result["no_rate"].is_null(), has_rate);
+        if let Some(goodput) = result["goodput_bps"].as_f64() {
+            assert!(goodput <= rate.tcp_capacity() * 1.001, "{path} {flags}: {result}");
+            let is_free = !flags.contains("--pacing") && !path.contains("jitter");
+            assert!(!is_free || goodput > 0.5 * rate.tcp_capacity(), "{path} {flags}: {result}");
+        }
+        if flags.contains("--pacing") {
+            assert!((0.9e6..1.05e6).contains(&result["goodput_bps"].as_f64().unwrap()), "{result}");
+            assert_eq!(result["bottleneck"], "pacing");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_loses_nearly_all_says_so() {
+    let (code, text) = error(&fullpipe("measure lab:rtt=50ms,rate=1gbit,loss=0.9 --duration 2s --seed 3"));
+    assert!([1, 6].contains(&code), "{code}: {text}");
+    assert!(text.starts_with("error: in the testbed, "), "{text}");
+    assert!(!text.contains("temporarily unavailable") && !text.contains("--guest"), "{text}");
+}
+
+#[test]
 fn each_host_grants_what_its_kernel_does() {
     // The kernel doubles what is asked for, for its bookkeeping (socket(7)).
     let measure = |ends: &str, buffer: &str| {
@@ -210,8 +250,8 @@ fn a_kernel_panic_is_told_as_such() {
 #[test]
 fn engine_errors_come_out_of_the_guest_as_they_are() {
     let (code, text) = error(&fullpipe("measure lab:rtt=1ms,rate=1gbit,loss=1 --size 1MB"));
-    assert!(code == 4 || code == 1, "{code}: {text}");
-    assert!(text.contains("10.0.2.1"), "{text}");
+    assert!(code == 6 || code == 1, "{code}: {text}");
+    assert!(text.starts_with("error: in the testbed, ") && text.contains("10.0.2.1"), "{text}");
 }
 
 #[test]

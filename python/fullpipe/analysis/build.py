@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.analysis.decision import LEVEL, decision
+from fullpipe.analysis.decision import LEVEL, counts, decision
 from fullpipe.analysis.dynamics import dynamics
 from fullpipe.analysis.model import fits, phases, phases_at
 from fullpipe.analysis.source import read_traces
@@ -62,6 +62,8 @@ class _OfRuns:
     """The results of single runs, by id."""
 
     goodput: dict[str, float]
+    held: dict[str, str]
+    """What limited the rate of each run."""
     phases: dict[str, dict[str, Any]]
     dynamics: dict[str, dict[str, Any]]
 
@@ -76,9 +78,9 @@ def _first_seeds(every: Iterable[Group], runs: pl.DataFrame) -> dict[str, int]:
 def _of_runs(
     every: list[Group], runs: pl.DataFrame, samples: pl.LazyFrame, parts: Collection[str], quick: bool
 ) -> _OfRuns:
-    found = _OfRuns(dict(runs.select("id", "goodput_bps").iter_rows()), {}, {})
-    first = _first_seeds(every, runs) if "dynamics" in parts else {}
     held = dict(runs.select("id", "bottleneck").iter_rows())
+    found = _OfRuns(dict(runs.select("id", "goodput_bps").iter_rows()), held, {}, {})
+    first = _first_seeds(every, runs) if "dynamics" in parts else {}
     wanted = [id_ for group in every for ids in group.ids.values() for id_ in ids]
     if "model" not in parts:
         wanted = [id_ for id_ in wanted if id_ in first]
@@ -122,7 +124,10 @@ def _transport(
     }
     by_rtt = sorted(group.ids.items())
     if "profile" in parts:
-        content["profile"] = group.entry["points"]
+        content["profile"] = [
+            point | {"bottlenecks": counts(found.held[id_] for id_ in group.ids[point["rtt_ms"]])}
+            for point in group.entry["points"]
+        ]
     if "transition" in parts:
         pairs = [(rtt, found.goodput[id_]) for rtt, ids in by_rtt for id_ in ids]
         content["transition"] = transition([rtt for rtt, _ in pairs], [bps for _, bps in pairs])
@@ -151,6 +156,11 @@ def _section(
                 rtt,
                 {
                     transport_name(group.entry["transport"]): [found.goodput[id_] for id_ in group.ids[rtt]]
+                    for group in members
+                    if rtt in group.ids
+                },
+                {
+                    transport_name(group.entry["transport"]): [found.held[id_] for id_ in group.ids[rtt]]
                     for group in members
                     if rtt in group.ids
                 },

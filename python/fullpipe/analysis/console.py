@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullpipe.analysis import tables, words
-from fullpipe.labels import cell, gbps
+from fullpipe.labels import gbps
 
 
 def _print(
@@ -30,17 +30,31 @@ def _profile(console: Console, section: Mapping[str, Any]) -> None:
     rows = []
     for transport in section["transports"]:
         points = tables.by_rtt(section["rtt_ms"], transport["profile"])
-        rows.append([transport["name"], *("" if point is None else cell(dict(point)) for point in points)])
-    _print(console, "Profile: Gb/s, mean ± half of the 95% interval", columns, rows)
+        rows.append(
+            [transport["name"], *("" if point is None else tables.profile_cell(point) for point in points)]
+        )
+    _print(
+        console, "Profile: Gb/s, mean ± half of the 95% interval, and what limited most runs", columns, rows
+    )
 
 
 def _decision(console: Console, section: Mapping[str, Any], level: float) -> None:
     rows = [
-        [f"{d['rtt_ms']:g}", d["best"], gbps(d["mean_bps"])[0], words.tied(d), words.more_runs(d)]
+        [
+            f"{d['rtt_ms']:g}" + ("!" if d["window_limited"] else ""),
+            d["best"],
+            gbps(d["mean_bps"])[0],
+            words.limited(d["bottlenecks"]),
+            words.tied(d),
+            words.more_runs(d),
+        ]
         for d in section["decision"]
     ]
-    columns = ["RTT, ms", "highest mean", "Gb/s", "how sure", "further runs needed (power 80%)"]
+    columns = ["RTT, ms", "highest mean", "Gb/s", "limited by", "how sure", "further runs needed (power 80%)"]
     _print(console, f"Best at each RTT, {100 * level:g}% sure", columns, rows, wraps=True)
+    for warning in filter(None, map(words.window_limited, section["decision"])):
+        console.print(f"  ! {warning}", highlight=False, markup=False)
+    console.print()
 
 
 def _phases(console: Console, section: Mapping[str, Any]) -> None:

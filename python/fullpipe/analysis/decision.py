@@ -1,6 +1,7 @@
 """Decides which transport is best at one RTT, and how certain that is."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import numpy as np
 from fullpipe.confidence import probability_best, runs_needed, tied
 from fullpipe.errors import UsageError
 
+WINDOWS = ("rwnd", "sndbuf")
+"""The bottlenecks that are a window of fixed size."""
 LEVEL = 0.95
 """The confidence level of the whole analysis."""
 
@@ -24,12 +27,26 @@ def _more_runs(samples: Mapping[str, list[float]], best: str, other: str) -> dic
     return {"against": other, "more_of_each": found.more_of_each, "power": found.power}
 
 
-def decision(rtt_ms: float, samples: Mapping[str, list[float]]) -> dict[str, Any]:
+def counts(held: Iterable[str]) -> dict[str, int]:
+    """How many runs each bottleneck limited, the commonest first."""
+    found = Counter(held)
+    return {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
+
+
+def _window_limited(held: Iterable[str]) -> bool:
+    names = list(held)
+    return 2 * sum(name in WINDOWS for name in names) > len(names)
+
+
+def decision(
+    rtt_ms: float, samples: Mapping[str, list[float]], held: Mapping[str, list[str]]
+) -> dict[str, Any]:
     """Compares the transports at one RTT by :mod:`fullpipe.confidence`.
 
     Args:
         rtt_ms: The RTT of all runs, in ms.
         samples: The goodputs of each transport's runs in bit/s, by the transport's name.
+        held: The bottleneck of each of these runs, likewise.
 
     Returns:
         An entry of `decision` in analysis.json. If the spread is unknown, it has `cannot_say`, and the best
@@ -44,6 +61,8 @@ def decision(rtt_ms: float, samples: Mapping[str, list[float]]) -> dict[str, Any
         "mean_bps": np.mean(best),
         "runs": len(best),
         "tied": list(found.tied),
+        "bottlenecks": counts(held[found.best]),
+        "window_limited": [name for name in samples if _window_limited(held[name])],
     }
     unknown = [name for name, kind in found.spread.items() if kind == "unknown"]
     if len(samples) == 1:

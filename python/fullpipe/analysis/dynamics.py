@@ -6,18 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fullpipe.analysis.decision import WINDOWS
 from fullpipe.analysis.model import few_bins
 from fullpipe.dynamics import Traces, drop_ramp, lyapunov, poincare, resample
 from fullpipe.errors import UsageError
+from fullpipe.run import MIN_DYNAMICS_POINTS
 
 Floats = NDArray[np.float64]
 
-MIN_POINTS = 50
-"""The fewest values of a trace that are analysed."""
 MAX_STREAMS = 16
 """The most streams that are analysed alone."""
-WINDOWS = ("rwnd", "sndbuf")
-"""The bottlenecks that are a window of fixed size."""
 _JITTER_SHARE = 0.05
 """An interval may be shorter than an RTT by this share of itself, because sampling instants jitter."""
 
@@ -59,9 +57,9 @@ def sustained(trace: Traces) -> Sustained:
     end = min(end, int(min(active))) if len(trace.per_stream) > 1 else end
     count, interval = end - first, trace.interval_s
     joined = max(1, int(np.ceil(trace.rtt_s / interval - _JITTER_SHARE)))
-    if count // joined < MIN_POINTS:
+    if count // joined < MIN_DYNAMICS_POINTS:
         raise UsageError(
-            f"fewer than {MIN_POINTS} intervals of a sample or an RTT are left after ramp-up,"
+            f"fewer than {MIN_DYNAMICS_POINTS} intervals of a sample or an RTT are left after ramp-up,"
             " with every stream active; make a longer run"
         )
     cut = slice(first, end)
@@ -90,6 +88,7 @@ def _exponent(rates: Floats) -> dict[str, Any]:
         "verdict": found.verdict,
         "bandwidth_bps": found.bandwidth,
         "block_length": found.block_length,
+        "period": found.period,
     }
 
 

@@ -1,6 +1,7 @@
 """Writes `analysis.json`, and reads it again as long as it matches the records."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def dump(content: dict[str, Any]) -> str:
     return f'{head}, "sections": [\n{sections}\n]}}\n'
 
 
-def write_analysis(path: Path, content: dict[str, Any]) -> None:
+def write_analysis(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Writes `analysis.json` atomically.
 
     Args:
@@ -43,15 +44,16 @@ def write_analysis(path: Path, content: dict[str, Any]) -> None:
     Raises:
         RecordError: The file cannot be written.
     """
-    write_whole(path, dump(content))
+    write_whole(Path(path), dump(content))
 
 
-def read_analysis(path: Path) -> dict[str, Any]:
+def read_analysis(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Reads an `analysis.json`.
 
     Raises:
         RecordError: The file is unreadable, not an analysis, or of another version.
     """
+    path = Path(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

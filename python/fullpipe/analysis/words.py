@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fullpipe.analysis.dynamics import WINDOWS
+from fullpipe.analysis.decision import WINDOWS
 from fullpipe.labels import gbps
 from fullpipe.units import counted
 
@@ -88,6 +88,13 @@ def signed(number: float) -> str:
     return f"{number:+.3g}".replace("-", "−")
 
 
+def ends(exponent: Content) -> str:
+    """Formats the interval of an exponent; where a correlation of zero is possible, it has no lower end."""
+    if exponent["low"] is None:
+        return f"below {signed(exponent['high'])}"
+    return f"{signed(exponent['low'])} to {signed(exponent['high'])}"
+
+
 def _names(names: Sequence[str]) -> str:
     shown, more = names[:_MAX_NAMES], len(names) - _MAX_NAMES
     return "; ".join(shown) + (f"; and {more} more" if more > 0 else "")
@@ -100,6 +107,21 @@ def tied(entry: Content) -> str:
     return (
         f"cannot be distinguished from {_names(entry['tied'])}" if entry["tied"] else "better than all others"
     )
+
+
+def limited(bottlenecks: Mapping[str, int]) -> str:
+    """Says what limited runs: `sndbuf in 9 of 9 runs`."""
+    runs = sum(bottlenecks.values())
+    return ", ".join(f"{name} in {n} of {counted(runs, 'run')}" for name, n in bottlenecks.items())
+
+
+def window_limited(entry: Content) -> str:
+    """Warns of a comparison in which windows limited transports; empty if none did."""
+    names = entry["window_limited"]
+    if not names:
+        return ""
+    which = "all" if len(names) == entry["candidates"] else _names(names)
+    return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
 
 
 def more_runs(entry: Content) -> str:

@@ -9,7 +9,7 @@ import math
 import re
 
 from fullpipe.buffers import granted_window
-from fullpipe.run import LabPath, RunSpec
+from fullpipe.run import MIN_DYNAMICS_POINTS, LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
 FASTER_START = frozenset({"hybla"})
@@ -73,6 +73,31 @@ def ceiling_bps(run: RunSpec) -> float | None:
     if run.duration is not None:
         return min(rate, _in_time(run.duration * 1e-9, rtt_s, start, ramp, steady))
     return min(rate, _of_size(float(run.size or 1), rtt_s, start, ramp, steady))
+
+
+def auto_limited(run: RunSpec) -> bool:
+    """Whether autotuned buffers of the kernel's default size hold a run below its path's rate."""
+    path = run.path
+    if run.buffer is not None or not isinstance(path, LabPath) or path.rtt == 0:
+        return False
+    # A host whose limits the campaign sets has other ones.
+    if any("tcp_wmem" in host or "tcp_rmem" in host for host in (path.host_a, path.host_b)):
+        return False
+    rate = min(float(path.rate), run.pacing or math.inf)
+    return run.streams * float(granted_window(math.nan)) * 8e9 / path.rtt < rate
+
+
+def too_short_for_dynamics(run: RunSpec) -> bool:
+    """Whether a run gives fewer intervals than an analysis of dynamics takes, even without ramp-up."""
+    path = run.path
+    if not isinstance(path, LabPath):
+        return False
+    if run.duration is not None:
+        seconds = run.duration * 1e-9
+    else:
+        ceiling = ceiling_bps(run)
+        seconds = 0.0 if not ceiling else (run.size or 0) * 8 / ceiling
+    return seconds < MIN_DYNAMICS_POINTS * max(run.sample, path.rtt) * 1e-9
 
 
 def is_calm(run: RunSpec) -> bool:

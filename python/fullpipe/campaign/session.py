@@ -12,7 +12,7 @@ from fullpipe.campaign.execute import Outcome, record_path
 from fullpipe.campaign.progress import Reporter
 from fullpipe.campaign.schedule import run_all
 from fullpipe.campaign.state import note_failure
-from fullpipe.record import read_outcome
+from fullpipe.record import goodput_bps, read_outcome
 from fullpipe.run import RunSpec
 
 
@@ -46,6 +46,6 @@ class Session:
         run_all(self.client, runs, self.folder.absolute(), self.binary, self.limit_s, self._ended)
 
     def goodput_bps(self, run: RunSpec) -> float | None:
-        """The goodput of a run that has ended, in bit/s; None if it failed."""
+        """The goodput of a run that has ended, in bit/s; None if it failed or has no rate."""
         result = read_outcome(record_path(run, self.folder))
-        return None if result is None else float(result.get("goodput_bps") or 0.0)
+        return None if result is None else goodput_bps(result)

@@ -10,7 +10,7 @@ from fullpipe.campaign.cost import calibration
 from fullpipe.campaign.execute import Outcome, record_path
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
-from fullpipe.record import FAILED, read_failures, read_outcome
+from fullpipe.record import FAILED, goodput_bps, read_failures, read_outcome
 from fullpipe.run import RunSpec
 
 DESCRIPTION = "campaign.json"
@@ -25,7 +25,12 @@ class State:
     missing: list[RunSpec]
     factor: float
     goodput_bps: Mapping[RunSpec, float] = field(default_factory=dict)
-    """The goodput in bit/s of the runs that are done."""
+    """The goodput in bit/s of the runs that are done and have a rate."""
+
+    @property
+    def without_rate(self) -> set[RunSpec]:
+        """The runs that are done and have no rate."""
+        return {run for run in self.done if run not in self.goodput_bps}
 
 
 def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
@@ -33,18 +38,19 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
     done: list[RunSpec] = []
     missing: list[RunSpec] = []
     timed: list[tuple[RunSpec, float]] = []
-    goodput_bps: dict[RunSpec, float] = {}
+    rates: dict[RunSpec, float] = {}
     for run in runs:
         result = read_outcome(record_path(run, folder))
         if result is None:
             missing.append(run)
             continue
         done.append(run)
-        goodput_bps[run] = float(result.get("goodput_bps") or 0.0)
+        if (goodput := goodput_bps(result)) is not None:
+            rates[run] = goodput
         wall_s = (result.get("real") or {}).get("wall_s")
         if isinstance(wall_s, int | float):
             timed.append((run, float(wall_s)))
-    return State(done, missing, calibration(timed), goodput_bps)
+    return State(done, missing, calibration(timed), rates)
 
 
 def prepare(folder: Path, runs: Sequence[RunSpec], file: Path, title: str | None) -> None:

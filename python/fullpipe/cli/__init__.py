@@ -1,5 +1,6 @@
 """The commands, one file each, and how they report errors."""
 
+import io
 import os
 import sys
 import warnings
@@ -8,11 +9,15 @@ from typing import Any
 
 import click
 
-from fullpipe.errors import FullpipeError
+from fullpipe.errors import FullpipeError, RecordError
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
+
+
+def _discard_stdout() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: click.ClickException) -> str:
@@ -23,8 +28,13 @@ def _sentence(error: click.ClickException) -> str:
 def run(command: click.Command, name: str, arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code; prints an error as one line on stderr."""
     warnings.showwarning = _warn
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that lacks a character gets its number, not an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
@@ -42,5 +52,13 @@ def run(command: click.Command, name: str, arguments: Sequence[str] | None = Non
         return 130
     except BrokenPipeError:
         # The reader has gone. Without this, Python would complain again when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_stdout()
         return 0
+    except OSError as error:
+        # Files are written by functions that explain their errors: what remains is the output.
+        _discard_stdout()
+        print(
+            f"error: cannot write the output: {error.strerror or error}; check where it goes, and its space",
+            file=sys.stderr,
+        )
+        return RecordError.exit_code

@@ -27,7 +27,8 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
     """Analyse the records in DIR: profiles, the best transport at each RTT, and more.
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
-    profile has the mean in Gb/s, the half-width of its 95% interval over runs, and n, the number of runs.
+    profile has the mean in Gb/s, the half-width of its 95% interval over runs, n, the number of runs, and
+    what limited most of them.
     docs/explanation/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable
     record, or the output cannot be written.
     """

@@ -40,6 +40,24 @@ def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def plan_warnings(runs: list[RunSpec]) -> list[str]:
+    """What a campaign will not show, though its runs succeed."""
+    from fullpipe.campaign.ceiling import auto_limited, too_short_for_dynamics
+
+    found = []
+    if limited := [run for run in runs if auto_limited(run)]:
+        found.append(
+            f"{len(limited)} of {counted(len(runs), 'run')} leave the buffer to the kernel, whose tcp_wmem "
+            "(4 MB by default) is their limit; give transport.buffer"
+        )
+    if short := [run for run in runs if too_short_for_dynamics(run)]:
+        found.append(
+            f"{len(short)} of {counted(len(runs), 'run')} last less than 50 samples or RTTs, too short "
+            "for their dynamics; run longer, or sample more often"
+        )
+    return found
+
+
 def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | None", as_json: bool) -> None:
     whole = estimate(runs, workers, state.factor)
     missing = estimate(state.missing, workers, state.factor)
@@ -65,6 +83,8 @@ def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | Non
         return
     most = "" if search is None else "at most "
     print(f"{counted(len(runs), 'run')}, {len(state.done)} done, {most}{todo} to do")
+    for warning in plan_warnings(runs):
+        _say(f"warning: {warning}")
     if todo:
         print(
             f"about {duration(missing.wall_s)} with {counted(workers, 'worker')} "
@@ -89,7 +109,7 @@ def _search_of(runs: list[RunSpec], budget: str) -> "Search":
 
 def _search(session: "Session", search: "Search", state: State, workers: int) -> dict[RunSpec, float]:
     """Runs the batches of a search until it ends; returns the goodput of all runs that are done."""
-    observed, failed = dict(state.goodput_bps), set[RunSpec]()
+    observed, failed = dict(state.goodput_bps), state.without_rate
     while batch := search.next(observed, failed, workers):
         session.run(batch)
         for run in batch:
@@ -172,7 +192,7 @@ def _run_best(job: _Job, search: "Search") -> None:
 
     observed, failures, ran = dict(job.state.goodput_bps), Counter[str](), 0
     all_of_them = counted(len(job.runs), "run")
-    if search.next(observed):
+    if search.next(observed, job.state.without_rate):
         left = search.budget - len(observed)
         _say(f"at most {left} of {all_of_them} to do, {len(observed)} done, records in {job.folder}")
         with job.session(job.state.missing, left) as session:

@@ -79,6 +79,19 @@ def _own(x: FloatArray) -> _Mean:
     return _Mean(len(x), float(x.mean()), variance, len(x) - 1.0)
 
 
+def _candidates(samples: object) -> Mapping[str, ArrayLike]:
+    """The samples by candidate: a mapping, or the columns of a data frame."""
+    if isinstance(samples, Mapping):
+        return samples
+    columns = getattr(samples, "columns", None)
+    if columns is None:
+        raise UsageError(
+            "give the samples by candidate, as in {'cubic': [9.1, 9.2], 'bbr': [8.8, 8.9]}, or as a data "
+            "frame with a column for each"
+        )
+    return {str(name): samples[name] for name in columns}  # type: ignore[index]
+
+
 def _means(samples: Mapping[str, ArrayLike]) -> dict[str, tuple[_Mean, Spread]]:
     own = {name: _own(vector(f"the samples of {name}", values)) for name, values in samples.items()}
     repeated = [one for one in own.values() if one.n > 1 and one.mean != 0]
@@ -124,7 +137,8 @@ def tied(samples_by_candidate: Mapping[str, ArrayLike], level: float = 0.95) -> 
     is right for a simulation without randomness.
 
     Args:
-        samples_by_candidate: The throughputs of each candidate, one per run, by name; in one unit.
+        samples_by_candidate: The throughputs of each candidate, one per run, by name or as the columns of a
+            data frame; in one unit.
         level: Confidence, in (0, 1).
 
     Returns:
@@ -135,6 +149,7 @@ def tied(samples_by_candidate: Mapping[str, ArrayLike], level: float = 0.95) -> 
             (0, 1).
     """
     check_share("level", level)
+    samples_by_candidate = _candidates(samples_by_candidate)
     if not samples_by_candidate:
         raise UsageError("there are no candidates: give at least one, by name, with its runs")
     means = _means(samples_by_candidate)
@@ -158,7 +173,8 @@ def probability_best(samples_by_candidate: Mapping[str, ArrayLike], *, seed: int
     relative spread, as in :func:`tied`. This is no test: for a guarantee at a level use :func:`tied`.
 
     Args:
-        samples_by_candidate: The throughputs of each candidate, one per run, by name; in one unit.
+        samples_by_candidate: The throughputs of each candidate, one per run, by name or as the columns of a
+            data frame; in one unit.
         seed: The seed of the 100 000 draws.
 
     Returns:
@@ -168,6 +184,7 @@ def probability_best(samples_by_candidate: Mapping[str, ArrayLike], *, seed: int
         UsageError: There are no candidates, one has no runs, a value is not finite, or there are single runs
             but no repeated ones that show the spread.
     """
+    samples_by_candidate = _candidates(samples_by_candidate)
     if not samples_by_candidate:
         raise UsageError("there are no candidates: give at least one, by name, with its runs")
     means = _means(samples_by_candidate)

@@ -80,7 +80,10 @@ def _check_bounds(x: FloatArray, method: str, bounds: tuple[float, float] | None
         if method in _BOUNDED:
             raise UsageError(f"'{method}' needs bounds that no run can exceed: give bounds=(0, capacity)")
         return None
-    low, high = (float(bound) for bound in bounds)
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        raise UsageError(f"bounds {bounds!r} are not two numbers: give bounds=(0, capacity)") from None
     if not np.isfinite([low, high]).all() or low >= high:
         raise UsageError(f"bounds ({low:g}, {high:g}) are not in order: give bounds=(0, capacity)")
     if x.min() < low or x.max() > high:

@@ -5,14 +5,14 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fullpipe.arrays import FloatArray, check_share
+from fullpipe.arrays import FloatArray, check_share, floats
 from fullpipe.errors import UsageError
 
 
 def _positive(name: str, value: ArrayLike) -> FloatArray:
     try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+        array = floats(value)
+    except UsageError:
         raise UsageError(f"{name} should be a number") from None
     if not (np.isfinite(array) & (array > 0)).all():
         raise UsageError(f"{name} should be finite and greater than zero")

@@ -11,16 +11,18 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
+from fullpipe.dynamics.linear import correlation
 from fullpipe.dynamics.locallinear import Bools, Line, lines, slope_errors
 from fullpipe.dynamics.maps import check_values
+from fullpipe.dynamics.periodic import REPEATS, period
 from fullpipe.dynamics.resampling import ar1_surrogates, block_counts, block_length
 from fullpipe.errors import UsageError
+from fullpipe.run import MIN_DYNAMICS_POINTS
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
 METHODS = ("local-linear", "nearest", "rosenstein")
-MIN_POINTS = 50
 MIN_DISTINCT = 10
 MAX_POINTS = 10_000
 BEYOND_PERCENTILE = 97.5
@@ -45,16 +47,19 @@ class Lyapunov:
     """A Lyapunov exponent and its uncertainty.
 
     Attributes:
-        exponent: The mean of ln |dM/dX| over the visited points, in `unit`.
-        ci: The 95% interval of the exponent over block-bootstrap replicates; None in the compatibility modes.
-        surrogate_percentile: Percentage of linear surrogates whose exponent is smaller.
-        verdict: `chaotic`, `stable`, `undecided`, or `none` in the compatibility modes.
+        exponent: The mean of ln |dM/dX| over the visited points, in `unit`; NaN if the trace is periodic.
+        ci: The 95% interval of the exponent; its lower end is -infinity where a correlation of zero is
+            possible. None if the trace is periodic, and in the compatibility modes.
+        surrogate_percentile: Percentage of linear surrogates whose exponent is smaller; NaN if the trace is
+            periodic.
+        verdict: `chaotic`, `stable`, `undecided`, `periodic`, or `none` in the compatibility modes.
         unit: `per step`, or `per second` if the length of a step was given.
         method: The method.
         n: The number of values in the trace.
         bandwidth: The bandwidth of the kernel, in the trace's unit; infinite for one straight line; None in
             the compatibility modes.
-        block_length: The number of values per block of the bootstrap; None in the compatibility modes.
+        block_length: The number of values per block of the bootstrap; None where there is none.
+        period: The number of values after which a periodic trace repeats itself; None otherwise.
         note: A caution about the result; may be empty.
         at: The visited points X_i, shape (m,), m ≤ 1000; empty in the compatibility modes.
         local: ln |dM/dX| at these points, in `unit`, NaN where it is undefined: the points of HPDC'17, Fig.
@@ -70,6 +75,7 @@ class Lyapunov:
     n: int
     bandwidth: float | None = None
     block_length: int | None = None
+    period: int | None = None
     note: str = ""
     at: Floats = field(default_factory=lambda: np.empty(0), compare=False)
     local: Floats = field(default_factory=lambda: np.empty(0), compare=False)
@@ -81,6 +87,8 @@ class Lyapunov:
 
     def __repr__(self) -> str:
         """The exponent, its uncertainty and the verdict in one line."""
+        if self.period is not None:
+            return f"Lyapunov(periodic: {self.note}; {self.method}, {self.n} values)"
         ci = "" if self.ci is None else f" (95%: {self.ci[0]:.3g} to {self.ci[1]:.3g})"
         among = f"above {self.surrogate_percentile:.0f}% of surrogates"
         note = f"; {self.note}" if self.note else ""
@@ -163,13 +171,50 @@ def _verdict(ci: tuple[float, float], cautious: tuple[float, float], percentile:
     return "stable" if ci[1] < 0 else "undecided"
 
 
+def _periodic(n: int, repeats_after: int) -> Lyapunov:
+    note = (
+        f"it repeats itself every {repeats_after} values ({100 * REPEATS:g}% of its variance), so slopes "
+        "of its map are no exponent"
+    )
+    return Lyapunov(
+        np.nan, None, np.nan, "periodic", "per step", "local-linear", n, period=repeats_after, note=note
+    )
+
+
+def _of_line(x: Floats, values: Floats, percentile: float) -> Lyapunov:
+    """The exponent of a linear process: the logarithm of how far it is from its mean after a step."""
+    found = correlation(values)
+    ends = sorted((abs(found.low), abs(found.high)))
+    with np.errstate(divide="ignore"):
+        # An interval around zero allows all correlations up to its larger end.
+        low, high = np.log([0.0 if found.low <= 0 <= found.high else ends[0], ends[1]])
+        exponent = float(np.log(max(abs(found.value), _LEAST_SLOPE)))
+    at = _evenly(len(x) - 1, _AVERAGED_AT)
+    return Lyapunov(
+        exponent=exponent,
+        ci=(float(low), float(high)),
+        surrogate_percentile=percentile,
+        verdict="stable" if high < 0 else "undecided",
+        unit="per step",
+        method="local-linear",
+        n=len(x),
+        bandwidth=float(np.inf),
+        at=x[at],
+        local=np.full(len(at), exponent),
+    )
+
+
 def _local_linear(x: Floats, surrogates: int, replicates: int, random: Generator) -> Lyapunov:
     n, scale = len(x), float(x.std())
     values = (x - x.mean()) / scale
+    if (repeats_after := period(values)) is not None:
+        return _periodic(n, repeats_after)
     bandwidths = 1.06 * n**-0.2 * np.array(_BANDWIDTHS)
     series = _with_surrogates(values, ar1_surrogates(values, surrogates, random))
     compared, chosen = _exponents(values, series, bandwidths)
     percentile = 100 * float(np.mean(compared[1:] < compared[0]))
+    if np.isinf(bandwidths[chosen]):
+        return _of_line(x, values, percentile)
 
     length = block_length(values)
     drawn = block_counts(n - 1, length, replicates, random)
@@ -268,21 +313,28 @@ def lyapunov(
     `local-linear`: dM/dX is the slope of E[X_{i+1} | X_i] at each visited point, by local-linear regression
     with a Gaussian kernel (Fan and Gijbels 1996). Its bandwidth is the widest whose
     leave-one-out error is within one standard error of the smallest, among 0.1 to 3 times 1.06 σ n^(−1/5) and
-    infinity, a straight line. So noise is fitted by a line, whose exponent is ln |correlation|, and a
-    deterministic map is fitted closely. The mean is over the visited points, or over a thousand of them
-    evenly spaced in time; slopes count as at least 1e-6. The result also has
+    infinity, a straight line. So noise is fitted by a line, and a deterministic map is fitted closely.
 
-    - `ci`, over circular block-bootstrap replicates of the pairs (X_i, X_{i+1}), with the blocks of
-      :func:`fullpipe.dynamics.resampling.block_length` and the bandwidth kept;
+    For a line the exponent is ln |correlation|, with :func:`fullpipe.dynamics.linear.correlation`: half of
+    the estimates are too large, and the interval holds the true value in 95% of traces of Gaussian
+    first-order processes. White noise has a correlation of zero, whose logarithm is -infinity: its interval
+    has no lower end, and the exponent itself says little. For a closer fit the exponent is the mean of ln
+    |slope| over the visited points, or over a thousand of them evenly spaced in time; slopes count as at
+    least 1e-6. Its interval is conservative for exact values; noise on the values of a chaotic map lowers
+    the exponent by more than the interval says. The result also has
+
+    - `ci`, for a closer fit over circular block-bootstrap replicates of the pairs (X_i, X_{i+1}), with the
+      blocks of :func:`fullpipe.dynamics.resampling.block_length` and the bandwidth kept;
     - `surrogate_percentile`, among series of the same values in the order of an AR(1) process with the
       trace's correlation, each with a bandwidth of its own.
 
     The verdict is `chaotic` if the percentile is at least 97.5 and the interval is above zero, also without
     the steepest tenth of the points and without counting slopes within two standard errors of zero as
     expansion. Otherwise a sawtooth would be chaotic for the jump at its end, and rare events for the noise
-    before them. The verdict is `stable` if the interval is below zero. A periodic trace whose values do not
-    show the place in the period (CUBIC's sawtooth with its flat top, sampled ten times per epoch) may still
-    be called chaotic: look at the trace and its map.
+    before them. The verdict is `stable` if the interval is below zero. It is `periodic` if the trace repeats
+    itself (:func:`fullpipe.dynamics.periodic.period`): its values need not show the place in the period, and
+    then slopes of its map tell nothing. Such a trace has no exponent here. A chaotic map that alternates
+    between narrow bands nearly repeats itself and counts as periodic, too.
 
     `nearest` (mean log ratio of distances to the nearest neighbour, one step on) and `rosenstein`
     (Rosenstein, Collins and De Luca 1993, two dimensions, slope over four steps) are for comparison with
@@ -302,7 +354,7 @@ def lyapunov(
         UsageError: The trace is not one-dimensional, is too short or long, has NaN or infinite values, is
             constant, has fewer than ten different values, or an argument is out of range.
     """
-    x = check_values(trace, MIN_POINTS, "a Lyapunov exponent")
+    x = check_values(trace, MIN_DYNAMICS_POINTS, "a Lyapunov exponent")
     if method not in METHODS:
         raise UsageError(f"method '{method}' is unknown; it is one of {', '.join(METHODS)}")
     if len(x) > MAX_POINTS:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fullpipe.arrays import floats
 from fullpipe.errors import UsageError
 
 Floats = NDArray[np.float64]
@@ -62,16 +63,16 @@ def check_values(trace: ArrayLike, least: int, what: str) -> Floats:
     """Checks the values of an equally spaced trace and returns them.
 
     Raises:
-        UsageError: The trace is not one-dimensional, too short, or has NaN or infinite values.
+        UsageError: The trace is not one-dimensional, too short, or has NaN, infinite or masked values.
     """
-    x = np.asarray(trace, dtype=np.float64)
+    x = floats(trace)
     if x.ndim != 1:
         raise UsageError(f"{what} takes one trace, a one-dimensional array, not one of shape {x.shape}")
     if len(x) < least:
         raise UsageError(f"{len(x)} values are too few for {what}: it takes {least} or more; run longer")
     if not np.isfinite(x).all():
         raise UsageError(
-            f"the trace has NaN or infinite values, which {what} cannot skip; drop that part of the trace"
+            f"the trace has NaN, infinite or masked values, which {what} cannot skip; drop that part"
         )
     return x
 

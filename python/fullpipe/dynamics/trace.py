@@ -68,6 +68,10 @@ def traces(runs: Runs, id: str) -> Traces:
     Raises:
         UsageError: There is no such run, it has no samples, it received nothing, or its samples do not match.
     """
+    if not isinstance(runs, Runs):
+        raise UsageError(
+            "give traces() the result of read_runs(), which has the samples, not its table of runs"
+        )
     row = runs.runs.filter(pl.col("id") == id)
     if row.is_empty():
         raise UsageError(f"there is no run '{id}'; runs.runs['id'] lists all runs")

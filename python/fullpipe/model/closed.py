@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from fullpipe.arrays import floats
 from fullpipe.errors import UsageError
 from fullpipe.model.congestion import (
     CUBIC_BETA,
@@ -37,7 +38,7 @@ PACKET_BYTES = 9000 - TCP_HEADERS
 
 
 def _checked(what: str, value: ArrayLike, zero: bool = False) -> Floats:
-    array = np.asarray(value, dtype=np.float64)
+    array = floats(value)
     good = np.isfinite(array) & ((array >= 0) if zero else (array > 0))
     if not good.all():
         least = "zero or more" if zero else "above zero"
@@ -46,7 +47,7 @@ def _checked(what: str, value: ArrayLike, zero: bool = False) -> Floats:
 
 
 def _queue_bdp(queue_bdp: ArrayLike) -> Floats:
-    array = np.asarray(queue_bdp, dtype=np.float64)
+    array = floats(queue_bdp)
     if np.isnan(array).any() or (array < 0).any():
         raise UsageError("queue_bdp must be zero or more: the queue's size over the path's BDP")
     return array

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtr
 
+from fullpipe.arrays import floats
 from fullpipe.errors import UsageError
 
 LEVEL_SHARE = 0.9
@@ -103,7 +104,7 @@ def check_trace(t_s: ArrayLike, throughput: ArrayLike, start_s: float | None = N
     Raises:
         UsageError: The arrays are not a trace.
     """
-    t, y = np.asarray(t_s, dtype=np.float64), np.asarray(throughput, dtype=np.float64)
+    t, y = floats(t_s), floats(throughput)
     if t.ndim != 1 or t.shape != y.shape or len(t) == 0:
         raise UsageError(
             f"a trace is two arrays of one length, times and rates; these have shapes {t.shape} and {y.shape}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fullpipe.arrays import floats
 from fullpipe.errors import UsageError
 from fullpipe.model.closed import PACKET_BYTES
 from fullpipe.units import counted
@@ -53,7 +54,7 @@ class Fit:
 
 
 def _points(rtt_ms: ArrayLike, throughput: ArrayLike, params: int) -> tuple[Floats, Floats]:
-    x, y = np.asarray(rtt_ms, dtype=np.float64), np.asarray(throughput, dtype=np.float64)
+    x, y = floats(rtt_ms), floats(throughput)
     if x.ndim != 1 or x.shape != y.shape:
         raise UsageError(
             f"RTTs and throughputs must be two arrays of one length, not of {x.shape} and {y.shape}"

@@ -244,6 +244,10 @@ def _exponent(run: Content) -> str:
     if found is None or "cannot_say" in found:
         return f"intervals of {run['interval_s']:g} s"
     star = "*" if words.window_held(run) else ""
+    if found["exponent"] is None:
+        return (
+            f"{found['verdict']}{star}: repeats every {found['period']} intervals of {run['interval_s']:g} s"
+        )
     return (
         f"{found['verdict']}{star}: L {words.signed(found['exponent'])} per step of {run['interval_s']:g} s"
     )

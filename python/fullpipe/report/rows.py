@@ -82,7 +82,10 @@ def decision_rows(section: Content) -> list[Row]:
         likely = "" if chance is None else f"{100 * min(chance, 0.999):.1f}%"
         # No-break spaces keep a name on one line.
         cells = [Cell(entry["best"].replace(" ", "\u00a0")), Cell(gbps(entry["mean_bps"])[0]), Cell(likely)]
-        rows.append((f"{entry['rtt_ms']:g}", [*cells, Cell(words.tied(entry)), Cell(words.more_runs(entry))]))
+        cells += [Cell(words.limited(entry["bottlenecks"])), Cell(words.tied(entry))]
+        rows.append(
+            (f"{entry['rtt_ms']:g}", [*cells, Cell(words.more_runs(entry), words.window_limited(entry))])
+        )
     return rows
 
 

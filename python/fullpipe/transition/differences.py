@@ -53,7 +53,7 @@ def second_differences(
         rtt_ms: The RTT of each run in ms, of shape (runs,); RTTs may repeat.
         throughput: The throughput of each run, in one unit, of shape (runs,).
         sd: The noise of one run in the unit of `throughput`, one number or one per run; None for the spread
-            of repeats, pooled over RTTs.
+            of repeats, as for :func:`fullpipe.transition.fit_shape`.
 
     Returns:
         The values, standard errors and z-scores. Errors and z are None if `sd` is None and no RTT has

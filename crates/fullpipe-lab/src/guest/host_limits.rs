@@ -1,4 +1,4 @@
-//! Sets what the kernels of the emulated hosts grant their programs: the sizes of socket buffers.
+//! Sets what the kernels of the emulated hosts grant their programs: the sizes of socket buffers, and congestion controls.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -25,6 +25,22 @@ fn set_buffer_limits(host: &LabHost) -> Fallible<()> {
 fn own_buffer_limits() -> bool {
     // Root may write whatever its mode; only the mode tells a setting that is here to be read.
     std::fs::metadata("/proc/sys/net/core/rmem_max").is_ok_and(|file| file.permissions().mode() & 0o200 != 0)
+}
+
+/// Sets the congestion controls that ordinary users may take: a kernel has one list for both ends.
+pub(super) fn allow_congestion_controls(path: &LabPath) -> Fallible<()> {
+    let (a, b) = (&path.host_a.ccs, &path.host_b.ccs);
+    if a != b {
+        return Err(
+            "the kernel has one list of allowed congestion controls for both hosts; give both the same ccs".into()
+        );
+    }
+    if a.is_empty() {
+        return Ok(());
+    }
+    let names = a.join(" ");
+    sysctl::set("net/ipv4/tcp_allowed_congestion_control", &names)
+        .map_err(|_| format!("host: ccs: this kernel lacks one of '{names}'"))
 }
 
 /// Sets the limits of both ends in an older kernel, which has only one of each.

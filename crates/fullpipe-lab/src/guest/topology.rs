@@ -132,6 +132,7 @@ fn set_queues(net: &Net, job: &Job) -> Fallible<()> {
 fn set_hosts(net: &Net, job: &Job) -> Fallible<()> {
     let path = &job.path;
     host_limits::one_limit_for_both(&net.a, path)?;
+    host_limits::allow_congestion_controls(path)?;
     let tuned = LabHost::default();
     for (end, host) in [(Some(&net.a), &path.host_a), (Some(&net.b), &path.host_b), (net.x.as_ref(), &tuned)] {
         let Some(end) = end else { continue };

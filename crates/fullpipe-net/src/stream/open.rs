@@ -20,17 +20,18 @@ pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> B
 }
 
 /// Returns the acceptor of a transport, for the host that is called. It listens on `local`'s address. The transport's settings
-/// are in force from the handshake on.
+/// are in force from the handshake on. `sends` is as for [`connector`].
 ///
 /// # Errors
 /// No port is free, or this host refuses a setting.
 pub fn acceptor<const N: usize>(
     local: SocketAddr,
     transport: &Transport,
+    sends: bool,
     expected: Expected<N>,
 ) -> Result<Box<dyn Acceptor>, NetError> {
     Ok(match transport.protocol() {
-        Protocol::Tcp => Box::new(TcpAcceptor::new(local, transport, expected)?),
+        Protocol::Tcp => Box::new(TcpAcceptor::new(local, transport, sends, expected)?),
         Protocol::Udt => Box::new(UdtAcceptor::new(local, transport, expected)?),
     })
 }

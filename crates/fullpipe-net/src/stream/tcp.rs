@@ -1,7 +1,7 @@
 //! Streams over TCP.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,6 +115,18 @@ impl DataStream for TcpDataStream {
     }
 }
 
+impl TcpHandle {
+    /// Largest packet of the path as this host knows it, bytes.
+    fn packet_bytes(&self) -> Option<i32> {
+        // An IPv4 connection may use a socket for both families.
+        let (level, name) = match self.socket.peer_addr().ok()?.ip().to_canonical() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        };
+        sys::int_option(self.socket.as_fd(), level, name).ok()
+    }
+}
+
 impl StreamHandle for TcpHandle {
     fn observe(&self) -> io::Result<Observation> {
         let info = TcpInfo::read(self.socket.as_fd())?;
@@ -146,7 +158,7 @@ impl StreamHandle for TcpHandle {
             // Without a limit the kernel gives all ones, 32 or 64 bits wide.
             pacing_bytes_per_s: sys::max_pacing_rate(fd).ok().filter(|n| *n != u64::MAX && *n != u64::from(u32::MAX)),
             segment_bytes: sys::int_option(fd, libc::IPPROTO_TCP, libc::TCP_MAXSEG).ok().and_then(positive),
-            packet_bytes: sys::int_option(fd, libc::IPPROTO_IP, libc::IP_MTU).ok().and_then(positive),
+            packet_bytes: self.packet_bytes().and_then(positive),
         }
     }
 
@@ -253,8 +265,13 @@ impl<const N: usize> TcpAcceptor<N> {
     ///
     /// # Errors
     /// No port is free, or this host refuses a setting.
-    pub fn new(local: SocketAddr, transport: &Transport, expected: Expected<N>) -> Result<TcpAcceptor<N>, NetError> {
-        let listener = socket::listen(local, expected.ports, transport, true)?;
+    pub fn new(
+        local: SocketAddr,
+        transport: &Transport,
+        sends: bool,
+        expected: Expected<N>,
+    ) -> Result<TcpAcceptor<N>, NetError> {
+        let listener = socket::listen(local, expected.ports, transport, sends)?;
         let callers = PreambleListener::new(&listener, expected.peer).map_err(system("watching the data port"))?;
         Ok(TcpAcceptor { listener, callers, check: expected.check })
     }

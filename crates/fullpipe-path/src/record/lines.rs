@@ -193,8 +193,10 @@ mod tests {
     fn outcome() -> Outcome {
         Outcome {
             kind: "result".into(),
-            goodput_bps: 1.0,
+            goodput_bps: Some(1.0),
+            no_rate: None,
             bytes: 1,
+            early_bytes: 0,
             seconds: 1.0,
             queue_drops: None,
             queue_deepest: None,
@@ -202,7 +204,7 @@ mod tests {
             retransmits: 0,
             window_max: None,
             cwnd_max: 0,
-            bottleneck: Bottleneck::Cwnd,
+            bottleneck: Some(Bottleneck::Cwnd),
             streams: Vec::new(),
             real: BTreeMap::new(),
         }

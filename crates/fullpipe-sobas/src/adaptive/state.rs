@@ -58,6 +58,8 @@ pub(super) struct Losses {
     pub ignored_until: u64,
     /// Losses while TCP started up.
     pub while_starting: u32,
+    /// Number of all losses, those of two rounds counted once.
+    pub events: u32,
 }
 
 impl Adaptive {
@@ -71,7 +73,7 @@ impl Adaptive {
             queue: Queue::new(),
             ceiling: Ceiling::default(),
             others: Others::default(),
-            losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0 },
+            losses: Losses { retransmits: 0, ignored_until: now, while_starting: 0, events: 0 },
             random_loss: RandomLoss::default(),
             repeated_drains: RepeatedDrains::default(),
             queue_trial: QueueTrial::default(),

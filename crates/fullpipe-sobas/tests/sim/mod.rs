@@ -112,6 +112,7 @@ pub fn config(algorithm: Algorithm) -> Config {
         mss: MSS as u32,
         packet: 1500,
         streams: 1,
+        spare: 0,
         largest: 1 << 32,
         window: true,
         pacing: true,
@@ -158,6 +159,8 @@ pub struct Sim {
     pub now: f64,
     pub sobas: Option<Sobas>,
     pub events: Vec<Event>,
+    /// Numbers of streams that were to send. The simulated TCP stays one.
+    pub sending: Vec<u16>,
     /// Per step: bytes received so far, queue in seconds, own bytes dropped so far.
     pub trace: Vec<(f64, f64, f64)>,
     tcp: Tcp,
@@ -204,6 +207,7 @@ impl Sim {
             now: 0.0,
             sobas,
             events: vec![],
+            sending: vec![],
             trace: vec![],
             queue: VecDeque::new(),
             backlog: 0.0,
@@ -373,6 +377,7 @@ impl Sim {
                 match action {
                     Action::Window(bytes) => self.window = bytes as f64,
                     Action::Pacing(bps) => self.later.push((now + half, Later::Pacing(bps))),
+                    Action::Streams(sending) => self.sending.push(sending),
                     Action::SlowStart => self.later.push((now + half, Later::SlowStart)),
                     Action::BearLosses => self.later.push((now + half, Later::BearLosses)),
                     Action::SendProbe if !self.udp => {}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fullpipe_net::preamble_listener::PreambleListener;
 use fullpipe_net::stream::DataStream;
 use fullpipe_net::{NetError, sys};
-use fullpipe_path::{Transport, text};
+use fullpipe_path::text;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::connection::session::Session;
@@ -111,7 +111,7 @@ impl Early {
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
-        let knocks: Option<Vec<_>> = (0..connect.transport.streams).map(one).collect();
+        let knocks: Option<Vec<_>> = (0..connect.opened()).map(one).collect();
         Some(Early { to, knocks: knocks? })
     }
 
@@ -125,7 +125,7 @@ impl Early {
 pub(crate) fn connect(
     session: &Session,
     to: SocketAddr,
-    transport: &Transport,
+    agreed: &Connect,
     sends: bool,
     guard: &Protection,
     token: &[u8; 32],
@@ -133,7 +133,7 @@ pub(crate) fn connect(
 ) -> Result<Vec<Stream>, TransferError> {
     let one = |i: u16, knock: Option<Knock>| -> Result<Stream, TransferError> {
         let knocked = knock.and_then(|knock| knock.join().ok()).and_then(Result::ok);
-        let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, transport, sends, JOIN), Ok);
+        let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, &agreed.transport, sends, JOIN), Ok);
         let socket = connected.map_err(|e| match e {
             NetError::Connect { source, .. } => TransferError::Unreachable(format!(
                 "cannot connect to {to} for the data: {source}; let its firewall pass the port, or name those that \
@@ -150,7 +150,7 @@ pub(crate) fn connect(
             let knock = knocks.next();
             std::thread::Builder::new().spawn_scoped(scope, move || one(i, knock))
         };
-        let threads: Vec<_> = (0..transport.streams).map(start).collect();
+        let threads: Vec<_> = (0..agreed.opened()).map(start).collect();
         let failed = || TransferError::Unreachable("a connecting thread failed".into());
         let streams = threads.into_iter().map(|thread| {
             let thread = thread.map_err(system("starting a thread"))?;
@@ -352,7 +352,12 @@ mod tests {
         let listener = fullpipe_net::socket::listen(
             ([127, 0, 0, 1], 0).into(),
             (0, 0),
-            &Transport { cc: "cubic".into(), streams: 2, buffer: fullpipe_path::Buffer::Auto, pacing: None },
+            &fullpipe_path::Transport {
+                cc: "cubic".into(),
+                streams: 2,
+                buffer: fullpipe_path::Buffer::Auto,
+                pacing: None,
+            },
             false,
         )
         .unwrap();

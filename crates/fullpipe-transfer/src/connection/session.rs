@@ -333,7 +333,13 @@ impl Session {
                         }
                         Ok(false)
                     }
-                    Ok(message) => handler.handle(message),
+                    Ok(message) => {
+                        // It concerns both: the rate is divided among the streams that send, and the handler lets them.
+                        if let (Message::Streams { .. }, Some(take)) = (&message, &*lock(&session.on_sizing)) {
+                            take(message.clone());
+                        }
+                        handler.handle(message)
+                    }
                     Err(error) => Err(error),
                 };
                 match taken {

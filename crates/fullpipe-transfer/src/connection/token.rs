@@ -166,19 +166,41 @@ pub(crate) struct Secret {
     pub(crate) exposed: Option<Exposed>,
 }
 
-/// Reads a file that holds secrets; returns `None` if the file does not exist. It checks the open file, not the path, so
-/// nobody can replace the file between the check and the use.
+/// Reads a server's file that holds secrets; returns `None` if the file does not exist. It checks the open file, not the path,
+/// so nobody can replace the file between the check and the use.
 ///
 /// # Errors
-/// Another user owns the file, other users may write to it, or it cannot be read.
+/// It is no regular file, another user owns it, other users may write to it, or it cannot be read.
 pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> {
+    // Without waiting for whoever holds the other end of a FIFO that stands in the file's place.
+    read_checked(file, libc::O_NONBLOCK, |meta| {
+        // A folder cannot be read, which the reading says.
+        if meta.is_file() || meta.is_dir() {
+            return Ok(());
+        }
+        let why = "is no regular file; put the server's own file back in its place";
+        Err(TransferError::Usage(format!("{} {why}", file.display())))
+    })
+}
+
+/// Reads a client's file with a token, which may also be a pipe, such as a shell's `<(...)`.
+fn read_secret_or_pipe(file: &Path) -> Result<Option<Secret>, TransferError> {
+    read_checked(file, 0, |_| Ok(()))
+}
+
+fn read_checked(
+    file: &Path,
+    how: i32,
+    check: impl FnOnce(&fs::Metadata) -> Result<(), TransferError>,
+) -> Result<Option<Secret>, TransferError> {
     let failed = |e| local(format!("cannot read {}", file.display()))(e);
-    let open = match File::open(file) {
+    let open = match OpenOptions::new().read(true).custom_flags(how).open(file) {
         Ok(open) => open,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(e)),
     };
     let meta = open.metadata().map_err(failed)?;
+    check(&meta)?;
     check_own(file, &meta)?;
     let mode = meta.mode() & 0o7777;
     let mut content = Vec::new();
@@ -265,7 +287,7 @@ pub fn read_token(file: &Path) -> Result<(Token, Vec<Exposed>), TransferError> {
         let remedy = "check the name, or copy the token from the server's operator into it";
         TransferError::Usage(format!("cannot read {}: no such file; {remedy}", file.display()))
     };
-    let Secret { content, exposed } = read_secret(file)?.ok_or_else(missing)?;
+    let Secret { content, exposed } = read_secret_or_pipe(file)?.ok_or_else(missing)?;
     let token = String::from_utf8_lossy(&content).parse();
     let token = token.map_err(|e| TransferError::Usage(format!("{}: {e}", file.display())))?;
     Ok((token, exposed.into_iter().chain(exposed_folder(file)).collect()))
@@ -305,6 +327,15 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_fifo_in_the_place_of_a_servers_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token.store");
+        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let why = read_secret(&file).unwrap_err().to_string();
+        assert!(why.contains("is no regular file"), "{why}");
+    }
 
     #[test]
     fn tokens() {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{Mode, SFlag};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
 use crate::fs::at::{flags, look};
@@ -39,22 +39,43 @@ pub fn link(file: &File, folder: impl AsFd, name: &Path) -> io::Result<()> {
     Ok(nix::unistd::linkat(nix::fcntl::AT_FDCWD, itself.as_str(), &folder, name, AtFlags::AT_SYMLINK_FOLLOW)?)
 }
 
-/// Checks whether a file may take a name. It must not replace a device, FIFO, socket or folder.
+/// Checks whether a file may take a name. It must not replace a device, FIFO, socket or folder. Returns whether a symbolic
+/// link has the name.
 ///
 /// # Errors
 /// A device, FIFO, socket or folder has the name, or the name is too long for the file system.
-pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<()> {
+pub fn may_take(folder: impl AsFd, name: &Path) -> io::Result<bool> {
     let stat = match look(folder, name) {
         Ok(stat) => stat,
         // Renaming a file to a name of this length would fail too.
         Err(e) if e.kind() == io::ErrorKind::InvalidFilename => return Err(e),
-        Err(_) => return Ok(()),
+        Err(_) => return Ok(false),
     };
-    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
-        SFlag::S_IFREG | SFlag::S_IFLNK => Ok(()),
+    match kind(&stat) {
+        SFlag::S_IFREG => Ok(false),
+        SFlag::S_IFLNK => Ok(true),
         SFlag::S_IFDIR => Err(Errno::EISDIR.into()),
         _ => Err(io::Error::new(io::ErrorKind::AlreadyExists, "a device, FIFO or socket stands there")),
     }
+}
+
+/// Checks whether a file may replace a symbolic link. A link that leads to a device, FIFO or socket stands for it: whoever
+/// writes to `/dev/stdout` does not mean the link. This follows the link wherever it leads.
+///
+/// # Errors
+/// The link leads to a device, FIFO or socket.
+pub fn may_replace_link(folder: impl AsFd, name: &Path) -> io::Result<()> {
+    match nix::sys::stat::fstatat(folder, name, AtFlags::empty()) {
+        Ok(stat) if !matches!(kind(&stat), SFlag::S_IFREG | SFlag::S_IFDIR) => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a symbolic link to a device, FIFO or socket stands there",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
 /// Renames a file to its final name.

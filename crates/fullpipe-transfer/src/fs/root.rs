@@ -4,9 +4,11 @@
 //! All rules but one keep names inside the folder: neither `..` nor a symbolic link leads out, even if another user makes the
 //! link at that moment.
 //!
-//! - A receiver uses [`Within::BeneathOwnLinks`]. The kernel resolves a path without links (`openat2` with `RESOLVE_BENEATH` and
-//!   `RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
+//! - A receiver uses [`Within::BeneathWithoutLinks`] for all names that arrive: a link there may be one that the copy itself has
+//!   brought, and whose text the other end chose. So does a sender for what lies below a source.
 //! - The kernel resolves all paths under [`Within::Beneath`] and [`Within::BeneathWithoutLinks`] (`openat2`).
+//! - A server uses [`Within::BeneathOwnLinks`] for the destination that its client names. The kernel resolves a path without
+//!   links (`RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
 //! - [`Within::Anywhere`] is a plain `openat`, which keeps nothing inside. It is for names that the user has typed.
 
 use std::fs::File;
@@ -135,13 +137,49 @@ impl Root {
     }
 
     /// Opens the folder with this name, and creates missing folders on the way with access for their owner only. The
-    /// transfer sets their final permissions later. If a folder below this one forbids its owner to create a folder in it,
-    /// this changes its permissions ([`open_up`]).
+    /// transfer sets their final permissions later. If a folder below this one forbids its owner to enter it or to create a
+    /// folder in it, this changes its permissions ([`Root::enter`]).
     ///
     /// # Errors
     /// Those of the file system; `ENOTDIR` if a file is in the way.
     pub fn folder(&self, name: Option<&Name>) -> io::Result<OwnedFd> {
         self.make(name, Mode::S_IRWXU, true)
+    }
+
+    /// Opens a folder below this one, and gives its owner access to it and to the folders on the way, if this user is the
+    /// owner and lacks it ([`open_up`]): an earlier copy may have closed them. A folder that can be written to but not read,
+    /// such as a drop box of mode 1733, is opened without access to its list of names (O_PATH).
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn enter(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open_folder(path, true)
+    }
+
+    /// As [`Root::enter`]; changes permissions only with `ours`.
+    fn open_folder(&self, path: &Path, ours: bool) -> io::Result<OwnedFd> {
+        let read = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        match self.open_at(path, read, 0) {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => {}
+            other => return other,
+        }
+        if ours {
+            self.open_up_to(path)?;
+            if let Ok(folder) = self.open_at(path, read, 0) {
+                return Ok(folder);
+            }
+        }
+        self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)
+    }
+
+    /// Gives this user access to its own folders on a path, the last one included. This folder itself stays as it is.
+    fn open_up_to(&self, path: &Path) -> io::Result<()> {
+        let mut on_the_way: Vec<&Path> = path.ancestors().collect();
+        on_the_way.retain(|path| !path.as_os_str().is_empty() && *path != Path::new("."));
+        for path in on_the_way.into_iter().rev() {
+            open_up(&self.open_at(path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?)?;
+        }
+        Ok(())
     }
 
     /// Opens the folder with this name, and creates missing folders with `mode` reduced by the process's umask. It does not
@@ -156,12 +194,11 @@ impl Root {
     /// Opens a folder and creates missing folders on the way. With `ours`, it may give the owner access to folders below
     /// the root ([`open_up`]), which an earlier copy may have made read-only.
     fn make(&self, name: Option<&Name>, mode: Mode, ours: bool) -> io::Result<OwnedFd> {
-        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let mut missing: Vec<Name> = Vec::new();
         let mut at = name.cloned();
         // A loop, not recursion, because names come from the network and may have two thousand components.
         let mut folder = loop {
-            match self.open_at(at.as_ref().map_or_else(|| Path::new("."), Name::path), how, 0) {
+            match self.open_folder(at.as_ref().map_or_else(|| Path::new("."), Name::path), ours) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     let Some(name) = at else { return Err(e) };
                     at = name.parent();
@@ -179,7 +216,7 @@ impl Root {
             }
             match made {
                 // EEXIST: another stream has created it in the meantime.
-                Ok(()) | Err(Errno::EEXIST) => folder = self.open_at(name.path(), how, 0)?,
+                Ok(()) | Err(Errno::EEXIST) => folder = self.open_folder(name.path(), ours)?,
                 Err(e) => return Err(e.into()),
             }
         }

@@ -20,7 +20,7 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
 /// Maximum number of links followed on one path, as in the kernel (`path_resolution(7)`).
-const MAX_LINKS: u32 = 40;
+pub(crate) const MAX_LINKS: u32 = 40;
 
 /// Most folders that are open at the same time while a path is followed: each takes a descriptor. The longest path that the
 /// kernel takes has half as many components (`PATH_MAX`); links in it may add more.
@@ -118,14 +118,14 @@ impl Step {
 /// A link of another user, who is neither this user nor root. It is followed only to something that this user owns: so a
 /// link leads nobody's copy to what the link's owner could not have changed without the link. Web servers know the rule as
 /// `SymLinksIfOwnerMatch`.
-struct LinkOwner {
+pub(crate) struct LinkOwner {
     uid: u32,
     name: String,
 }
 
 impl LinkOwner {
     /// Returns the owner of the link `name`, or `None` if the link belongs to this user or to root.
-    fn of(link: &FileStat, name: &OsStr) -> Option<LinkOwner> {
+    pub(crate) fn of(link: &FileStat, name: &OsStr) -> Option<LinkOwner> {
         let me = nix::unistd::geteuid().as_raw();
         let name = || crate::protocol::name::printable(name.as_bytes());
         (![me, 0].contains(&link.st_uid)).then(|| LinkOwner { uid: link.st_uid, name: name() })
@@ -135,7 +135,7 @@ impl LinkOwner {
     ///
     /// # Errors
     /// `PermissionDenied` if it belongs to anybody else.
-    fn check(&self, reached: &FileStat) -> io::Result<()> {
+    pub(crate) fn check(&self, reached: &FileStat) -> io::Result<()> {
         if reached.st_uid == self.uid {
             return Ok(());
         }

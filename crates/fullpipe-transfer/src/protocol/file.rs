@@ -30,6 +30,8 @@ pub struct FileItem {
     pub sparse: bool,
     /// Last change of the source's inode (ctime). Unlike size and mtime, a user cannot set it after changing the content.
     pub changed: (i64, u32),
+    /// Hash of the content (BLAKE3), if the receiver is to compare it with what it has.
+    pub content: Option<[u8; 32]>,
     /// The other metadata.
     pub meta: Meta,
 }
@@ -76,8 +78,14 @@ mod tests {
     #[test]
     fn versions() {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 1), xattrs: vec![] };
-        let file =
-            FileItem { name: Name::try_from(b"a".to_vec()).unwrap(), size: 1, sparse: false, changed: (1, 1), meta };
+        let file = FileItem {
+            name: Name::try_from(b"a".to_vec()).unwrap(),
+            size: 1,
+            sparse: false,
+            changed: (1, 1),
+            content: None,
+            meta,
+        };
         let longer = FileItem { size: 2, ..file.clone() };
         let later = FileItem { meta: Meta { mtime: (1, 2), ..file.meta.clone() }, ..file.clone() };
         let open = FileItem { meta: Meta { mode: 0o600, ..file.meta.clone() }, ..file.clone() };

@@ -134,6 +134,7 @@ mod tests {
             size: 5,
             sparse: false,
             changed: (2, 3),
+            content: None,
             meta,
         }
     }

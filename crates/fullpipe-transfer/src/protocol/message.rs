@@ -8,6 +8,7 @@ use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
 use crate::protocol::losses::Losses;
 use crate::protocol::name::Name;
+use crate::protocol::not_kept::NotKept;
 use crate::protocol::sizing::{SenderStats, SizingEvent, SizingMode};
 use crate::protocol::skipped::Skipped;
 
@@ -94,6 +95,13 @@ pub enum Message {
         /// The link's owner and times.
         meta: Meta,
     },
+    /// Sender: a file that is a hard link to one that it has announced before.
+    HardLink {
+        /// The file.
+        item: FileItem,
+        /// The first name of the same file.
+        to: Name,
+    },
     /// Sender: it sends nothing more of a file.
     FileEnd {
         /// Its number.
@@ -135,6 +143,9 @@ pub enum Message {
         /// Whether the walk is complete.
         all: bool,
     },
+    /// Sender: what it could not send of files that it sent. It comes before [`Message::AllSent`], and only if there is
+    /// anything.
+    NotKept(Box<NotKept>),
     /// Sender: it has sent everything. Contains the entries that it could not read.
     AllSent(Skipped),
     /// Receiver: all files have their final names. This is the last message of a successful transfer.
@@ -165,6 +176,11 @@ pub enum Message {
     Pace {
         /// The rate in bit/s of payload. `None` means no limit.
         bps: Option<u64>,
+    },
+    /// Receiver: how many streams may send from now on. The number only grows.
+    Streams {
+        /// The number of streams.
+        sending: u16,
     },
     /// Receiver: asks the sender to restart slow start in all streams.
     SlowStart,
@@ -221,6 +237,8 @@ pub struct Target {
     pub path: Vec<u8>,
     /// Whether the destination must be a folder, because its path ends with a slash or there are several sources.
     pub folder: bool,
+    /// Whether the path is the name of the copy, also if a folder has that name.
+    pub exact: bool,
     /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
     /// Identifies the transfer. It is equal each time that the same command runs.
@@ -255,6 +273,10 @@ pub struct Options {
     pub verify: bool,
     /// Copy extended attributes.
     pub xattrs: bool,
+    /// Copy access control lists.
+    pub acls: bool,
+    /// Keep hard links among the files of the copy.
+    pub hard_links: bool,
     /// Encrypt the streams.
     pub encrypt: bool,
     /// When to bypass the page cache.
@@ -263,6 +285,8 @@ pub struct Options {
     pub block: u32,
     /// Skip a file if the destination has it with the same size and mtime, or with a newer mtime.
     pub update: bool,
+    /// Skip a file if the destination has it with the same content.
+    pub checksum: bool,
     /// Interval between samples of TCP_INFO, in nanoseconds; 0 for no samples.
     pub sample_ns: u64,
     /// Time without progress after which the transfer fails, in nanoseconds.
@@ -285,6 +309,8 @@ pub enum Direct {
 pub struct Connect {
     /// Congestion control, number of streams, buffers and pacing.
     pub transport: Transport,
+    /// Number of streams to open besides. They do not send until SOBAS lets them.
+    pub spare: u16,
     /// The law by which SOBAS sets window and pacing during the transfer. `None` turns SOBAS off.
     pub sizing: Option<SizingMode>,
     /// Round-trip time that the client measured, in nanoseconds.
@@ -293,6 +319,14 @@ pub struct Connect {
     pub terms: Option<Terms>,
     /// The far end's port to which the client would like to connect the streams without waiting for an answer; 0 for any.
     pub port: u16,
+}
+
+impl Connect {
+    /// Number of streams to open.
+    #[must_use]
+    pub fn opened(&self) -> u16 {
+        self.transport.streams.saturating_add(self.spare)
+    }
 }
 
 /// The terms that the receiving end sets for the sending end.
@@ -313,6 +347,8 @@ pub enum Want {
     All,
     /// Nothing, because the receiver has the file.
     Nothing,
+    /// Nothing, because the receiver has a newer file of another size.
+    Newer,
     /// The whole file except these extents.
     But(Vec<Extent>),
 }
@@ -324,6 +360,8 @@ pub struct Summary {
     pub files: u64,
     /// Number of these files that were already there.
     pub present: u64,
+    /// Number of those that were already there which are newer there and of another size.
+    pub newer: u64,
     /// Bytes of content received over the network.
     pub bytes: u64,
     /// The entries that could not be written.
@@ -334,6 +372,8 @@ pub struct Summary {
     pub distrusted: Vec<String>,
     /// The files that were read back from storage, if the client asked for that.
     pub verified: Verified,
+    /// What could not be kept of files that were copied, at both ends.
+    pub not_kept: Box<NotKept>,
 }
 
 /// Files that were read back from storage and match the data that the sender read.

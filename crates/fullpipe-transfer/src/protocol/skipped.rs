@@ -57,13 +57,22 @@ pub struct Skipped {
 impl Skipped {
     /// Adds a skipped entry.
     pub fn add(&mut self, entry: SkippedEntry) {
-        self.total += 1;
-        self.for_good += u64::from(entry.for_good);
+        self.total = self.total.saturating_add(1);
+        self.for_good = self.for_good.saturating_add(u64::from(entry.for_good));
         let bytes = self.bytes + entry.name.len() + entry.why.len();
         if self.named.len() < MAX_NAMED_ENTRIES && bytes <= MAX_NAMED_BYTES {
             self.bytes = bytes;
             self.named.push(entry);
         }
+    }
+
+    /// Adds the entries of the other end, which names no more of them than fit.
+    pub fn merge(&mut self, other: Skipped) {
+        let unnamed = |total: u64, named: usize| total.saturating_sub(named as u64);
+        let for_good = other.named.iter().filter(|entry| entry.for_good).count();
+        self.total = self.total.saturating_add(unnamed(other.total, other.named.len()));
+        self.for_good = self.for_good.saturating_add(unnamed(other.for_good, for_good));
+        other.named.into_iter().for_each(|entry| self.add(entry));
     }
 
     /// Combines the skipped entries of both ends.

@@ -79,7 +79,7 @@ impl Receiver {
         let name = self.names.final_name(&item.name)?.into_owned();
         let folder = self.parent(&name)?;
         // Checked now, not after all of the file has arrived.
-        publish::may_take(&folder, at::part(name.last()))?;
+        self.may_take(&folder, at::part(name.last()))?;
         let key = item.key();
         let kept = self.large.take_kept(key);
         let (file, partial) = match kept {
@@ -179,7 +179,7 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item.meta),
+            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.

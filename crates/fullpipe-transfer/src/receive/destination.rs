@@ -47,6 +47,8 @@ pub(super) struct Parts {
     pub(super) unfinished: u64,
     /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
+    /// Whether the receiver may look at what lies outside of the destination.
+    pub(super) sees_all: bool,
 }
 
 /// How long to wait for a destination that another process writes to, since it may be about to end.
@@ -199,6 +201,7 @@ impl Destination {
             process,
             lock,
             near: false,
+            sees_all: false,
         })))
     }
 
@@ -216,6 +219,14 @@ impl Destination {
     pub(crate) fn only(&mut self, names: Vec<Part>) {
         if let Some(parts) = &mut self.0 {
             parts.names.only = Some(names);
+        }
+    }
+
+    /// Notes that the receiver may look at what lies outside of the destination. A server's may not: what it does with a name
+    /// would tell its client where a link leads.
+    pub(crate) fn sees_all(&mut self) {
+        if let Some(parts) = &mut self.0 {
+            parts.sees_all = true;
         }
     }
 

@@ -4,8 +4,6 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use nix::fcntl::OFlag;
-
 use super::folders::is_gone;
 use super::journal::Record;
 use super::receiver::Receiver;
@@ -34,6 +32,7 @@ impl Receiver {
         if !std::mem::replace(&mut lock(&self.end).all_sent, false) {
             return Ok(());
         }
+        self.make_hard_links()?;
         let nothing = !self.is_complete() && self.is_for_nothing();
         // If this attempt gave every file its name, only earlier attempts can have left partial files.
         if self.is_complete() && lock(&self.resume).begun {
@@ -42,8 +41,7 @@ impl Receiver {
         self.dress_folders()?;
         if self.options.fsync {
             // The names of links and folders at the top. All below lie in folders that were synced just now.
-            let synced = self.root.folder(None).and_then(metadata::sync_folder);
-            synced.map_err(local("writing the destination folder to disk"))?;
+            self.sync_destination().map_err(local("writing the destination folder to disk"))?;
         }
         let verified = self.verifier.close();
         let summary = {
@@ -94,9 +92,8 @@ impl Receiver {
         let mut failed = None;
         let remove = |name: &Name, partial: u64| -> io::Result<()> {
             let parent = name.parent();
-            let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
             let at = parent.as_ref().map_or_else(|| Path::new("."), Name::path);
-            let folder = self.root.open_at(at, how, 0)?;
+            let folder = self.root.enter(at)?;
             if parent.is_some() {
                 metadata::open_up(&folder)?;
             }

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use nix::fcntl::OFlag;
-
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local, why};
+use crate::fs::metadata::{Attributes, Unset};
 use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::Meta;
 use crate::protocol::name::{Name, printable};
@@ -19,18 +18,21 @@ use crate::threads::lock;
 impl Receiver {
     /// Makes a folder. Its permissions and times are set at the end, when all is in it; the journal keeps them until then.
     pub(super) fn folder(&self, name: &Name, meta: Meta) -> Result<(), TransferError> {
+        let mut unset = Unset::default();
         let made = self.names.final_name(name).and_then(|name| {
             let folder = self.root.folder(Some(&name))?;
-            if !meta.xattrs.is_empty() {
+            let kinds = Attributes::of(&self.options);
+            if !kinds.is_none() {
                 metadata::open_up(&folder)?;
             }
             let inode = nix::sys::stat::fstat(&folder)?.st_ino;
-            metadata::set_xattrs(&File::from(folder), &meta).map(|()| inode)
+            metadata::set_xattrs(&File::from(folder), &meta, kinds, &mut unset).map(|()| inode)
         });
+        self.not_kept(name, &unset);
         match made {
             Ok(inode) => {
                 // Extended attributes are set already, and may be longer than a record of the journal.
-                let meta = Meta { xattrs: Vec::new(), ..meta };
+                let meta = Meta { xattrs: Vec::new(), mode: unset.mode(meta.mode), ..meta };
                 let record = Record::Folder { name: name.clone(), inode, meta };
                 lock(&self.journal).add(&record).map_err(local("writing the journal"))
             }
@@ -49,20 +51,23 @@ impl Receiver {
 
     /// Makes a symbolic link, or skips it.
     pub(super) fn link(&self, name: &Name, target: &[u8], meta: &Meta) -> Result<(), TransferError> {
-        let make = || -> io::Result<()> {
+        let make = || -> io::Result<Unset> {
             let name = self.names.final_name(name)?;
             let folder = self.parent(&name)?;
             let make = |partial: &Path| Ok(nix::unistd::symlinkat(at::part(target), &folder, partial)?);
             let ((), partial) = ownership::fresh(&folder, self.names.partial(&name), make)?;
             let named = metadata::dress_link(&folder, &partial, meta)
-                .and_then(|()| publish::rename(&folder, &partial, at::part(name.last())));
+                .and_then(|unset| publish::rename(&folder, &partial, at::part(name.last())).map(|()| unset));
             if named.is_err() {
                 let _ = publish::remove(&folder, &partial);
             }
             named
         };
         match make() {
-            Ok(()) => self.counters.named(name),
+            Ok(unset) => {
+                self.not_kept(name, &unset);
+                self.counters.named(name);
+            }
             Err(e) => self.skip(name.bytes(), &e)?,
         }
         Ok(())
@@ -71,9 +76,8 @@ impl Receiver {
     /// Gives all folders the permissions and times of their sources.
     pub(super) fn dress_folders(&self) -> Result<(), TransferError> {
         let complete = self.is_complete();
-        // If something was skipped, the next attempt must be able to enter. A folder that only lacks permission to write
-        // is opened when a file is written to it.
-        let open = |mode: u32| if complete || mode & 0o500 == 0o500 { mode } else { mode | 0o700 };
+        let journal =
+            if self.options.fsync { Some(self.journal_file().map_err(local("opening the journal"))?) } else { None };
         // Sorted by name, so that a folder comes after the one that it lies in.
         let mut closed = BTreeMap::new();
         // One entry for each folder, however many attempts have seen it.
@@ -81,15 +85,14 @@ impl Receiver {
         let mut dress = |name: Name, inode: u64, meta: &Meta, now: bool| {
             self.session.moved(1);
             let done = self.names.final_name(&name).and_then(|name| {
-                let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-                let meta = Meta { mode: open(meta.mode), ..meta.clone() };
-                let folder = self.root.open_at(name.path(), how, 0)?;
+                let folder = self.root.enter(name.path())?;
                 if nix::sys::stat::fstat(&folder)?.st_ino != inode {
                     // Another user may have put it there, and must not get these permissions for it.
                     return Err(io::Error::new(io::ErrorKind::NotFound, "another folder took its place meanwhile"));
                 }
-                metadata::dress_folder(folder, &meta, self.options.special, self.options.fsync)
+                metadata::dress_folder(folder, meta, self.options.special, journal.as_ref())
             });
+            let done = done.map(|unset| self.not_kept(&name, &unset));
             match done {
                 Err(e) if now || !is_gone(&e) => drop(failed.insert(name.bytes().to_vec(), e)),
                 _ => drop(failed.remove(name.bytes())),
@@ -121,7 +124,7 @@ impl Receiver {
             if e.raw_os_error() != Some(libc::EPERM) {
                 return self.skip(&name, &e);
             }
-            // The folder may belong to another user and be writable for this one: its content has arrived.
+            // The file system may refuse, as for an immutable folder: the content has arrived.
             let why = format!("its permissions and times cannot be set: {}", why(&e));
             lock(&self.summary).skipped.add(SkippedEntry::for_good(name, why));
             Ok(())
@@ -129,7 +132,8 @@ impl Receiver {
     }
 }
 
-/// Whether a folder that an earlier attempt saw is gone, or replaced by a file.
+/// Whether a folder that an earlier attempt saw is gone, or replaced by a file or a symbolic link.
 pub(super) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(error.raw_os_error(), Some(libc::ELOOP))
+        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

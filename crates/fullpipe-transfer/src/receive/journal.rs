@@ -75,6 +75,19 @@ pub enum Record {
         /// Seconds and nanoseconds since 1970, by this machine's clock.
         at: (i64, u32),
     },
+    /// A hard link is to be made when all files have their names.
+    HardLink {
+        /// The sender's name of the link.
+        name: Name,
+        /// The sender's name of the file that it links to.
+        to: Name,
+        /// Size of the file, in bytes.
+        size: u64,
+        /// The file's mtime ([`Meta::mtime`]).
+        mtime: (i64, u32),
+        /// The file's owner at the source.
+        uid: u32,
+    },
 }
 
 /// A block of a partial file and its digest, which is `None` for a hole.
@@ -152,7 +165,7 @@ impl ResumeState {
                 self.done.only_on_disk();
             }
             Record::Started { at } => self.started = at,
-            Record::Folder { .. } => {}
+            Record::Folder { .. } | Record::HardLink { .. } => {}
         }
     }
 

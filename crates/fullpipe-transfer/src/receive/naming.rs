@@ -7,12 +7,21 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::receiver::Receiver;
-use crate::fs::metadata::{self, Special};
+use crate::fs::metadata;
 use crate::fs::{at, ownership, publish};
-use crate::protocol::file::Meta;
+use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
 
 impl Receiver {
+    /// Checks whether a file may take a name ([`publish::may_take`], [`publish::may_replace_link`]).
+    ///
+    /// # Errors
+    /// Something stands there that a file must not replace.
+    pub(super) fn may_take(&self, folder: &OwnedFd, name: &Path) -> io::Result<()> {
+        let is_link = publish::may_take(folder, name)?;
+        if is_link && self.sees_all { publish::may_replace_link(folder, name) } else { Ok(()) }
+    }
+
     /// Gives a file without a name its final name. If another file has that name, this one gets a partial name first and
     /// is renamed over the other.
     pub(super) fn link_nameless(&self, file: &File, folder: &OwnedFd, name: &Name) -> io::Result<()> {
@@ -20,6 +29,7 @@ impl Receiver {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {}
             other => return other,
         }
+        self.may_take(folder, at::part(name.last()))?;
         let link = |other: &Path| publish::link(file, folder, other);
         let ((), other) = ownership::fresh(folder, self.names.partial(name), link)?;
         let renamed = publish::rename(folder, &other, at::part(name.last()));
@@ -36,13 +46,13 @@ impl Receiver {
         folder: &OwnedFd,
         partial: &Path,
         name: &Name,
-        meta: &Meta,
+        item: &FileItem,
     ) -> io::Result<()> {
         if self.options.fsync {
             // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
-        metadata::dress(file, meta, Special::of_file(self.options.special), false, None)?;
+        let unset = metadata::dress(file, &item.meta, self.of_file(), false, None)?;
         if self.options.fsync {
             file.sync_all()?;
         }
@@ -52,9 +62,11 @@ impl Receiver {
         if nix::sys::stat::fstat(file)?.st_ino != at::look(folder, partial)?.st_ino {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another file took its partial file's place"));
         }
+        self.may_take(folder, at::part(name.last()))?;
         publish::rename(folder, partial, at::part(name.last()))?;
+        self.not_kept(&item.name, &unset);
         if self.options.fsync {
-            nix::unistd::fsync(folder)?;
+            metadata::sync_folder(folder, file)?;
         }
         Ok(())
     }

@@ -13,7 +13,8 @@ use nix::sys::stat::Mode;
 use super::journal::Record;
 use super::receiver::Receiver;
 use crate::error::TransferError;
-use crate::fs::metadata::{self, Special};
+use crate::fs::content_hash;
+use crate::fs::metadata::{self, Attributes, Special};
 use crate::protocol::file::FileItem;
 use crate::protocol::message::{Message, Want};
 use crate::sizes::SMALL;
@@ -58,13 +59,20 @@ impl Receiver {
             // content.
             Journaled { on_disk: resume.done.get(key), suspect_since_s: resume.rebooted.then_some(resume.started.0) }
         };
-        if (journaled.on_disk.is_some() || self.options.update) && self.stays(item, journaled).unwrap_or(false) {
+        let compares = self.options.update || self.options.checksum;
+        if (journaled.on_disk.is_some() || compares)
+            && let Ok(Some(want)) = self.stays(item, journaled)
+        {
             let mut summary = lock(&self.summary);
             summary.files += 1;
             summary.present += 1;
+            if want == Want::Newer {
+                summary.newer += 1;
+                self.counters.kept(&item.name);
+            }
             self.counters.done_files.fetch_add(1, Ordering::Relaxed);
             self.counters.done_bytes.fetch_add(item.size, Ordering::Relaxed);
-            return Ok(Want::Nothing);
+            return Ok(want);
         }
         // Handed out once: if two sources bring the same file, only one continues the partial file.
         let blocks = lock(&self.resume).blocks.remove(&key);
@@ -81,7 +89,7 @@ impl Receiver {
         }
         // All of the content is here; only the final name is missing.
         match self.open(item) {
-            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, &item.meta) {
+            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, item) {
                 Ok(()) => self.large_named(&large)?,
                 Err(e) => self.skip(item.name.bytes(), &e)?,
             },
@@ -90,30 +98,52 @@ impl Receiver {
         Ok(Want::Nothing)
     }
 
-    /// Whether the file that is here under an offered file's name stays: an earlier attempt put it here (`journaled`), or
-    /// `--update` asks to keep files that are the same or newer. Sets its permissions and syncs it, if the options ask for that.
-    fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<bool> {
+    /// What to answer if the file that is here under an offered file's name stays: an earlier attempt put it here
+    /// (`journaled`), `--update` asks to keep files that are the same or newer, or `--checksum` those of the same content. Sets
+    /// its permissions and syncs it, if the options ask for that.
+    fn stays(&self, item: &FileItem, journaled: Journaled) -> io::Result<Option<Want>> {
         let Journaled { on_disk, suspect_since_s } = journaled;
         let update = self.options.update;
         let name = self.names.final_name(&item.name)?;
-        let file = self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0)?;
+        let open = || self.root.open_at(name.path(), OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK, 0);
+        let file = match open() {
+            // An earlier copy may have closed the file's folder.
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => self.parent(&name).and_then(|_| open())?,
+            other => other?,
+        };
         let file = File::from(file);
         let now = file.metadata()?;
         // With --update, a file that is newer here stays.
         if update && now.is_file() && metadata::mtime(&now) > item.meta.mtime {
-            return Ok(true);
+            return Ok(Some(if now.len() == item.size { Want::Nothing } else { Want::Newer }));
+        }
+        let special = Special::of_file(self.options.special);
+        if self.options.checksum && on_disk.is_none() {
+            let is_same = now.is_file()
+                && now.len() == item.size
+                && item.content == Some(content_hash::of(&file, &mut |bytes| self.session.moved(bytes))?);
+            if !is_same {
+                return Ok(None);
+            }
+            // The content is ours to keep, and the rest is made the same, if this user may.
+            if now.nlink() == 1 && now.uid() == nix::unistd::geteuid().as_raw() {
+                let _ = metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None);
+            }
+            if self.options.fsync {
+                file.sync_all()?;
+            }
+            return Ok(Some(Want::Nothing));
         }
         let sure = on_disk.is_some() || suspect_since_s.is_none_or(|since| changed_before(now.ctime(), since));
         if !metadata::unchanged(&file, item.size, item.meta.mtime)? || !sure {
-            return Ok(false);
+            return Ok(None);
         }
-        let special = Special::of_file(self.options.special);
         let mode = special.mode(&item.meta, now.mode());
         // A file with several names may be another file of this user that somebody else linked here.
         if update && now.nlink() == 1 && now.mode() & 0o7777 != mode {
             // If this user may not set them, they stay as they are.
             let _ = if now.uid() == nix::unistd::geteuid().as_raw() {
-                metadata::dress(&file, &item.meta, special, false, None)
+                metadata::dress(&file, &item.meta, (special, Attributes::default()), false, None).map(drop)
             } else if now.uid() == item.meta.uid {
                 // Its owner may have put it here with content of its own. So it keeps its group, and gets no setuid or
                 // setgid bit that it does not have.
@@ -126,12 +156,12 @@ impl Receiver {
         // A file that --update found here may not be on disk.
         if self.options.fsync && on_disk != Some(true) {
             file.sync_all()?;
-            nix::unistd::fsync(self.root.folder(name.parent().as_ref())?)?;
+            metadata::sync_folder(self.root.folder(name.parent().as_ref())?, &file)?;
             if on_disk.is_some() {
                 lock(&self.journal).add(&Record::Done { file: item.key(), synced: true })?;
             }
         }
-        Ok(true)
+        Ok(Some(Want::Nothing))
     }
 }
 

@@ -27,6 +27,7 @@ use super::verifier::{self, Verifier};
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{Lack, TransferError, local, why};
+use crate::fs::metadata::{Attributes, Special, Unset};
 use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
@@ -83,6 +84,9 @@ pub struct Receiver {
     pub(super) all_done: AtomicBool,
     /// Whether the person who waits for the copy waits at this end, not at the sender.
     pub(super) near: bool,
+    /// Whether this end may look at what lies outside of the destination, to see where a symbolic link leads
+    /// ([`Destination::sees_all`]).
+    pub(super) sees_all: bool,
     /// Whether no later attempt will need the journal. It is removed when both ends know that all is done.
     pub(super) outlived: AtomicBool,
     /// Whether the file system can make files without a name (O_TMPFILE), as far as this end has tried.
@@ -145,6 +149,7 @@ impl Receiver {
         let receiver = Arc::new(Receiver {
             all_done: AtomicBool::new(false),
             near: to.near,
+            sees_all: to.sees_all,
             outlived: AtomicBool::new(false),
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
@@ -198,13 +203,22 @@ impl Receiver {
 
     /// Writes the journal's file and its name to disk, so that files may take their names.
     fn sync_journal(&self) {
-        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
-        let synced = file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into())).and_then(|file| file.sync_all());
-        let synced = synced.and_then(|()| metadata::sync_folder(self.root.folder(None)?));
+        let synced = self.journal_file().and_then(|file| file.sync_all()).and_then(|()| self.sync_destination());
         if !self.session.is_over() {
             self.check(synced.map_err(local("writing the journal to disk")));
         }
         let _ = self.journal_synced.set(());
+    }
+
+    /// Another descriptor of the journal's file.
+    pub(super) fn journal_file(&self) -> io::Result<File> {
+        let file = lock(&self.lock).as_ref().map(|lock| lock.try_clone());
+        file.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+    }
+
+    /// Writes the names in the destination folder to disk.
+    pub(super) fn sync_destination(&self) -> io::Result<()> {
+        metadata::sync_folder(self.root.folder(None)?, self.journal_file()?)
     }
 
     /// This end's samples and the sender's, if samples were asked for.
@@ -290,8 +304,9 @@ impl Receiver {
             return Err(TransferError::Full { lack, what: printable(name) });
         }
         let text = match error.raw_os_error() {
-            Some(libc::EXDEV) => {
-                "a symbolic link at the destination leads out of it; copy to where it points".to_owned()
+            Some(libc::ELOOP) => {
+                let remedy = "remove the link, or copy to where it points";
+                format!("a symbolic link stands at the destination where the source has a folder; {remedy}")
             }
             Some(libc::ENOTDIR) => "a file stands where a folder is needed".to_owned(),
             Some(libc::EISDIR) => "a folder stands where the file should be".to_owned(),
@@ -301,6 +316,33 @@ impl Receiver {
         let for_good = error.kind() == io::ErrorKind::InvalidFilename;
         lock(&self.summary).skipped.add(skipped::SkippedEntry { for_good, ..skipped::SkippedEntry::new(name, text) });
         Ok(())
+    }
+
+    /// What a file's mode and extended attributes are made of.
+    pub(super) fn of_file(&self) -> (Special, Attributes) {
+        (Special::of_file(self.options.special), Attributes::of(&self.options))
+    }
+
+    /// Counts what could not be set of an entry that was copied. `name` is the sender's.
+    pub(super) fn not_kept(&self, name: &Name, unset: &Unset) {
+        let Unset { owner, attributes, access_lists, refused, .. } = unset;
+        if owner.is_none() && !attributes && !access_lists && refused.is_empty() {
+            return;
+        }
+        let mut summary = lock(&self.summary);
+        let not_kept = &mut summary.not_kept;
+        if let Some(e) = owner {
+            not_kept.owner.add(name.bytes(), why(e));
+        }
+        if *attributes {
+            not_kept.attributes.add(name.bytes(), "the destination's file system has none");
+        }
+        if *access_lists {
+            not_kept.access_lists.add(name.bytes(), "the destination's file system has none");
+        }
+        for (attribute, why) in refused {
+            not_kept.refuse(name.bytes(), format!("extended attribute {}: {why}", printable(attribute)));
+        }
     }
 
     /// Opens the folder that something goes to, and makes it if it is missing. If an earlier copy left it without
@@ -326,6 +368,7 @@ impl Handler for Receiver {
         match message {
             Message::Folder { name, meta } => self.folder(&name, meta)?,
             Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
+            Message::HardLink { item, to } if self.options.hard_links => self.hard_link(item, to)?,
             Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
                 return Err(self.damaged("more files in an offer than there should be"));
@@ -352,6 +395,7 @@ impl Handler for Receiver {
                 lock(&self.offers).take();
                 self.part_over(false)?;
             }
+            Message::NotKept(not_kept) => lock(&self.summary).not_kept.merge(*not_kept),
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),
             Message::Report { end, samples, last } => {
                 self.traces.take(&end, &samples);

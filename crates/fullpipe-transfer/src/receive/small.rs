@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
-use crate::fs::metadata::{self, Special};
+use crate::fs::metadata;
 use crate::fs::{ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -69,14 +69,14 @@ impl Receiver {
                         Some((_, now)) => now,
                         None => folder.made.insert((mode, metadata::permissions(&file)?)).1,
                     };
-                    let special = Special::of_file(self.options.special);
-                    metadata::dress(&file, &item.meta, special, !folder.gives_group, Some(now))?;
+                    let unset = metadata::dress(&file, &item.meta, self.of_file(), !folder.gives_group, Some(now))?;
                     if self.options.fsync {
                         file.sync_all()?;
                     }
                     self.journal_synced.wait();
                     self.link_nameless(&file, &folder.fd, name)?;
-                    return if self.options.fsync { Ok(nix::unistd::fsync(&folder.fd)?) } else { Ok(()) };
+                    self.not_kept(&item.name, &unset);
+                    return if self.options.fsync { metadata::sync_folder(&folder.fd, &file) } else { Ok(()) };
                 }
                 None => self.nameless.store(false, Ordering::Relaxed),
             }
@@ -84,7 +84,7 @@ impl Receiver {
         let create = |name: &Path| ownership::create(&folder.fd, name);
         let (file, partial) = ownership::fresh(&folder.fd, self.names.partial(name), create)?;
         let written = file.write_all_at(content, 0);
-        let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, &item.meta));
+        let written = written.and_then(|()| self.give_name(&file, &folder.fd, &partial, name, item));
         if written.is_err() {
             let _ = publish::remove(&folder.fd, &partial);
         }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
@@ -78,7 +79,13 @@ impl Receiver {
                 return Ok(Found::Changed);
             }
             let read = |bytes| self.session.moved(bytes);
-            read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)
+            let found = read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)?;
+            // Another user may have put another file under the name meanwhile.
+            let named = self.root.open_at(check.name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0);
+            let named = named.and_then(|named| File::from(named).metadata());
+            let opened = file.metadata()?;
+            let same = named.is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino()));
+            Ok(if matches!(found, Found::Same) && !same { Found::Changed } else { found })
         };
         let text = match found() {
             Ok(Found::Same) => {

@@ -9,7 +9,10 @@ use fullpipe_net::tcp_info::TcpInfo;
 
 /// Least limit, bytes.
 const MIN_LIMIT_BYTES: u32 = 256 << 10;
-/// Limit until the rate is known, bytes. Slow start doubles the rate several times between two adjustments.
+/// Limits of all streams together until their rates are known, bytes. Slow start doubles a rate several times between two
+/// adjustments.
+const FIRST_LIMITS_BYTES: u32 = 16 << 20;
+/// Largest limit of one stream until its rate is known, bytes.
 const FIRST_LIMIT_BYTES: u32 = 4 << 20;
 /// The limit as the time in which the stream sends so much, seconds.
 const LIMIT_S: f64 = 0.25;
@@ -25,7 +28,8 @@ pub(crate) struct NotsentLimit {
 impl NotsentLimit {
     /// Sets the first limit on new streams.
     pub fn new(streams: &[Arc<dyn StreamHandle>]) -> NotsentLimit {
-        NotsentLimit { set: streams.iter().map(|stream| set(&**stream, FIRST_LIMIT_BYTES)).collect() }
+        let first = first_limit(streams.len());
+        NotsentLimit { set: streams.iter().map(|stream| set(&**stream, first)).collect() }
     }
 
     /// Adjusts the limits; call it several times a second. `infos` is each stream's TCP_INFO, and `rest` the bytes that no
@@ -35,8 +39,9 @@ impl NotsentLimit {
         // Less than a second of data is left: each stream now has its last data in its socket.
         let near_end =
             streams.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
+        let first = first_limit(streams.len());
         for ((stream, info), now) in streams.iter().zip(infos).zip(&mut self.set) {
-            let wanted = wanted(rate(info), near_end);
+            let wanted = wanted(rate(info), near_end, first);
             if now.is_some_and(|now| now != wanted) {
                 *now = set(&**stream, wanted);
             }
@@ -48,11 +53,16 @@ fn set(stream: &dyn StreamHandle, bytes: u32) -> Option<u32> {
     stream.set_max_unsent(bytes).ok().map(|()| bytes)
 }
 
-/// The limit for a rate in bytes per second; zero means that the rate is not known.
-fn wanted(rate: u64, near_end: bool) -> u32 {
+/// The limit of each of so many streams until its rate is known.
+fn first_limit(streams: usize) -> u32 {
+    (FIRST_LIMITS_BYTES / streams.max(1) as u32).clamp(MIN_LIMIT_BYTES, FIRST_LIMIT_BYTES)
+}
+
+/// The limit for a rate in bytes per second; zero means that the rate is not known, and the limit is `first`.
+fn wanted(rate: u64, near_end: bool, first: u32) -> u32 {
     let worth = |share| ((rate as f64 * share) as u32).clamp(MIN_LIMIT_BYTES, UNSENT);
     match rate {
-        0 => FIRST_LIMIT_BYTES,
+        0 => first,
         // Exact, so that all streams end at the same time.
         _ if near_end => worth(LAST_LIMIT_S),
         // In steps, so that not every adjustment takes a system call.
@@ -67,7 +77,7 @@ mod tests {
     #[test]
     fn what_waits_follows_the_rate() {
         for (mbit, mib) in [(0.0, 4.0), (3.0, 0.25), (100.0, 4.0), (1_000.0, 32.0), (100_000.0, 32.0)] {
-            assert_eq!(f64::from(wanted((mbit * 125e3) as u64, false)) / 1048576.0, mib, "{mbit}");
+            assert_eq!(f64::from(wanted((mbit * 125e3) as u64, false, FIRST_LIMIT_BYTES)) / 1048576.0, mib, "{mbit}");
         }
         for (mbit, bytes) in [
             (0.0, FIRST_LIMIT_BYTES),
@@ -76,7 +86,7 @@ mod tests {
             (4_000.0, 10_000_000),
             (1e5, UNSENT),
         ] {
-            assert_eq!(wanted((mbit * 125e3) as u64, true), bytes, "{mbit}");
+            assert_eq!(wanted((mbit * 125e3) as u64, true, FIRST_LIMIT_BYTES), bytes, "{mbit}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
@@ -16,14 +17,18 @@ use fullpipe_net::side::Side;
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, unreadable};
-use crate::fs::{direct_io, sparse};
+use crate::fs::metadata::{self, Attributes};
+use crate::fs::{content_hash, direct_io, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
+use crate::protocol::name::printable;
+use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
+use crate::source::hard_links::{HardLinks, Known};
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
@@ -40,6 +45,8 @@ const MAX_LARGE_FILES: usize = 32;
 const MAX_OFFERED_FILES: usize = 256;
 /// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
 pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
+/// How often the receiver hears of this end while it hashes a file for `--checksum`.
+const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
 
@@ -58,9 +65,35 @@ pub(crate) struct OutgoingFile {
     /// Guards the open file, from when a large file is planned until its last block was read.
     pub(super) open: Mutex<Option<Arc<Open>>>,
     /// Guards why the file could not be read, so that the receiver must not give it its name.
-    pub(super) bad: Mutex<Option<String>>,
+    pub(super) bad: Mutex<Option<Unreadable>>,
     /// Whether the receiver cannot write the file.
     pub(super) unwanted: AtomicBool,
+}
+
+/// Why a file cannot be sent.
+pub(super) enum Unreadable {
+    /// The file ended before its size.
+    Short,
+    /// Another reason, for a person to read.
+    Other(String),
+}
+
+impl Unreadable {
+    /// The meaning of an error of reading a file.
+    pub(super) fn of(error: &std::io::Error) -> Unreadable {
+        match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => Unreadable::Short,
+            _ => Unreadable::Other(unreadable(error)),
+        }
+    }
+
+    /// The report for a file that has not changed since it was found: then its size never was that of its content.
+    pub(super) fn skipped(self, name: &[u8]) -> SkippedEntry {
+        match self {
+            Unreadable::Short => SkippedEntry::for_good(name, "its size is not its content, as with files in /sys"),
+            Unreadable::Other(why) => SkippedEntry::new(name, why),
+        }
+    }
 }
 
 /// A large file that is being read.
@@ -97,12 +130,18 @@ pub(super) struct State {
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
     /// What this end could not read.
     pub(super) skipped: Skipped,
-    /// Number of streams that still send.
+    /// What this end could not send of files that it sends.
+    pub(super) not_kept: NotKept,
+    /// Number of streams that have not ended.
     pub(super) streams: usize,
+    /// Number of streams that may take work: the first ones.
+    pub(super) sending: u16,
     /// The receiver's last `moved` counter ([`Message::Progress`]).
     pub(super) moved_there: u64,
     /// Number of threads that wait for a change of this state.
     pub(super) waiters: usize,
+    /// Number of streams that may not take work yet.
+    pub(super) parked: usize,
     /// The receiver's result, once everything is done.
     pub(super) summary: Option<Summary>,
 }
@@ -124,6 +163,8 @@ pub struct Sender {
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
     pub(super) changed: Condvar,
+    /// Wakes streams that may not take work yet. They would be woken for each block otherwise.
+    pub(super) released: Condvar,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
     /// Counters for displays.
@@ -131,7 +172,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the threads of a sending end. The session ends with the receiver's last message.
+    /// Starts the threads of a sending end. Of the streams, the given number send from the start. The session ends with the
+    /// receiver's last message.
     ///
     /// # Errors
     /// A thread cannot be started.
@@ -139,7 +181,7 @@ impl Sender {
         session: Arc<Session>,
         options: Options,
         places: Vec<SourceTree>,
-        streams: Vec<Stream>,
+        (streams, sending): (Vec<Stream>, u16),
         terms: Terms,
         counters: Arc<Counters>,
     ) -> Result<Arc<Sender>, TransferError> {
@@ -153,9 +195,12 @@ impl Sender {
             walked: false,
             under_way: HashMap::new(),
             skipped: Skipped::default(),
+            not_kept: NotKept::default(),
             streams: n,
+            sending,
             moved_there: 0,
             waiters: 0,
+            parked: 0,
             summary: None,
         };
         let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
@@ -163,18 +208,20 @@ impl Sender {
             traces,
             session: session.clone(),
             options,
-            offer: terms.offer || options.update,
+            offer: terms.offer || options.update || options.checksum,
             key: terms.key,
             tags: terms.tags,
             block,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            released: Condvar::new(),
             counters,
         });
         let waker = Arc::downgrade(&sender);
         session.alarm(move || {
             if let Some(sender) = waker.upgrade() {
                 sender.wake(&lock(&sender.state));
+                sender.released.notify_all();
             }
         });
         for (i, stream) in streams.into_iter().enumerate() {
@@ -222,9 +269,52 @@ impl Sender {
         }
     }
 
+    /// Skips a file that cannot be sent.
+    pub(super) fn skip_entry(&self, entry: SkippedEntry) {
+        lock(&self.state).skipped.add(entry);
+    }
+
     /// Skips a file that cannot be read.
     pub(super) fn skip(&self, name: &[u8], why: impl std::fmt::Display) {
         lock(&self.state).skipped.add(SkippedEntry::new(name, why));
+    }
+
+    /// Reads the part of a file's metadata that takes an open file: extended attributes, of which those that cannot be sent
+    /// are counted, or else the mode that the file has without its access control list.
+    pub(super) fn describe(&self, file: &File, item: &mut FileItem) {
+        let kinds = Attributes::of(&self.options);
+        if !kinds.access_lists {
+            item.meta.mode = metadata::mode_without_list(file, item.meta.mode);
+        }
+        if !kinds.is_none() && item.meta.xattrs.is_empty() {
+            item.meta.xattrs = metadata::xattrs(file, kinds, &mut |attribute, why| {
+                let why = format!("extended attribute {}: {why}", printable(attribute));
+                lock(&self.state).not_kept.refuse(item.name.bytes(), why);
+            });
+        }
+    }
+
+    /// Counts a file that becomes one of its own, although it is a hard link to another.
+    fn not_linked(&self, item: &FileItem) {
+        let mut state = lock(&self.state);
+        state.not_kept.hard_links.add(item.name.bytes(), "each becomes a file of its own; -H keeps them");
+        state.not_kept.hard_link_bytes = state.not_kept.hard_link_bytes.saturating_add(item.size);
+    }
+
+    /// Hashes the content of a file that the receiver compares; `None` if it cannot be read, which is reported when it is to
+    /// be sent. Tells the receiver once a second that this end is at work.
+    fn content(&self, at: &FileLocation) -> Result<Option<[u8; 32]>, TransferError> {
+        let (mut told, mut telling) = (Instant::now(), Ok(()));
+        let hash = at.read().and_then(|file| {
+            content_hash::of(&file, &mut |bytes| {
+                self.session.moved(bytes);
+                if told.elapsed() >= TOTALS_INTERVAL && telling.is_ok() {
+                    told = Instant::now();
+                    telling = self.tell_totals();
+                }
+            })
+        });
+        telling.map(|()| hash.ok())
     }
 
     /// Walks the sources, and plans or offers what it finds.
@@ -232,6 +322,7 @@ impl Sender {
         let mut next_id = 1;
         let mut batch = Vec::new();
         let sight = WalkOptions::from(&self.options);
+        let mut links = HardLinks::new(self.options.hard_links);
         for place in places {
             walk::walk(&place, sight, &mut |found| {
                 if self.session.is_over() {
@@ -239,7 +330,26 @@ impl Sender {
                 }
                 self.session.moved(1);
                 match found {
-                    Found::File { item, at } => {
+                    Found::File { mut item, at, inode } => {
+                        match links.find(inode, &item.name) {
+                            Known::No => {}
+                            Known::Counted => self.not_linked(&item),
+                            Known::Under(to) => {
+                                self.counters.found_files.fetch_add(1, Ordering::Relaxed);
+                                self.counters.named(&item.name);
+                                return self.session.send(&Message::HardLink { item, to });
+                            }
+                        }
+                        // A file that cannot be opened is reported when it is to be sent. The attributes of small files are
+                        // read with their content, unless the receiver compares them first.
+                        if (item.size > SMALL || self.offer)
+                            && let Ok(file) = at.read()
+                        {
+                            self.describe(&file, &mut item);
+                        }
+                        if self.options.checksum {
+                            item.content = self.content(&at)?;
+                        }
                         self.counters.found_bytes.fetch_add(item.size, Ordering::Relaxed);
                         let files = self.counters.found_files.fetch_add(1, Ordering::Relaxed);
                         if files % 4096 == 4095 {
@@ -265,6 +375,10 @@ impl Sender {
                     }
                     Found::Skipped(entry) => {
                         lock(&self.state).skipped.add(entry);
+                        Ok(())
+                    }
+                    Found::Attribute(name, why) => {
+                        lock(&self.state).not_kept.refuse(&name, why);
                         Ok(())
                     }
                 }
@@ -319,6 +433,7 @@ impl Sender {
             for (source, want) in answer.into_iter().flat_map(|(offered, wants)| offered.into_iter().zip(wants)) {
                 match want {
                     Want::Nothing => {}
+                    Want::Newer => self.counters.kept(&source.item.name),
                     Want::All => self.plan(source, &[])?,
                     Want::But(have) => self.plan(source, &have)?,
                 }
@@ -354,6 +469,9 @@ impl Sender {
     pub(super) fn wake(&self, state: &State) {
         if state.waiters > 0 {
             self.changed.notify_all();
+        }
+        if state.parked > 0 && state.plan.rest() == Some(0) {
+            self.released.notify_all();
         }
     }
 
@@ -432,6 +550,11 @@ impl Handler for Sender {
                 state.offers.pop_front();
                 state.answers.push_back((offered, wants));
                 self.wake(&state);
+            }
+            Message::Streams { sending } => {
+                let mut state = lock(&self.state);
+                state.sending = state.sending.max(sending);
+                self.released.notify_all();
             }
             Message::FileDone { id } => {
                 let mut state = lock(&self.state);

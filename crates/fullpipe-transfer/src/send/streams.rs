@@ -5,14 +5,14 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender};
+use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, State, Unreadable};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
-use crate::error::{TransferError, system, unreadable};
+use crate::error::{SHORTER, TransferError, system, unreadable};
 use crate::fs::direct_io::{self, Aligned, Pipe};
 use crate::fs::metadata;
 use crate::protocol::chunk::{Chunk, Trailer};
@@ -82,9 +82,9 @@ impl Buffer {
 }
 
 impl Sender {
-    /// The next work for a stream, for which it waits; `None` when the session is over.
-    fn next(&self) -> Option<Work<Arc<OutgoingFile>>> {
-        let mut state = lock(&self.state);
+    /// The next work for stream `i`, for which it waits; `None` when the session is over.
+    fn next(&self, i: u16) -> Option<Work<Arc<OutgoingFile>>> {
+        let mut state = self.parked(i);
         loop {
             if self.session.is_over() {
                 return None;
@@ -100,12 +100,23 @@ impl Sender {
         }
     }
 
+    /// Waits until stream `i` may take work, or until there is nothing but to end.
+    fn parked(&self, i: u16) -> MutexGuard<'_, State> {
+        let mut state = lock(&self.state);
+        while i >= state.sending && state.plan.rest() != Some(0) && !self.session.is_over() {
+            state.parked += 1;
+            state = self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.parked -= 1;
+        }
+        state
+    }
+
     /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
         let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
-            let ahead = move || self.read_ahead(&pipe);
+            let ahead = move || self.read_ahead(i, &pipe);
             let started =
                 std::thread::Builder::new().name("read".into()).stack_size(256 << 10).spawn_scoped(scope, ahead);
             let result =
@@ -119,8 +130,8 @@ impl Sender {
     }
 
     /// Takes the stream's work and hands it on. Blocks that bypass the page cache are read here.
-    fn read_ahead(&self, pipe: &Pipe<Ready>) {
-        while let Some(work) = self.next() {
+    fn read_ahead(&self, i: u16, pipe: &Pipe<Ready>) {
+        while let Some(work) = self.next(i) {
             let over = matches!(work, Work::End);
             let past_cache = match &work {
                 Work::Block { file, hole: false, .. } if !file.is_given_up() => lock(&file.open).clone(),
@@ -156,7 +167,7 @@ impl Sender {
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                         mac = None;
                     }
                 }
@@ -224,8 +235,11 @@ impl Sender {
         if state.streams > 0 || self.session.is_over() {
             return Ok(());
         }
-        let skipped = state.skipped.clone();
+        let (skipped, not_kept) = (state.skipped.clone(), std::mem::take(&mut state.not_kept));
         drop(state);
+        if !not_kept.is_empty() {
+            self.session.send(&Message::NotKept(Box::new(not_kept)))?;
+        }
         self.session.send(&Message::AllSent(skipped))
     }
 
@@ -293,7 +307,7 @@ impl Sender {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
                     if let Err(e) = read {
                         good = false;
-                        lock(&source.bad).get_or_insert(unreadable(&e));
+                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
                     }
                 }
                 if good {
@@ -309,7 +323,7 @@ impl Sender {
                         self.session.moved(sent as u64);
                         if sent < len {
                             good = false;
-                            lock(&source.bad).get_or_insert("it became shorter while it was read".into());
+                            lock(&source.bad).get_or_insert(Unreadable::Short);
                             let rest = &buffer.piece[sent..len];
                             self.write(line, rest)?;
                         }
@@ -336,12 +350,16 @@ impl Sender {
             Err(e) => Some(unreadable(&e)),
         });
         let reading = match (&bad, &changed) {
-            (_, Some(_)) => Reading::Changed,
-            (Some(_), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
+            (_, Some(_)) | (Some(Unreadable::Short), None) => Reading::Changed,
+            (Some(Unreadable::Other(_)), None) => Reading::Partly { sent: source.sent.load(Ordering::SeqCst) },
             (None, None) => Reading::Whole,
         };
-        if let Some(why) = bad.or(changed) {
-            self.skip(source.item.name.bytes(), why);
+        let name = source.item.name.bytes();
+        match (bad, changed) {
+            (Some(Unreadable::Short), Some(_)) => self.skip(name, SHORTER),
+            (Some(Unreadable::Other(why)), _) | (None, Some(why)) => self.skip(name, why),
+            (Some(Unreadable::Short), None) => self.skip_entry(Unreadable::Short.skipped(name)),
+            (None, None) => {}
         }
         self.session.send(&Message::FileEnd { id: source.id, reading })
     }
@@ -379,13 +397,13 @@ impl Sender {
                 if buffer.pack.len() < end {
                     buffer.pack.resize(end, 0);
                 }
-                match whole(&source, self.options.xattrs, &mut buffer.pack[len..end]) {
+                match self.whole(&source, &mut buffer.pack[len..end]) {
                     Ok(item) => {
                         len = end;
                         weight += item.weight();
                         items.push(item);
                     }
-                    Err(text) => self.skip(source.item.name.bytes(), text),
+                    Err(why) => self.skip_entry(why.skipped(source.item.name.bytes())),
                 }
             }
         });
@@ -398,6 +416,21 @@ impl Sender {
         self.close(line, Some(digest))?;
         self.counters.wire_bytes.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
+    fn whole(&self, source: &OutgoingFile, to: &mut [u8]) -> Result<FileItem, Unreadable> {
+        let file = source.at.read().map_err(|e| Unreadable::of(&e))?;
+        let mut item = source.item.clone();
+        let read = file.read_exact_at(to, 0).map_err(|e| Unreadable::of(&e));
+        if !matches!(read, Err(Unreadable::Other(_)))
+            && !metadata::at_rest(&file, &item).map_err(|e| Unreadable::of(&e))?
+        {
+            return Err(Unreadable::Other(if read.is_err() { SHORTER.into() } else { restless(&file) }));
+        }
+        read?;
+        self.describe(&file, &mut item);
+        Ok(item)
     }
 }
 
@@ -421,18 +454,4 @@ fn restless(file: &File) -> String {
         Ok(now) if now.nlink() == 0 => "it was deleted or replaced while it was read".into(),
         _ => "it changed while it was read; copy it again when it is at rest".into(),
     }
-}
-
-/// Reads a small file. Returns what the receiver is told of it, or why it cannot be sent.
-fn whole(source: &OutgoingFile, xattrs: bool, to: &mut [u8]) -> Result<FileItem, String> {
-    let file = source.at.read().map_err(|e| unreadable(&e))?;
-    let mut item = source.item.clone();
-    file.read_exact_at(to, 0).map_err(|e| unreadable(&e))?;
-    if !metadata::at_rest(&file, &item).map_err(|e| unreadable(&e))? {
-        return Err(restless(&file));
-    }
-    if xattrs {
-        item.meta.xattrs = metadata::xattrs(&file).map_err(|e| unreadable(&e))?;
-    }
-    Ok(item)
 }

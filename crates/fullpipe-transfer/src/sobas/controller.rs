@@ -65,6 +65,8 @@ pub(super) struct Controller {
     session: Arc<Session>,
     setup: SizingSetup,
     streams: Arc<Streams>,
+    /// Number of streams that send.
+    sending: u16,
     counters: Arc<Counters>,
     /// The sender's statistics that arrive over the control connection.
     sender_stats: mpsc::Receiver<SenderStats>,
@@ -133,7 +135,7 @@ impl Controller {
     pub fn new(
         session: &Arc<Session>,
         setup: SizingSetup,
-        streams: Arc<Streams>,
+        (streams, sending): (Arc<Streams>, u16),
         counters: Arc<Counters>,
     ) -> Controller {
         let (tell, sender_stats) = mpsc::channel();
@@ -151,6 +153,7 @@ impl Controller {
             setup,
             windows: actuators::Windows::default(),
             streams,
+            sending,
             counters,
             sender_stats,
             outstanding_probes: BTreeMap::new(),
@@ -212,7 +215,8 @@ impl Controller {
         let config = Config {
             mss,
             packet,
-            streams: u16::try_from(self.streams.len()).unwrap_or(u16::MAX),
+            streams: self.sending,
+            spare: u16::try_from(self.streams.len()).unwrap_or(u16::MAX).saturating_sub(self.sending),
             largest: self.max_window,
             window: law != SizingMode::Pacing,
             pacing: law.paces(),
@@ -315,7 +319,7 @@ impl Controller {
         let over = now.saturating_sub(since);
         if over >= LIMITS.window_limited_over_ns.max(self.setup.rtt_ns) {
             let limited = stats.window_limited_us.saturating_sub(before) as f64 * 1000.0;
-            let limited = limited > LIMITS.window_limited_fraction * over as f64 * self.streams.len() as f64;
+            let limited = limited > LIMITS.window_limited_fraction * over as f64 * f64::from(self.sending);
             sobas.observe(now, Observation::BufferLimited(limited));
             self.limited = Some((now, stats.window_limited_us));
         }
@@ -357,6 +361,10 @@ impl Controller {
             Action::Pacing(bps) => {
                 // If the connection has ended, another thread reports that.
                 let _ = self.session.send(&Message::Pace { bps });
+            }
+            Action::Streams(sending) => {
+                self.sending = sending;
+                let _ = self.session.send(&Message::Streams { sending });
             }
             Action::SlowStart => {
                 let _ = self.session.send(&Message::SlowStart);

@@ -84,6 +84,8 @@ impl Responder {
         let apart = LIMITS.slow_start_ns + LIMITS.slow_start_rtts * setup.rtt_ns;
         session.on_sizing(move |message| match message {
             Message::Pace { bps } if paced => of_all.set(&all, bps),
+            // Before they begin, so that they do not all take the shares of the few.
+            Message::Streams { sending } if paced => of_all.busy(&all, usize::from(sending)),
             Message::SlowStart if restarts => {
                 // A receiver that asked for it after each loss would push all others off the path.
                 let (now, last) = (sys::now_ns(), restarted.load(Ordering::Relaxed));

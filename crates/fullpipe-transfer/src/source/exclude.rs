@@ -1,8 +1,9 @@
 //! Excludes files and folders of a source by patterns.
 //!
 //! A pattern without a slash matches the last component of a name, at any depth (`*.tmp`). A pattern with a slash matches
-//! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). `*` and
-//! `?` do not match a slash; `**` does. `[a-z]` and `{a,b}` are alternatives. Excluding a folder excludes all of its
+//! the whole name below the source (`raw/**`, `*/scratch`), which the source's own name may precede (`top/raw`). A slash or
+//! `./` at the beginning counts as one, so `./raw` matches directly below the source only. `*` and `?` do not match a slash;
+//! `**` does. `[a-z]` and `{a,b}` are alternatives. Excluding a folder excludes all of its
 //! content.
 
 use std::path::Path;
@@ -43,18 +44,21 @@ impl Exclude {
             if pattern.is_empty() {
                 return Err(wrong(pattern, &"the pattern is empty; remove it"));
             }
-            // A trailing slash marks a folder. A leading slash means directly below the source.
-            let whole = pattern.trim_end_matches('/');
-            let whole = whole.strip_prefix("./").unwrap_or(whole);
-            let glob = glob::glob(whole.strip_prefix('/').unwrap_or(whole)).map_err(|why| wrong(pattern, &why))?;
+            let whole = plain(pattern);
+            if whole.is_empty() {
+                return Err(wrong(pattern, &"it matches no name below a source"));
+            }
+            // A slash in a pattern, also at the beginning, ties it to the source.
+            let is_anchored = whole.contains('/') || ["/", "./"].iter().any(|start| pattern.starts_with(start));
+            let glob = glob::glob(&whole).map_err(|why| wrong(pattern, &why))?;
             if let Some((top, rest)) = whole.split_once('/')
-                && !top.is_empty()
+                && !pattern.starts_with('/')
                 && !glob::is_one(top.as_bytes())
             {
                 let glob = glob::glob(rest).map_err(|why| wrong(pattern, &why))?;
                 of.push((top.to_owned(), glob.compile_matcher()));
             }
-            if whole.contains('/') {
+            if is_anchored {
                 paths.add(glob)
             } else {
                 names.add(glob)
@@ -84,6 +88,11 @@ impl Exclude {
     }
 }
 
+/// A pattern without what changes nothing: components that are empty or `.`, and slashes at either end.
+fn plain(pattern: &str) -> String {
+    pattern.split('/').filter(|part| !matches!(*part, "" | ".")).collect::<Vec<_>>().join("/")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,6 +104,10 @@ mod tests {
             ("raw", &["raw", "x/raw"], &["raw2", "raw/x"]),
             ("raw/", &["raw", "x/raw"], &["raw2"]),
             ("/raw", &["raw"], &["x/raw"]),
+            ("./raw", &["raw"], &["x/raw", "raw/x"]),
+            ("././/raw/", &["raw"], &["x/raw"]),
+            ("/./*.tmp", &["a.tmp"], &["x/a.tmp"]),
+            ("x/./raw//y", &["x/raw/y"], &["x/raw", "raw/y"]),
             ("raw/**", &["raw/a", "raw/a/b"], &["raw", "x/raw/a"]),
             ("*/scratch", &["x/scratch"], &["scratch", "x/y/scratch"]),
             ("**/scratch", &["scratch", "x/y/scratch"], &["x/scratch2"]),
@@ -124,7 +137,7 @@ mod tests {
         }
         assert!(!Exclude::default().leaves_out(Path::new("a"), None));
         let deep = "{".repeat(2000) + "a" + &"}".repeat(2000);
-        for bad in ["", "[", "{a", &deep, &"x".repeat(MAX_PATTERN_BYTES)] {
+        for bad in ["", "/", "./", ".", "[", "{a", &deep, &"x".repeat(MAX_PATTERN_BYTES)] {
             assert!(Exclude::new(&[bad.to_owned()]).is_err(), "{bad}");
         }
         assert!(Exclude::new(&vec!["a".to_owned(); MAX_PATTERN_BYTES]).is_err());

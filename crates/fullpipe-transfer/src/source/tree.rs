@@ -15,6 +15,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::TransferError;
+use crate::fs::metadata::Attributes;
 use crate::fs::root::Root;
 use crate::protocol::message::Options;
 use crate::protocol::name::Name;
@@ -186,12 +187,15 @@ pub struct WalkOptions {
     pub recursive: bool,
     /// Follow symbolic links instead of reporting them.
     pub dereference: bool,
-    /// Read the extended attributes of folders and large files. Those of small files are read with their content.
-    pub xattrs: bool,
+    /// The kinds of extended attributes to read of folders. Those of files are read when they are sent.
+    pub attributes: Attributes,
+    /// Keep hard links among the files.
+    pub hard_links: bool,
 }
 
 impl From<&Options> for WalkOptions {
     fn from(options: &Options) -> WalkOptions {
-        WalkOptions { recursive: options.recursive, dereference: options.dereference, xattrs: options.xattrs }
+        let Options { recursive, dereference, hard_links, .. } = *options;
+        WalkOptions { recursive, dereference, attributes: Attributes::of(options), hard_links }
     }
 }

@@ -19,7 +19,7 @@ use crate::fs::{at, metadata};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::name::{self, Name};
 use crate::protocol::skipped::{Skipped, SkippedEntry};
-use crate::sizes::SMALL;
+use crate::source::hard_links::{HardLinks, Inode, Known};
 use crate::source::tree::{SourceTree, Verdict, WalkOptions};
 
 /// Interval between progress reports of a count.
@@ -65,6 +65,8 @@ pub enum Found {
         item: FileItem,
         /// The location from which the file is opened.
         at: FileLocation,
+        /// The file's inode, if it has several names.
+        inode: Option<Inode>,
     },
     /// A folder. The walk reports its content afterwards.
     Folder {
@@ -84,6 +86,8 @@ pub enum Found {
     },
     /// An entry that cannot be sent.
     Skipped(SkippedEntry),
+    /// An extended attribute that cannot be sent, of an entry that can: the entry's name, and why.
+    Attribute(Vec<u8>, String),
 }
 
 /// An open folder on the walk's current path.
@@ -131,7 +135,7 @@ pub fn walk(
     let top = FileLocation { root: place.root.clone(), path: place.path.clone() };
     if !is_folder(&stat) {
         return match &place.top {
-            Some(name) => each(one(sight, name.clone(), top, &stat)),
+            Some(name) => each(one(name.clone(), top, &stat)),
             None => each(Found::Skipped(SkippedEntry::new(shown(place), "it is not a folder"))),
         };
     }
@@ -239,7 +243,7 @@ impl Walk<'_> {
             Verdict::SameFile => return Ok(()),
         }
         if !is_folder(&stat) {
-            return (self.each)(one(self.sight, name, at, &stat));
+            return (self.each)(one(name, at, &stat));
         }
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let opened = if dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
@@ -276,13 +280,19 @@ impl Walk<'_> {
         }
         if let Some(name) = &name {
             let mut meta = metadata::meta(&stat);
-            if self.sight.xattrs
-                && let Ok(folder) = folder.try_clone()
-            {
-                match metadata::xattrs(&File::from(folder)) {
-                    Ok(list) => meta.xattrs = list,
-                    Err(e) => self.skip(shown, &e)?,
+            let kinds = self.sight.attributes;
+            if let Ok(folder) = folder.try_clone() {
+                let folder = File::from(folder);
+                if !kinds.access_lists {
+                    meta.mode = metadata::mode_without_list(&folder, meta.mode);
                 }
+                let mut refused = Vec::new();
+                if !kinds.is_none() {
+                    meta.xattrs = metadata::xattrs(&folder, kinds, &mut |attribute, why| {
+                        refused.push(format!("extended attribute {}: {why}", name::printable(attribute)));
+                    });
+                }
+                refused.into_iter().try_for_each(|why| (self.each)(Found::Attribute(shown.clone(), why)))?;
             }
             (self.each)(Found::Folder { name: name.clone(), meta })?;
         }
@@ -327,15 +337,19 @@ pub fn count(
 ) -> Result<Count, TransferError> {
     let mut count = Count::default();
     let mut told = Instant::now();
+    let mut links = HardLinks::new(sight.hard_links);
     for place in places {
         walk(place, sight, &mut |found| {
             match found {
-                Found::File { item, .. } => {
+                Found::File { item, inode, .. } => {
                     count.files += 1;
-                    count.bytes = count.bytes.saturating_add(item.size);
+                    // The content of a hard link that is kept is not sent.
+                    if !matches!(links.find(inode, &item.name), Known::Under(_)) {
+                        count.bytes = count.bytes.saturating_add(item.size);
+                    }
                 }
                 Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Link { .. } => {}
+                Found::Folder { .. } | Found::Link { .. } | Found::Attribute(..) => {}
             }
             if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();
@@ -347,15 +361,14 @@ pub fn count(
     Ok(count)
 }
 
-/// Makes the report for an entry that is not a folder.
-fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Found {
+/// Makes the report for an entry that is not a folder. A file's extended attributes are read when it is sent.
+fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
     let skipped = |why: &str| Found::Skipped(SkippedEntry::new(name.bytes(), why));
     let special = |why: &str| Found::Skipped(SkippedEntry::for_good(name.bytes(), why));
     let meta = metadata::meta(stat);
     match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFREG => {
             let size = stat.st_size as u64;
-            let mut meta = meta;
             let full = |file: File| {
                 let read = file.read_at(&mut [0], 0).is_ok_and(|n| n > 0);
                 read && file.metadata().is_ok_and(|now| now.len() == 0)
@@ -363,19 +376,10 @@ fn one(sight: WalkOptions, name: Name, at: FileLocation, stat: &FileStat) -> Fou
             if size == 0 && at.read().is_ok_and(full) {
                 return special("it has content but reports a size of 0 bytes, as files in /proc do");
             }
-            // A file that cannot be opened is reported later, when it is to be sent.
-            if sight.xattrs
-                && size > SMALL
-                && let Ok(file) = at.read()
-            {
-                match metadata::xattrs(&file) {
-                    Ok(list) => meta.xattrs = list,
-                    Err(e) => return skipped(&unreadable(&e)),
-                }
-            }
             let sparse = (stat.st_blocks as u64).saturating_mul(512) < size;
+            let inode = (stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino));
             let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-            Found::File { item: FileItem { name, size, sparse, changed, meta }, at }
+            Found::File { item: FileItem { name, size, sparse, changed, content: None, meta }, at, inode }
         }
         SFlag::S_IFLNK => {
             let target = at.open(OFlag::O_PATH | OFlag::O_NOFOLLOW).and_then(|fd| Ok(nix::fcntl::readlinkat(&fd, "")?));
@@ -414,6 +418,7 @@ mod tests {
                 Found::Folder { name, .. } => format!("{name}/"),
                 Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
                 Found::Skipped(entry) => entry.to_string(),
+                Found::Attribute(name, why) => format!("{}: {why}", name::printable(&name)),
             });
             Ok(())
         })
@@ -433,7 +438,12 @@ mod tests {
         std::os::unix::fs::symlink("../a", top.join("sub/link")).unwrap();
         std::os::unix::fs::symlink("..", top.join("sub/loop")).unwrap();
         nix::unistd::mkfifo(&top.join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let plain = WalkOptions { recursive: true, dereference: false, xattrs: false };
+        let plain = WalkOptions {
+            recursive: true,
+            dereference: false,
+            attributes: metadata::Attributes::default(),
+            hard_links: false,
+        };
         assert_eq!(
             found(&top, plain),
             [

@@ -40,7 +40,16 @@ pub struct Counters {
     pub sizing_events: Mutex<Vec<SizingEvent>>,
     /// Guards the names of files that began to be sent, or got their names here, until a display takes them; `None` if no
     /// display wants them.
-    names: Option<Mutex<Vec<Name>>>,
+    names: Option<Mutex<Vec<Named>>>,
+}
+
+/// A file that a display may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Named {
+    /// It begins to be sent, or got its name here.
+    Copied(Name),
+    /// It stays as it is at the destination: it is newer there, and of another size.
+    Newer(Name),
 }
 
 impl Counters {
@@ -52,12 +61,19 @@ impl Counters {
     /// Adds the name of a file that begins to be sent, or got its name here.
     pub(crate) fn named(&self, name: &Name) {
         if let Some(names) = &self.names {
-            lock(names).push(name.clone());
+            lock(names).push(Named::Copied(name.clone()));
+        }
+    }
+
+    /// Adds the name of a file that stays at the destination because it is newer there, although it has another size.
+    pub(crate) fn kept(&self, name: &Name) {
+        if let Some(names) = &self.names {
+            lock(names).push(Named::Newer(name.clone()));
         }
     }
 
     /// Takes the names that were added since the last call.
-    pub fn take_names(&self) -> Vec<Name> {
+    pub fn take_names(&self) -> Vec<Named> {
         self.names.as_ref().map(|names| std::mem::take(&mut *lock(names))).unwrap_or_default()
     }
 

@@ -22,6 +22,7 @@ use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::message::Options;
+use rand::RngExt;
 
 use crate::failure::{Failure, Result};
 use crate::{ports, rlimit, run_record};
@@ -105,10 +106,13 @@ fn options(args: &Args) -> Result<Options> {
         special: args.preserve,
         verify: args.verify,
         xattrs: args.xattrs,
+        acls: args.acls,
+        hard_links: args.hard_links,
         encrypt: !args.no_encrypt,
         direct: args.direct,
         block,
-        update: args.update,
+        update: args.updates(),
+        checksum: args.checksum,
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
     })
@@ -158,6 +162,8 @@ impl Copy<'_> {
                 watch.say(&format!("{error}; connecting again"));
                 // --stall bounds the pause too: a user who wants to know soon does not want to wait in between.
                 let pause = Duration::from_secs(1 << idle.min(MAX_PAUSE_LOG2_S)).min(self.args.stall.duration());
+                // Not always equally long: what cuts connections off at regular times would else always meet the same moment.
+                let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
                 let until = Instant::now() + pause;
                 while !is_interrupted() && Instant::now() < until {
                     std::thread::sleep(INTERRUPT_POLL);
@@ -174,7 +180,8 @@ impl Copy<'_> {
         let args = self.args;
         let choose = |between: &Between| {
             let chosen = args.how.choose(between).map_err(|e| TransferError::Usage(e.to_string()))?;
-            let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing };
+            let spare = args.how.spare(&chosen, between.rtt_s, explain::known_bytes(self.way));
+            let sending = Sending { transport: chosen.transport.clone(), sizing: chosen.sizing, spare };
             self.chosen.replace(Some((chosen, between.clone())));
             Ok(sending)
         };
@@ -193,7 +200,7 @@ impl Copy<'_> {
             options: self.options,
             choose: &choose,
             chosen: &tell,
-            names: args.verbose,
+            names: args.verbose || args.json && args.updates(),
             show: &mut show,
             interrupted,
         })

@@ -9,7 +9,7 @@ use std::time::Duration;
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
 use fullpipe_net::wire::Request;
-use fullpipe_path::record::{self, Bottleneck, Outcome};
+use fullpipe_path::record::{Bottleneck, Outcome};
 use fullpipe_path::transport::UDT;
 use fullpipe_path::{
     Buffer, Direction, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
@@ -111,11 +111,10 @@ pub fn run(args: Args) -> Result {
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
     }
-    let target = args.out.as_deref().map(|out| run_record::file(out, &run.id()));
     let (text, outcome) = match &run.path {
         Path::Host(host) => {
             let (described, measured) = on_host(host, &run, &args)?;
-            if args.json && target.is_none() {
+            if args.json && args.out.is_none() {
                 // A long record would take much of a guest's memory, so it is not held whole.
                 let mut stdout = BufWriter::new(output::Stdout);
                 return run_record::render(&described, &measured, None, None, &mut stdout);
@@ -126,9 +125,7 @@ pub fn run(args: Args) -> Result {
         }
         Path::Lab(lab) => in_lab(lab, &run, &args)?,
     };
-    if let Some(target) = &target {
-        record::write_atomically(target, text.as_bytes())?;
-    }
+    let target = args.out.as_deref().map(|out| run_record::keep(out, &run, &text)).transpose()?;
     if args.json {
         output::out(format_args!("{text}"));
     } else if !args.quiet {
@@ -240,12 +237,15 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
 fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
-    outln!(
-        "goodput     {} ({} bytes in {})",
-        format::rate(outcome.goodput_bps),
-        format::thousands(outcome.bytes),
-        format::seconds(outcome.seconds)
-    );
+    match (outcome.goodput_bps, &outcome.no_rate) {
+        (Some(goodput), _) => outln!(
+            "goodput     {} ({} bytes in {})",
+            format::rate(goodput),
+            format::thousands(outcome.bytes),
+            format::seconds(outcome.seconds)
+        ),
+        (None, why) => outln!("goodput     none: {}", why.as_deref().unwrap_or("the record has none")),
+    }
     let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
     match outcome.queue_drops {
         Some(drops) => {
@@ -254,7 +254,9 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
         }
         None => outln!("loss        {again}"),
     }
-    outln!("bottleneck  {}", bottleneck(outcome.bottleneck, run));
+    if let Some(what) = outcome.bottleneck {
+        outln!("bottleneck  {}", bottleneck(what, run));
+    }
     if let Some(target) = target {
         outln!("record      {}", target.display());
     }

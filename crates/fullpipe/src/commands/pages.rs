@@ -37,7 +37,14 @@ pub fn man(args: &Man, program: Command) -> Result {
 
 fn write(folder: &Path, program: Command) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(without_help(program), folder)
+    // Beside their names first: a link that somebody put under a name is replaced, and not written through.
+    let fresh = tempfile::tempdir_in(folder)?;
+    clap_mangen::generate_to(without_help(program), fresh.path())?;
+    for page in std::fs::read_dir(fresh.path())? {
+        let page = page?;
+        std::fs::rename(page.path(), folder.join(page.file_name()))?;
+    }
+    Ok(())
 }
 
 /// Drops the `help` verbs, which repeat `--help` and need no page.

@@ -8,7 +8,7 @@ mod parent;
 mod token_access;
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,9 +62,9 @@ pub struct Args {
     /// Let clients set setuid, setgid and sticky bits (cp -p)
     #[arg(long, requires = "root")]
     allow_special: bool,
-    /// Listen on this address [default: all addresses]
-    #[arg(long, value_name = "ADDRESS")]
-    bind: Option<IpAddr>,
+    /// Listen on this address, such as fe80::1%eth0 [default: all addresses]
+    #[arg(long, value_name = "ADDRESS", value_parser = listening_address)]
+    bind: Option<SocketAddr>,
     /// Listen on this port for control connections
     #[arg(long, default_value_t = path::DEFAULT_PORT)]
     port: u16,
@@ -103,6 +103,21 @@ fn places(text: &str) -> std::result::Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "give a number from 1 on".to_owned())
 }
 
+/// Reads an address of this host, which may name its interface; the port is left at 0.
+fn listening_address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let bad = || "give an address of this host, such as 192.0.2.1 or fe80::1%eth0".to_owned();
+    let is_address = text.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok());
+    if !is_address {
+        return Err(bad());
+    }
+    // The system's resolver knows interfaces by name.
+    let address = (text, 0).to_socket_addrs().map_err(|_| bad())?.next().ok_or_else(bad)?;
+    if fullpipe_net::socket::lacks_zone(&address) {
+        return Err(format!("a link-local address needs its interface: write {text}%eth0 for the one on eth0"));
+    }
+    Ok(address)
+}
+
 /// Reads a time that is not zero.
 fn some_time(text: &str) -> std::result::Result<Time, String> {
     let time: Time = text.parse().map_err(|e| format!("{e}"))?;
@@ -116,16 +131,15 @@ pub fn run(args: Args) -> Result {
     let per_address = args.max_clients_per_address.unwrap_or_else(|| args.max_clients.div_ceil(2));
     let max_duration = args.max_duration.unwrap_or(MAX_DURATION);
     let limits = AnonymousLimits::new(max_duration.duration(), per_address);
-    let options = |address| ServeOptions {
-        bind: SocketAddr::new(address, args.port),
-        max_clients: args.max_clients,
-        once: args.once,
+    let options = |mut bind: SocketAddr| {
+        bind.set_port(args.port);
+        ServeOptions { bind, max_clients: args.max_clients, once: args.once }
     };
     let server = match args.bind {
         Some(address) => Server::bind(options(address))?,
         // A host without IPv6 refuses its wildcard address; then IPv4's serves.
-        None => Server::bind(options(Ipv6Addr::UNSPECIFIED.into()))
-            .or_else(|_| Server::bind(options(IpAddr::from([0, 0, 0, 0]))))?,
+        None => Server::bind(options((Ipv6Addr::UNSPECIFIED, 0).into()))
+            .or_else(|_| Server::bind(options((Ipv4Addr::UNSPECIFIED, 0).into())))?,
     };
     let address = server.address().map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let told = Told { json: args.json, quiet: args.quiet };

@@ -136,7 +136,7 @@ fn planted_bytes_get_no_final_name() {
         xattrs: vec![],
     };
     let changed = (source.ctime(), source.ctime_nsec() as u32);
-    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, meta };
+    let item = FileItem { name: name("data/large"), size: source.len(), sparse: false, changed, content: None, meta };
     // All of it a hole, which no digest contradicts: the file would be zeros.
     let extent = Extent { offset: 0, len: source.len() };
     plant(&journal, &[Record::Block { file: item.key(), extent, digest: None }]);
@@ -235,6 +235,7 @@ fn taken_names_in_a_sticky_folder_keep_nobody_from_copying() {
         &[host.file("in/.").as_os_str().as_bytes().to_vec()],
         host.file("proj/").as_os_str().as_bytes(),
         false,
+        false,
     );
     let mut taken = vec![format!(".fullpipe.{transfer:016x}.journal")];
     for file in ["large", "small", "link"] {
@@ -269,51 +270,75 @@ fn links_of_others_at_the_destination_are_not_followed() {
     }
     let host = Host::in_memory();
     let proj = shared(&host, 0o777);
-    fs::create_dir(host.file("data")).unwrap();
-    fs::write(host.file("data/file"), "x").unwrap();
-    mode(&host.file("data"), 0o777);
-    chown(host.file("data"), Some(OTHER), Some(OTHER)).unwrap();
-    symlink("private", proj.join("data")).unwrap();
-    std::os::unix::fs::lchown(proj.join("data"), Some(OTHER), Some(OTHER)).unwrap();
-    let done = host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).run();
-    assert_eq!(done.code(), 1, "{}", done.err);
-    assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
-    untouched(&proj.join("private"));
-    fs::create_dir(proj.join("real")).unwrap();
-    fs::remove_file(proj.join("data")).unwrap();
-    symlink("real", proj.join("data")).unwrap();
-    host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).ok();
-    assert!(proj.join("real/file").exists());
+    for folder in ["data", "data/deep"] {
+        fs::create_dir(host.file(folder)).unwrap();
+        fs::write(host.file(folder).join("file"), "x").unwrap();
+        mode(&host.file(folder), 0o777);
+        chown(host.file(folder), Some(OTHER), Some(OTHER)).unwrap();
+    }
+    for (target, link) in [("private", "data"), ("../private", "data/deep")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+        let done = host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).run();
+        assert_eq!(done.code(), 1, "{}", done.err);
+        assert!(done.err.contains("a symbolic link stands at the destination"), "{}", done.err);
+        untouched(&proj.join("private"));
+        fs::remove_file(proj.join(link)).unwrap();
+        host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).ok();
+        fs::remove_dir_all(proj.join("data/deep")).unwrap();
+    }
 }
 
-/// Nor does a link of another user's in that user's own folder, unless it leads to what is that user's.
+/// Nor is it written through where its name is the destination's.
 #[test]
-fn links_of_others_in_their_own_folder_lead_only_to_what_is_theirs() {
+fn a_link_of_another_user_that_is_named_as_destination_is_refused() {
+    if !is_root() {
+        return;
+    }
+    let host = Host::in_memory();
+    let proj = shared(&host, 0o1777);
+    fs::write(host.file("file"), "x").unwrap();
+    fs::write(proj.join("private/precious"), "keep").unwrap();
+    symlink("private/precious", proj.join("mine")).unwrap();
+    for (target, link) in [("private/precious", "direct"), ("mine", "twice")] {
+        symlink(target, proj.join(link)).unwrap();
+        std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
+        let done = host.cp().arg(host.file("file")).arg(host.far(&format!("proj/{link}"))).run();
+        assert_eq!(done.code(), 2, "{}", done.err);
+        assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+        assert!(fs::symlink_metadata(proj.join(link)).unwrap().is_symlink());
+    }
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"keep");
+    host.cp().arg(host.file("file")).arg(host.far("proj/mine")).ok();
+    assert_eq!(fs::read(proj.join("private/precious")).unwrap(), b"x");
+}
+
+/// A client of a server names the destination, so links in that name count only if they are the server's user's or root's, or
+/// lead to what is the link's owner's.
+#[test]
+fn links_of_others_in_a_destinations_name_lead_a_servers_client_only_to_what_is_theirs() {
     if !is_root() {
         return;
     }
     let host = Host::in_memory();
     let proj = shared(&host, 0o755);
-    for folder in ["data/x", "data/y"] {
-        fs::create_dir_all(host.file(folder)).unwrap();
-        fs::write(host.file(folder).join("file"), "x").unwrap();
-        mode(&host.file(folder), 0o777);
-        chown(host.file(folder), Some(OTHER), Some(OTHER)).unwrap();
-    }
-    chown(host.file("data"), Some(OTHER), Some(OTHER)).unwrap();
-    for folder in ["data", "data/own"] {
-        fs::create_dir(proj.join(folder)).unwrap();
-        chown(proj.join(folder), Some(OTHER), Some(OTHER)).unwrap();
-    }
-    for (target, link) in [("../private", "data/x"), ("own", "data/y")] {
+    fs::write(host.file("file"), "x").unwrap();
+    fs::create_dir(proj.join("own")).unwrap();
+    chown(proj.join("own"), Some(OTHER), Some(OTHER)).unwrap();
+    for (target, link) in [("private", "to-private"), ("own", "to-own")] {
         symlink(target, proj.join(link)).unwrap();
         std::os::unix::fs::lchown(proj.join(link), Some(OTHER), Some(OTHER)).unwrap();
     }
-    let done = host.cp().words("-r").arg(host.file("data")).arg(host.far("proj/")).run();
-    assert_eq!(done.code(), 1, "{}", done.err);
-    assert!(done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
+    let server = crate::common::Server::start(&format!("--root {} --insecure", proj.display()));
+    let copy = |to: &str| {
+        let url = format!("fullpipe://{}/{to}/", server.address);
+        crate::host::Cp::new().words("--insecure").arg(host.file("file")).arg(url).run()
+    };
+    let done = copy("to-private");
+    assert!(done.code() != 0 && done.err.contains(&format!("belongs to another user (uid {OTHER})")), "{}", done.err);
     untouched(&proj.join("private"));
-    assert_eq!(fs::read(proj.join("data/own/file")).unwrap(), b"x");
+    assert_eq!(copy("to-own").code(), 0);
+    assert_eq!(fs::read(proj.join("own/file")).unwrap(), b"x");
 }
 
 /// A folder that takes another's name while a copy runs does not get the permissions that were meant for the other.

@@ -122,3 +122,48 @@ fn a_servers_folder_stays_the_same_whatever_takes_its_name() {
     Cp::new().words("--insecure").arg(host.file("file")).arg(url).ok();
     assert!(host.file("real/file").exists() && !host.file("private/file").exists());
 }
+
+/// A link that one copy brings must not lead the next one: its text is the source owner's. The second copy finds a folder
+/// where the link was, with a file for what the link leads to.
+#[test]
+fn a_link_that_a_copy_brought_leads_no_later_copy() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    for (push, flags) in [(true, "-r"), (false, "-r"), (true, "-r -u"), (false, "-r --verify")] {
+        let host = Host::in_memory();
+        let at = |name: &str| host.file(name);
+        fs::create_dir_all(at("home/.ssh")).unwrap();
+        fs::write(at("home/.ssh/keys"), "good").unwrap();
+        for folder in ["home", "home/.ssh"] {
+            fs::set_permissions(at(folder), fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        fs::create_dir(at("tree")).unwrap();
+        fs::write(at("tree/file"), "1").unwrap();
+        symlink("../.ssh", at("tree/cfg")).unwrap();
+        symlink("..", at("tree/up")).unwrap();
+        let copy = || {
+            let mut cp = host.cp();
+            let ends = if push {
+                [host.file("tree").into(), host.far("home/")]
+            } else {
+                [host.far("tree"), host.file("home/").into()]
+            };
+            cp.words(flags).arg(&ends[0]).arg(&ends[1]);
+            cp.run()
+        };
+        assert_eq!(copy().code(), 0);
+        for (name, file) in [("tree/cfg", "keys"), ("tree/up", "rc")] {
+            fs::remove_file(at(name)).unwrap();
+            fs::create_dir(at(name)).unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(0o777)).unwrap();
+            fs::write(at(name).join(file), "EVIL").unwrap();
+        }
+        let done = copy();
+        assert!(done.code() == 1 && done.err.contains("a symbolic link stands at the destination"), "{}", done.err);
+        assert_eq!(fs::read(at("home/.ssh/keys")).unwrap(), b"good");
+        assert!(!at("home/rc").exists());
+        for folder in ["home", "home/.ssh"] {
+            assert_eq!(fs::metadata(at(folder)).unwrap().mode() & 0o777, 0o700, "{folder}");
+        }
+        assert_eq!(fs::read(at("home/tree/file")).unwrap(), b"1");
+    }
+}

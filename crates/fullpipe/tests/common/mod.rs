@@ -52,7 +52,8 @@ impl Server {
     /// Starts one on a port that the kernel chooses.
     pub fn start(flags: &str) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
-            .args(["serve", "--bind", "127.0.0.1", "--port", "0", "--json"])
+            .args(["serve", "--port", "0", "--json"])
+            .args(if flags.contains("--bind") { &[][..] } else { &["--bind", "127.0.0.1"][..] })
             .args(flags.split_whitespace())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
 //! Disks that are full: the same command goes on once there is room.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -187,5 +187,101 @@ fn a_full_disk_past_the_cache() {
         assert!(done.number("bytes") < 25 * MIB as u64, "{} bytes were sent again", done.number("bytes"));
         same(&host.file("large"), &host.file("to/large"));
         only(&host.file("to"), &["large", "lost+found"]);
+    });
+}
+
+/// A file whose extended attribute the destination's file system does not take is copied without it.
+#[test]
+fn an_attribute_that_is_too_large_is_named_and_its_file_copied() {
+    both_ways(|push| {
+        let host = Host::start();
+        let Some(_memory) = Small::mount(host.file("memory"), "size=40m") else { return };
+        let Some(_disk) = Small::disk(host.file("to"), &host.file("image"), 64 * MIB) else { return };
+        let tree = host.file("memory/tree");
+        for (name, len) in [("small", 10), ("large", 3 * MIB), ("other", 10), ("folder/below", 1)] {
+            write(tree.join(name), bytes(len, 1));
+        }
+        for name in ["small", "large", "folder"] {
+            xattr::set(tree.join(name), "user.short", b"value").unwrap();
+            xattr::set(tree.join(name), "user.long", &[b'0'; 20_000]).unwrap();
+        }
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how);
+            if push {
+                cp.arg(&tree).arg(host.far(to))
+            } else {
+                cp.arg(far(&tree)).arg(host.file(to))
+            };
+            cp
+        };
+        let done = copy("-r --xattrs --json", "to/a").fails(1, "3 files or folders were copied without all of the");
+        for name in ["small", "large", "folder"] {
+            let line = format!(
+                "not kept: tree/{name}: extended attribute user.long: it is too large for the destination's file system\n"
+            );
+            assert!(done.err.contains(&line), "{}", done.err);
+            let value = |attribute: &str| xattr::get(host.file("to/a").join(name), attribute).unwrap();
+            assert_eq!((value("user.short").as_deref(), value("user.long")), (Some(&b"value"[..]), None), "{name}");
+        }
+        assert_eq!((done.number("files"), done.number("left_total")), (4, 0), "{}", done.out);
+        same(&tree, &host.file("to/a"));
+        assert!(leftovers(&host.file("to")).is_empty());
+        copy("-r", "to/b").ok();
+    });
+}
+
+/// A file system without access control lists gives the group no more than the list did.
+#[test]
+fn a_destination_without_access_lists_is_told_once() {
+    let host = Host::start();
+    let to = host.file("to");
+    let Some(_disk) = Small::with(to, Command::new("mount").args(["-t", "ramfs", "fullpipe-test"])) else { return };
+    for (name, len) in [("small", 10), ("large", 3 * MIB), ("folder/below", 1)] {
+        write(host.file("tree").join(name), bytes(len, 1));
+    }
+    for name in ["small", "large", "folder"] {
+        let path = host.file("tree").join(name);
+        if xattr::set(path, "system.posix_acl_access", &crate::content::access_list()).is_err() {
+            return;
+        }
+    }
+    let mut cp = host.cp();
+    let done = cp.words("-r --acls").arg(host.file("tree")).arg(host.far("to/"));
+    let done = done.fails(1, "3 files or folders were copied without all of the attributes");
+    let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("access control lists of 3 files or folders"), "{}", done.err);
+    for name in ["small", "large", "folder"] {
+        let mode = fs::metadata(host.file("to/tree").join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o640, "{name}");
+    }
+}
+
+/// A file system without extended attributes keeps the files, and that is told once.
+#[test]
+fn a_destination_without_attributes_is_told_once() {
+    both_ways(|push| {
+        let host = Host::start();
+        let (from, to) = (host.file("tree"), host.file("to"));
+        let Some(_disk) = Small::with(to, Command::new("mount").args(["-t", "ramfs", "fullpipe-test"])) else { return };
+        for (name, len) in [("a", 10), ("b", 10), ("large", 3 * MIB), ("folder/below", 1)] {
+            write(from.join(name), bytes(len, 1));
+            if xattr::set(from.join(name), "user.test", b"value").is_err() {
+                return;
+            }
+        }
+        let mut cp = host.cp();
+        cp.words("-r --xattrs --json -n 1");
+        if push {
+            cp.arg(&from).arg(host.far("to/"))
+        } else {
+            cp.arg(host.far("tree")).arg(host.file("to/"))
+        };
+        let done = cp.fails(1, "4 files or folders were copied without all of the attributes");
+        let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("extended attributes of 4 files or folders"), "{}", done.err);
+        assert!(lines[0].ends_with("the destination's file system has none"), "{}", done.err);
+        same(&from, &host.file("to/tree"));
+        assert!(leftovers(&host.file("to")).is_empty());
     });
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -46,15 +47,18 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         verify: false,
         fsync: false,
         xattrs: false,
+        acls: false,
+        hard_links: false,
         encrypt: false,
         direct,
         block: 4 << 20,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
-    let target = Target { path: path.clone(), folder: true, content: false, transfer: 7, process: 7 };
+    let target = Target { path: path.clone(), folder: true, exact: false, content: false, transfer: 7, process: 7 };
     let task = if push {
         message::Task::Push(target)
     } else {
@@ -73,6 +77,7 @@ fn message(rng: &mut StdRng) -> Message {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(Connect {
+            spare: 0,
             transport,
             sizing: rng.random::<bool>().then_some(SizingMode::All),
             rtt_ns: rng.random(),
@@ -218,7 +223,8 @@ impl Client {
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
-        let connect = Message::Connect(Box::new(Connect { transport, sizing: None, rtt_ns: 0, terms: None, port: 0 }));
+        let connect =
+            Message::Connect(Box::new(Connect { transport, spare: 0, sizing: None, rtt_ns: 0, terms: None, port: 0 }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
         let Message::Hello(_) = frame::receive(&mut from).unwrap() else { panic!("no greeting") };
         let Message::Ready { port, token, terms, .. } = frame::receive(&mut from).unwrap() else { panic!("not ready") };
@@ -278,7 +284,7 @@ fn through_the_middle(change: impl FnOnce(&mut Vec<Parts>)) -> (Vec<String>, Str
     let file = |name: &str, size| {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
-        FileItem { name, size, sparse: true, changed: (1, 0), meta }
+        FileItem { name, size, sparse: true, changed: (1, 0), content: None, meta }
     };
     let block = |id: u64, name: &str, i: u64, hole| {
         let extent = Extent { offset: i * HALF, len: HALF };
@@ -373,7 +379,14 @@ fn received(large: bool, direct: Direct, close: impl Fn([u8; 32]) -> Trailer) ->
     let content = vec![5; if large { (3 << 20) + 5 } else { 5000 }];
     let size = content.len() as u64;
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
-    let file = FileItem { name: Name::try_from(b"file".to_vec()).unwrap(), size, sparse: false, changed: (1, 0), meta };
+    let file = FileItem {
+        name: Name::try_from(b"file".to_vec()).unwrap(),
+        size,
+        sparse: false,
+        changed: (1, 0),
+        content: None,
+        meta,
+    };
     let whole = Extent { offset: 0, len: size };
     let chunk = if large { Chunk::Block { id: 1, file, extent: whole, hole: false } } else { Chunk::Pack(vec![file]) };
     let mut line = Line::new(client.terms.unwrap());
@@ -415,7 +428,8 @@ fn what_the_sender_may_not_know_is_remembered() {
         let content = vec![5; 5000];
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(b"file".to_vec()).unwrap();
-        let pack = Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), meta }]);
+        let pack =
+            Chunk::Pack(vec![FileItem { name, size: 5000, sparse: false, changed: (1, 0), content: None, meta }]);
         let mut line = Line::new(terms.unwrap());
         stream.write_all(&[line.chunk(&pack, &content), line.chunk(&Chunk::End, &[])].concat()).unwrap();
         to.write_all(&frame(&Message::AllSent(Skipped::default()))).unwrap();
@@ -431,6 +445,29 @@ fn what_the_sender_may_not_know_is_remembered() {
     }
 }
 
+/// Without `-H`, no file gets another name because the sender says so.
+#[test]
+fn hard_links_that_nobody_asked_for_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("there"), "1").unwrap();
+    let there = std::fs::metadata(dir.path().join("there")).unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let name = |name: &str| Name::try_from(name.as_bytes().to_vec()).unwrap();
+    let mtime = (there.mtime(), there.mtime_nsec() as u32);
+    let meta = Meta { mode: 0o644, uid: there.uid(), gid: there.gid(), mtime, xattrs: vec![] };
+    let item = FileItem { name: name("second"), size: 1, sparse: false, changed: (1, 0), content: None, meta };
+    let end = Line::new(client.terms.unwrap()).chunk(&Chunk::End, &[]);
+    client.stream.write_all(&end).unwrap();
+    // Of an end that has given up nobody hears.
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::HardLink { item, to: name("there") });
+    say(&Message::AllSent(Skipped::default()));
+    say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
+    let said = client.end();
+    assert!(said.contains("out of turn: HardLink"), "{said}");
+    assert!(!dir.path().join("second").exists());
+}
+
 /// Two blocks under one number: whether a file takes its name, and what the far end said.
 fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -439,7 +476,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     for (name, size, extent) in blocks {
         let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (1, 0), xattrs: vec![] };
         let name = Name::try_from(name.as_bytes().to_vec()).unwrap();
-        let file = FileItem { name, size, sparse: true, changed: (1, 0), meta };
+        let file = FileItem { name, size, sparse: true, changed: (1, 0), content: None, meta };
         let content = vec![5; extent.len as usize];
         let chunk = Chunk::Block { id: 1, file, extent, hole: false };
         // Of an end that has given up nobody hears.

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 
 use crate::host::{Host, far};
@@ -51,6 +52,32 @@ fn relative_names_start_at_the_far_users_home() {
 }
 
 #[test]
+fn names_that_need_no_current_folder_work_without_one() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let gone = |from: &OsStr, to: &OsStr| {
+        fs::create_dir_all(host.file("gone")).unwrap();
+        // The copy starts in the folder, which is gone by then.
+        let script = "rmdir ../gone; f=$1; shift; exec \"$f\" cp \"$@\"";
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", script, "sh", crate::host::FULLPIPE, "--ssh", &host.ssh, "--far-program"]);
+        command.arg(crate::host::FULLPIPE).args([from, to]).current_dir(host.file("gone"));
+        let done = command.output().unwrap();
+        (done.status.code().unwrap(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (a, b, c) = (host.file("a"), host.file("b"), host.file("c"));
+    assert_eq!(gone(a.as_os_str(), &far(&b)).0, 0);
+    assert_eq!(gone(&far(&a), c.as_os_str()).0, 0);
+    same(&a, &b);
+    same(&a, &c);
+    for (from, to) in [(OsStr::new("a"), &*far(&b)), (&*far(&a), OsStr::new("./c"))] {
+        let (code, text) = gone(from, to);
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains("the current folder cannot be found"), "{text}");
+    }
+}
+
+#[test]
 fn ssh_takes_its_port_and_key_as_scp_does() {
     let host = Host::start();
     write(host.file("a"), "content");
@@ -66,6 +93,55 @@ fn ssh_takes_its_port_and_key_as_scp_does() {
     host.cp().arg("-i").arg(host.key()).arg(host.file("a")).arg(format!("unknown:{}", host.file("c").display())).ok();
     same(&host.file("a"), &host.file("b"));
     same(&host.file("a"), &host.file("c"));
+}
+
+/// As cp: a folder that is there is copied into, so that the second time is another than the first; not so with -T.
+#[test]
+fn a_tree_under_another_name_again() {
+    let host = Host::start();
+    write(host.file("tree/a"), "1");
+    write(host.file("tree/large"), crate::tree::bytes(3 << 20, 1));
+    for push in [true, false] {
+        let copy = |how: &str, to: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("--json");
+            if push {
+                cp.arg(host.file("tree")).arg(host.far(to))
+            } else {
+                cp.arg(host.far("tree")).arg(host.file(to))
+            };
+            cp
+        };
+        let to = if push { "push" } else { "pull" };
+        for skipped in [0, 2, 2] {
+            assert_eq!(copy("-ruT", to).ok().number("skipped"), skipped);
+            same(&host.file("tree"), &host.file(to));
+        }
+        copy("-ru", to).ok();
+        only(&host.file(to), &["a", "large", "tree"]);
+        same(&host.file("tree"), &host.file(to).join("tree"));
+        // The content of a folder goes to the same place each time, too.
+        for skipped in [0, 2] {
+            let mut cp = host.cp();
+            cp.words("-ru --json");
+            let content = format!("{to}-content/");
+            if push {
+                cp.arg(host.file("tree/.")).arg(host.far(&content))
+            } else {
+                cp.arg(host.far("tree/.")).arg(host.file(&content))
+            };
+            assert_eq!(cp.ok().number("skipped"), skipped);
+            only(&host.file(&content), &["a", "large"]);
+        }
+    }
+    host.cp()
+        .arg("-T")
+        .arg(host.file("tree/a"))
+        .arg(host.far("push"))
+        .fails(1, "a folder stands where the file should be");
+    let mut two = host.cp();
+    two.arg("-T").arg(host.file("tree/a")).arg(host.file("tree/large")).arg(host.far("push"));
+    two.fails_at_once(2, "-T takes one source");
 }
 
 #[test]
@@ -94,6 +170,29 @@ fn what_is_excluded_stays() {
         only(&host.file(to).join("tree/raw"), &[]);
         same(&host.file("tree/sub"), &host.file(to).join("tree/sub"));
     }
+}
+
+#[test]
+fn an_exclude_with_a_slash_before_it_counts_at_the_top_only() {
+    let host = Host::start();
+    for name in ["nm/a", "s/nm/b", "c"] {
+        write(host.file("tree").join(name), name);
+    }
+    for (i, pattern) in ["./nm", "/nm", "./nm/", ".//nm"].into_iter().enumerate() {
+        for (source, below) in [("tree/.", ""), ("tree", "tree")] {
+            let to = format!("to{i}{below}");
+            let mut cp = host.cp();
+            let excluded = cp.arg("-r").arg("--exclude").arg(pattern);
+            if i % 2 == 0 {
+                excluded.arg(host.file(source)).arg(host.far(&format!("{to}/"))).ok();
+            } else {
+                excluded.arg(host.far(source)).arg(host.file(&format!("{to}/"))).ok();
+            }
+            only(&host.file(&to).join(below), &["c", "s"]);
+            same(&host.file("tree/s"), &host.file(&to).join(below).join("s"));
+        }
+    }
+    host.cp().words("-r --exclude ./").arg(host.file("tree")).arg(host.far("to/")).fails_at_once(2, "matches no name");
 }
 
 #[test]
@@ -266,6 +365,60 @@ fn what_moves_is_named_where_that_is_wanted() {
     }
 }
 
+/// A file that was cut off at the destination, and is newer there for that.
+#[test]
+fn what_is_newer_there_and_another_is_named_and_can_be_settled() {
+    let host = Host::start();
+    for (push, len) in [(true, 3 << 20), (false, 100)] {
+        let (from, to) = (host.file("tree"), host.file(&format!("to{len}")));
+        let content = crate::tree::bytes(len, 1);
+        let reset = || {
+            for name in ["cut", "same", "touched", "other"] {
+                write(from.join(name), &content);
+                crate::tree::date(from.join(name), 1_000_000_000, 0);
+                write(to.join("tree").join(name), &content);
+            }
+            write(to.join("tree/cut"), &content[..len / 3]);
+            crate::tree::date(to.join("tree/same"), 1_000_000_000, 0);
+            let mut changed = content.clone();
+            changed[len / 2] ^= 1;
+            write(to.join("tree/other"), &changed);
+            crate::tree::date(to.join("tree/other"), 1_000_000_000, 0);
+        };
+        let copy = |how: &str| {
+            let mut cp = host.cp();
+            cp.words(how).arg("-r");
+            if push {
+                cp.arg(&from).arg(far(&to))
+            } else {
+                cp.arg(far(&from)).arg(&to)
+            };
+            cp
+        };
+        let kept = "kept: tree/cut is newer at the destination, and of another size; --checksum compares contents";
+        reset();
+        let done = copy("-uv").ok();
+        assert_eq!((done.out.as_str(), done.err.matches("kept: ").count()), ("", 1), "{}", done.err);
+        assert!(done.err.contains(kept), "{}", done.err);
+        assert!(!copy("-u").ok().err.contains("kept"));
+        let done = copy("-u --json").ok();
+        let lines: Vec<_> = done.json().into_iter().filter(|line| line["kind"] == "kept").collect();
+        assert!(lines.len() == 1 && lines[0]["name"] == "tree/cut", "{lines:?}");
+        assert_eq!((done.number("newer"), done.number("skipped"), done.number("files")), (1, 4, 4));
+        assert_eq!(fs::metadata(to.join("tree/cut")).unwrap().len(), len as u64 / 3);
+        // What has the same content is not sent, and gets its time.
+        for how in ["--checksum", "-uc"] {
+            reset();
+            let done = copy(how).arg("--json").ok();
+            assert_eq!((done.number("skipped"), done.number("bytes")), (2, 2 * len as u64), "{}", done.out);
+            same(&from, &to.join("tree"));
+        }
+        reset();
+        assert_eq!(copy("-uI --json").ok().number("bytes"), 4 * len as u64);
+        same(&from, &to.join("tree"));
+    }
+}
+
 #[test]
 fn several_sources_go_into_a_folder() {
     let host = Host::start();
@@ -434,4 +587,63 @@ fn a_tree_deeper_than_names_can_be() {
     assert!(!done.err.contains("the same command"), "{}", done.err);
     same(&host.file("tree/a"), &host.file("to/tree/a"));
     assert!(leftovers(&host.file("to")).is_empty());
+}
+
+/// As cp and scp: the file that the link leads to is written, and the link stays.
+#[test]
+fn a_link_that_is_named_as_destination_is_written_through() {
+    let host = Host::start();
+    write(host.file("real/file"), "old");
+    fs::create_dir(host.file("links")).unwrap();
+    symlink("../real/file", host.file("links/relative")).unwrap();
+    symlink(host.file("real/file"), host.file("links/absolute")).unwrap();
+    symlink("absolute", host.file("links/twice")).unwrap();
+    for (round, link) in ["relative", "absolute", "twice"].into_iter().enumerate() {
+        for (push, len) in [(true, 10), (true, 3 << 20), (false, 11), (false, 2 << 20)] {
+            write(host.file("a"), crate::tree::bytes(len, round as u64));
+            let (from, to) = (host.file("a"), host.file("links").join(link));
+            let (from, to) = if push { (from.into_os_string(), far(&to)) } else { (far(&from), to.into_os_string()) };
+            host.cp().arg(from).arg(to).ok();
+            same(&host.file("a"), &host.file("real/file"));
+            only(&host.file("real"), &["file"]);
+        }
+    }
+    only(&host.file("links"), &["absolute", "relative", "twice"]);
+    for link in ["relative", "absolute", "twice"] {
+        assert!(fs::symlink_metadata(host.file("links").join(link)).unwrap().is_symlink(), "{link}");
+    }
+}
+
+#[test]
+fn a_link_that_leads_to_no_file_is_neither_written_through_nor_replaced() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    write(host.file("large"), crate::tree::bytes(3 << 20, 1));
+    fs::create_dir(host.file("to")).unwrap();
+    nix::unistd::mkfifo(&host.file("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let nothing = "it is a symbolic link to a file that does not exist";
+    let special = "a device, FIFO or socket stands there";
+    for (name, target, why) in [
+        ("dangling", "no-such-file".into(), nothing),
+        ("loop", "loop".into(), "too many symbolic links"),
+        ("special", host.file("fifo"), special),
+        ("stdout", "/proc/self/fd/1".into(), "it leads to an open file of a process"),
+    ] {
+        symlink(target, host.file("to").join(name)).unwrap();
+        let to = format!("to/{name}");
+        host.cp().arg(host.file("a")).arg(host.far(&to)).fails_at_once(2, why);
+        host.cp().arg(host.far("a")).arg(host.file(&to)).fails_at_once(2, why);
+    }
+    // Nor is a link to a FIFO replaced where the file has its name by chance.
+    for name in ["a", "large"] {
+        symlink(host.file("fifo"), host.file("to").join(name)).unwrap();
+        let why = format!("not copied: {name}: cannot be written at the destination: a symbolic link to a device");
+        host.cp().arg(host.file(name)).arg(host.far("to/")).fails(1, &why);
+        host.cp().arg(host.far(name)).arg(host.file("to/")).fails(1, &why);
+    }
+    only(&host.file("to"), &["a", "dangling", "large", "loop", "special", "stdout"]);
+    for entry in fs::read_dir(host.file("to")).unwrap() {
+        assert!(entry.unwrap().file_type().unwrap().is_symlink());
+    }
+    assert!(fs::symlink_metadata(host.file("fifo")).unwrap().file_type().is_fifo());
 }

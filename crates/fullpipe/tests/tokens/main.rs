@@ -159,6 +159,8 @@ fn rights_are_kept() {
     fine(stage.push(&writes));
     fine(stage.run(&["cp", "--dry-run", "file", &stage.url("/")], &writes));
     refused(stage.pull("/a/a", &writes), "is write-only");
+    // Whether a file was sent would tell whether the content there was guessed.
+    refused(stage.run(&["cp", "--checksum", "file", &stage.url("/")], &writes), "leave out --checksum");
     refused(stage.run(&["cp", "--dry-run", &stage.url("/a/a"), "got"], &writes), "is write-only");
     assert!(!stage.at("got").exists());
     fine(stage.measure(&reads));

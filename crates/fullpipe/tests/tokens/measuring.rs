@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,9 @@ fn next(from: &mut impl Read) -> serde_json::Value {
 fn greeted(address: &str) -> (TcpStream, serde_json::Value) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    socket.write_all(&frame(&json!({"kind": "hello", "magic": "fullpipe", "protocol": 1, "program": "x"}))).unwrap();
+    let protocol = fullpipe_net::wire::PROTOCOL;
+    let hello = json!({"kind": "hello", "magic": "fullpipe", "protocol": protocol, "program": "x"});
+    socket.write_all(&frame(&hello)).unwrap();
     let hello = next(&mut socket);
     (socket, hello)
 }
@@ -202,12 +204,15 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         dereference: false,
         fsync: false,
         xattrs: false,
+        acls: false,
+        hard_links: false,
         encrypt: false,
         direct: message::Direct::Off,
         block: 1 << 20,
         special: false,
         verify: false,
         update: false,
+        checksum: false,
         sample_ns: 0,
         stall_ns: 1_000_000_000,
     };
@@ -219,7 +224,7 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),
         tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
     });
-    let connect = message::Connect { transport, sizing: None, rtt_ns: 1_000_000, terms, port: 0 };
+    let connect = message::Connect { transport, spare: 0, sizing: None, rtt_ns: 1_000_000, terms, port: 0 };
     let setup = message::Setup { task, options, probably: None };
     for message in [
         message::Message::Hello(hello),
@@ -239,6 +244,20 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
             }
             other => return [measured, format!("{other:?}")],
         }
+    }
+}
+
+/// A program under strace, both ended when dropped.
+struct Watched(Child);
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // strace ends once what it has started has ended, and not before.
+        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.0.id())).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL);
+        }
+        let _ = self.0.wait();
     }
 }
 
@@ -263,9 +282,9 @@ fn a_congestion_control_from_the_network_that_linux_has_not_never_reaches_the_ke
         "--insecure",
     ]);
     server.args(["--root", dir.path().to_str().unwrap()]).stdout(Stdio::piped());
-    let mut server = server.spawn().unwrap();
+    let mut server = Watched(server.spawn().unwrap());
     let mut line = String::new();
-    let mut said = BufReader::new(server.stdout.take().unwrap());
+    let mut said = BufReader::new(server.0.stdout.take().unwrap());
     said.read_line(&mut line).unwrap();
     let first: serde_json::Value = serde_json::from_str(&line).unwrap();
     let address = first["address"].as_str().unwrap();
@@ -275,13 +294,7 @@ fn a_congestion_control_from_the_network_that_linux_has_not_never_reaches_the_ke
     }
     // One that Linux has gets there, so the watch sees what it should.
     ask_to_send_with(address, "cubic");
-    // strace passes the signal on to what it has started only if it ends itself.
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", server.id())).unwrap();
-    for child in children.split_whitespace() {
-        let child = nix::unistd::Pid::from_raw(child.parse().unwrap());
-        nix::sys::signal::kill(child, nix::sys::signal::Signal::SIGKILL).unwrap();
-    }
-    server.wait().unwrap();
+    drop(server);
     let trace = fs::read_to_string(&trace).unwrap();
     assert_eq!(trace.lines().filter(|line| line.contains("zz_evil")).count(), 0, "{trace}");
     assert!(trace.lines().any(|line| line.contains("TCP_CONGESTION") && line.contains("cubic")), "{trace}");

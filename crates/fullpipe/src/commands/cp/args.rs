@@ -37,6 +37,9 @@ pub struct Args {
     /// Copy folders with everything below them
     #[arg(long, short, visible_short_alias = 'a', help_heading = FILES)]
     pub recursive: bool,
+    /// Take DST as the name of the copy, even if it is a folder: repeating the command then never makes DST/SRC
+    #[arg(long, short = 'T', help_heading = FILES)]
+    pub no_target_directory: bool,
     /// Keep setuid, setgid and sticky bits too; permissions and times are always kept
     #[arg(long, short = 'p', help_heading = FILES)]
     pub preserve: bool,
@@ -50,6 +53,12 @@ pub struct Args {
     /// Copy extended attributes too
     #[arg(long, help_heading = FILES)]
     pub xattrs: bool,
+    /// Copy access control lists too
+    #[arg(long, short = 'A', help_heading = FILES)]
+    pub acls: bool,
+    /// Keep hard links among the copied files
+    #[arg(long, short = 'H', help_heading = FILES)]
+    pub hard_links: bool,
     /// Flush each file to disk before it gets its name
     #[arg(long, help_heading = FILES)]
     pub fsync: bool,
@@ -59,6 +68,13 @@ pub struct Args {
     /// Skip files that the destination has with the same size and time, or newer
     #[arg(long, short, help_heading = FILES)]
     pub update: bool,
+    /// Skip files that the destination has with the same content, whatever their times: the sender reads every file, the
+    /// receiver those of the same size. Overrides --update
+    #[arg(long, short, help_heading = FILES)]
+    pub checksum: bool,
+    /// Copy every file, whatever the destination has. This is so without --update, too; overrides --update
+    #[arg(long, short = 'I', conflicts_with = "checksum", help_heading = FILES)]
+    pub ignore_times: bool,
     /// Bypass the page cache (O_DIRECT): for large files on disks (auto), for all files (on), or never (off)
     #[arg(long, default_value = "auto", value_name = "auto|on|off", value_parser = direct, help_heading = FILES)]
     pub direct: Direct,
@@ -141,17 +157,27 @@ const IN_TESTBED: &str = "In the testbed (lab:...)";
 const OUTPUT: &str = "Output";
 
 impl Args {
+    /// Whether files that are the same or newer at the destination are skipped.
+    pub fn updates(&self) -> bool {
+        self.update && !self.checksum && !self.ignore_times
+    }
+
     /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
     pub fn passed_on(&self, how: &TransportArgs) -> Vec<String> {
         let mut words = Vec::new();
         for (on, flag) in [
             (self.recursive, "-r"),
+            (self.no_target_directory, "-T"),
             (self.dereference, "-L"),
             (self.xattrs, "--xattrs"),
+            (self.acls, "--acls"),
+            (self.hard_links, "--hard-links"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
             (self.update, "--update"),
+            (self.checksum, "--checksum"),
+            (self.ignore_times, "--ignore-times"),
             (self.no_encrypt, "--no-encrypt"),
             (how.steady, "--steady"),
             (self.explain, "--explain"),

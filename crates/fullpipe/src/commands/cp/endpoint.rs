@@ -120,11 +120,17 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
-        folder: path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1,
+        folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
+        exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
         transfer: 0,
         process: 0,
     };
+    if args.no_target_directory && from.len() > 1 {
+        return Err(Failure::usage(
+            "-T takes one source, of which DST is the new name; leave out -T, or the other sources",
+        ));
+    }
     match (locals, to) {
         (Some(_), Place::Local(_)) => Err(Failure::usage(
             "source and destination are both on this host; use cp, or name another host as HOST:PATH",
@@ -138,7 +144,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let (endpoint, path, name) = far(args, to)?;
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
-            target.transfer = transfer(&name, &absolute, &path, args.xattrs);
+            target.transfer = transfer(&name, &absolute, &path, args.xattrs, args.acls);
             Ok((endpoint, way(true, sources, &args.exclude, false, target)))
         }
         (None, Place::Local(path)) => {
@@ -154,7 +160,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             }
             let Some((endpoint, name)) = first else { return Err(Failure::usage("give SRC... DST")) };
             let mut target = target(path, &sources);
-            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs);
+            target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
             Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))

@@ -72,11 +72,12 @@ pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) ->
                    "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
-        let there = if options.update { ", or less: files there already are not looked up" } else { "" };
+        let there =
+            if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);
     }
     let what = format::count(count.skipped.total, "file or folder", "files or folders") + " would not be copied";
-    left(&count.skipped, &what).map_err(Failure::said)
+    left(&count.skipped, &what, false).map_err(Failure::said)
 }

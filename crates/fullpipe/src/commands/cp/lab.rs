@@ -32,7 +32,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     };
     let mut how = args.how.clone();
     if let Some(profile) = &mut how.profile {
-        *profile = current()?.join(&*profile);
+        *profile = whole(profile.as_os_str().as_bytes())?;
         keep(profile);
     }
     // The guest gets this command line, but for paths and for flags that only this process acts on.
@@ -113,15 +113,22 @@ fn server(target: &Path) -> Vec<String> {
     words.into_iter().chain(["--insecure", "--allow-special"]).map(str::to_owned).collect()
 }
 
-/// The current folder.
-fn current() -> Result<PathBuf> {
-    std::env::current_dir()
-        .map_err(|e| Failure::new(ExitClass::Missing, format!("cannot find the current folder: {e}")))
+/// The absolute form of a path. A relative one starts at the current folder.
+fn whole(path: &[u8]) -> Result<PathBuf> {
+    let path = OsStr::from_bytes(path);
+    if Path::new(path).is_absolute() {
+        return Ok(path.into());
+    }
+    let current = std::env::current_dir();
+    let current = current.map_err(|e| {
+        Failure::new(ExitClass::Missing, format!("cannot find the current folder: {e}; go to another one"))
+    })?;
+    Ok(current.join(path))
 }
 
 /// The absolute path of a source, which must exist.
 fn absolute(source: &[u8]) -> Result<PathBuf> {
-    let path = current()?.join(OsStr::from_bytes(source));
+    let path = whole(source)?;
     let shown = || fullpipe_transfer::protocol::name::printable(source);
     std::fs::metadata(&path).map_err(|e| Failure::usage(format!("cannot read {}: {e}", shown())))?;
     Ok(path)
@@ -138,7 +145,7 @@ fn text(path: &Path, source: &[u8]) -> Result<String> {
 /// The existing folder of this host that the far end writes to, and the path to create in it. Both are without links,
 /// since the guest sees the folder itself but not the links that lead to it.
 fn target(to: &[u8]) -> Result<(PathBuf, PathBuf)> {
-    let whole = current()?.join(OsStr::from_bytes(to));
+    let whole = whole(to)?;
     let found = |folder: &Path| std::fs::canonicalize(folder).ok().filter(|folder| folder.is_dir());
     let known = if whole.is_dir() {
         found(&whole).map(|folder| (folder.clone(), folder))

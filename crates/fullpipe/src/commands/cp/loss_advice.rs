@@ -89,7 +89,8 @@ mod tests {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
         let limits = Limits { ccs, send: 1 << 30, receive: 1 << 30, tuned_send: 1 << 30, tuned_receive: 1 << 30 };
-        let between = Between { rtt_s: 0.0456, mtu: Some(1500), sender: limits.clone(), receiver: limits };
+        let between =
+            Between { rtt_s: 0.0456, relayed: false, mtu: Some(1500), sender: limits.clone(), receiver: limits };
         let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
         (how, chosen, between)
     }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_transfer::protocol::message::Times;
+use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
-use fullpipe_transfer::telemetry::counters::Counters;
+use fullpipe_transfer::telemetry::counters::{Counters, Named};
 use indicatif::ProgressBar;
 use serde_json::json;
 
@@ -54,6 +55,8 @@ pub struct Watch {
     last: RefCell<Option<(Instant, u64, Times, Times)>>,
     /// Whether the transport has been printed.
     said: Cell<bool>,
+    /// Whether the names of copied files are printed.
+    verbose: bool,
     /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
     names: Option<Names>,
     /// The controller's notes, if a record wants them.
@@ -96,6 +99,7 @@ impl Watch {
             earlier: Cell::new(0),
             last: RefCell::new(None),
             said: Cell::new(false),
+            verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
@@ -227,7 +231,15 @@ impl Watch {
 
     /// Prints the names of files that have begun or ended.
     fn show_names(&self, counters: &Counters) {
-        for name in counters.take_names() {
+        for named in counters.take_names() {
+            let name = match named {
+                Named::Copied(name) if self.verbose => name,
+                Named::Copied(_) => continue,
+                Named::Newer(name) => {
+                    self.kept(&name);
+                    continue;
+                }
+            };
             match &self.names {
                 None => self.bar.borrow().suspend(|| outln!("{name}")),
                 Some(names) if self.json => {
@@ -235,6 +247,21 @@ impl Watch {
                 }
                 Some(names) => names.say(name.to_string()),
             }
+        }
+    }
+
+    /// Names a file that stays at the destination, as it is newer there.
+    fn kept(&self, name: &Name) {
+        if self.json {
+            let line = json!({"kind": "kept", "name": name.to_string(), "why": "newer, of another size"}).to_string();
+            match &self.names {
+                None => outln!("{line}"),
+                Some(names) => names.say(line),
+            }
+        } else {
+            self.say(&format!(
+                "kept: {name} is newer at the destination, and of another size; --checksum compares contents"
+            ));
         }
     }
 

@@ -36,13 +36,14 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
     if args.json {
         outln!(
             "{}",
-            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "bytes": bytes,
+            json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
                    "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
                    "verified": args.verify.then(|| format::verified(&summary.verified)),
                    "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
+                   "not_kept": format::not_kept(&summary.not_kept),
                    "left": format::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
@@ -52,7 +53,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                 format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
             }
             0 => String::new(),
-            n if args.update => format!(" ({} already there, or newer)", format::thousands(n)),
+            n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
             n => format!(" ({} already there)", format::thousands(n)),
         };
         let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
@@ -82,8 +83,19 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
             format::thousands(summary.unfinished)
         );
     }
-    let what = format::count(left.total, "file or folder was", "files or folders were") + " not copied";
-    self::left(&left, &what).map_err(Failure::said)
+    let lacking = summary.not_kept.asked_for();
+    if (!args.json && !args.quiet) || lacking > 0 {
+        format::not_kept_lines(&summary.not_kept).iter().take(SHOWN).for_each(|line| errln!("not kept: {line}"));
+    }
+    let mut what = Vec::new();
+    if left.total > 0 {
+        what.push(format::count(left.total, "file or folder was", "files or folders were") + " not copied");
+    }
+    if lacking > 0 {
+        let files = format::count(lacking, "file or folder was", "files or folders were");
+        what.push(format!("{files} copied without all of the attributes that were asked for"));
+    }
+    self::left(&left, &what.join(", and "), lacking > 0).map_err(Failure::said)
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.
@@ -91,15 +103,15 @@ fn told(distrusted: &[String]) -> Vec<String> {
     distrusted.iter().take(SHOWN).map(|text| one_line(text.as_bytes())).collect()
 }
 
-/// Names what was not copied, or would not be. `what` counts it, for the error.
+/// Names what was not copied, or would not be. `what` counts it, for the error; `more` says whether `what` has other failures.
 ///
 /// # Errors
-/// There is anything of that kind.
-pub fn left(left: &Skipped, what: &str) -> Result {
+/// Something was not copied, or there are other failures.
+pub fn left(left: &Skipped, what: &str, more: bool) -> Result {
     for one in left.named.iter().take(SHOWN) {
         errln!("not copied: {one}");
     }
-    if left.total == 0 {
+    if left.total == 0 && !more {
         return Ok(());
     }
     let more = if left.total > SHOWN as u64 { " (the first are listed above)" } else { "" };

@@ -133,6 +133,13 @@ const ASSUMED_RATE: Rate = Rate(10_000_000_000);
 const JUMBO: u32 = 9000;
 /// Below this round-trip time, seconds, a path is a local network: no window is ever the limit.
 const LOCAL_S: f64 = 0.5e-3;
+/// Most streams of a copy, from round-trip times on, seconds: on short paths few fill the path, and many would have windows
+/// of less than a few segments each.
+const MOST_STREAMS: [(f64, u16); 3] = [(LOCAL_S, 16), (5e-3, 32), (20e-3, fullpipe_path::transport::MAX_STREAMS)];
+/// Hybla's window grows by 2^(RTT / 25 ms) in each round trip of slow start (tcp_hybla.c): fourfold from here on, seconds.
+const HYBLA_FAST_S: f64 = 50e-3;
+/// Smaller copies open no spare streams, bytes: they are over before the path has been measured.
+const SPARE_FROM_BYTES: u64 = 4 << 20;
 /// Streams where the profile offers no transport that these kernels can use.
 const FALLBACK_STREAMS: u16 = 4;
 impl TransportArgs {
@@ -186,14 +193,29 @@ impl TransportArgs {
 
     /// The law by which window and pacing follow the path during the copy, unless a flag pins them, or the path is so short
     /// that neither limits it.
-    fn sizing(&self, rtt_s: f64) -> Option<SizingMode> {
+    fn sizing(&self, between: &Between) -> Option<SizingMode> {
+        // The sockets of a sender before a relay show the path to the relay alone.
+        let sees_path = between.rtt_s >= LOCAL_S && !between.relayed;
         let law = match self.buffer {
             Some(Sizing::Sobas) => Some(self.sobas.unwrap_or(SizingMode::All)),
             Some(Sizing::Fixed(_)) => None,
-            None => (!self.steady && self.pacing.is_none() && rtt_s >= LOCAL_S).then_some(SizingMode::All),
+            None => (!self.steady && self.pacing.is_none() && sees_path).then_some(SizingMode::All),
         };
         // A congestion control that is asked for stays.
         law.map(|law| if law == SizingMode::All && self.cc.is_some() { SizingMode::Restart } else { law })
+    }
+
+    /// Number of streams to open besides the chosen ones, for a copy of so many bytes if that is known. They send once the
+    /// path has been measured, if they are of use then.
+    pub fn spare(&self, chosen: &Chosen, rtt_s: f64, bytes: Option<u64>) -> u16 {
+        let small = bytes.is_some_and(|bytes| bytes < SPARE_FROM_BYTES);
+        // Hybla fills a long path by itself within three round trips.
+        let fast = chosen.transport.cc == "hybla" && rtt_s >= HYBLA_FAST_S;
+        if self.streams.is_some() || chosen.sizing.is_none() || small || fast {
+            return 0;
+        }
+        let (_, most) = MOST_STREAMS.into_iter().rfind(|(from_s, _)| rtt_s >= *from_s).unwrap_or_default();
+        most.saturating_sub(chosen.transport.streams)
     }
 
     /// Whether a flag says how to send, so that the profile no longer decides alone.
@@ -211,7 +233,11 @@ impl TransportArgs {
         } else {
             self.best_of_profile(between)?
         };
-        chosen.sizing = self.sizing(between.rtt_s);
+        chosen.sizing = self.sizing(between);
+        if between.relayed {
+            let ms = between.rtt_s * 1e3;
+            chosen.why.push(format!("a relay ends TCP's connections on the way (a whole round trip takes {ms:.1} ms)"));
+        }
         self.apply_flags(&mut chosen, between);
         chosen.transport.validate()?;
         Ok(chosen)
@@ -281,7 +307,7 @@ impl TransportArgs {
         let rtt = Time((between.rtt_s * 1e9) as u64);
         let mut query = Query { within: EQUAL, mtu: between.mtu.map(|mtu| mtu.min(JUMBO)), ..Query::from(rtt) };
         describe(&mut query, self.rate, self.loss, self.queue)?;
-        if self.queue.is_none() && self.sizing(between.rtt_s).is_some() {
+        if self.queue.is_none() && self.sizing(between).is_some() {
             // Pacing keeps the queue short, so what matters is what a transport does where none overflows.
             let rate = self.rate.unwrap_or(ASSUMED_RATE);
             query.queue = Some(((rate.0 as f64 * between.rtt_s / 8.0) as u64, 1.0));
@@ -427,8 +453,20 @@ mod tests {
     /// What is chosen between two equal hosts whose kernels have these congestion controls and grant these buffers.
     fn chosen(rtt_s: f64, ccs: &[&str], limits: &Limits) -> Chosen {
         let limits = Limits { ccs: ccs.iter().map(|&cc| cc.to_owned()).collect(), ..limits.clone() };
-        let between = Between { rtt_s, mtu: Some(9000), sender: limits.clone(), receiver: limits };
+        let between = Between { rtt_s, relayed: false, mtu: Some(9000), sender: limits.clone(), receiver: limits };
         Words::parse_from(["cp"]).how.choose(&between).map_err(|e| e.to_string()).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_adjusted_behind_a_relay() {
+        let limits = Limits { send: 1 << 30, receive: 1 << 30, ccs: vec!["cubic".to_owned()], ..Limits::default() };
+        let mut between = Between { rtt_s: 0.127, relayed: false, mtu: None, sender: limits.clone(), receiver: limits };
+        let how = Words::parse_from(["cp"]).how;
+        assert!(how.choose(&between).map_err(|e| e.to_string()).unwrap().sizing.is_some());
+        between.relayed = true;
+        let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
+        assert!(chosen.sizing.is_none());
+        assert!(chosen.why.iter().any(|why| why.contains("a relay")), "{:?}", chosen.why);
     }
 
     #[test]

@@ -161,6 +161,9 @@ impl<'a> Copy<'a> {
             for one in skipped.named.iter().take(SHOWN) {
                 self.say(format_args!("not copied: {one}"));
             }
+            for line in format::not_kept_lines(&outcome.summary.not_kept).iter().take(SHOWN) {
+                self.say(format_args!("not kept: {line}"));
+            }
             let left =
                 if skipped.total > 0 { format!(", {} not", format::thousands(skipped.total)) } else { String::new() };
             let verified = verified.as_ref().map(format::verified_line).unwrap_or_default();
