@@ -267,6 +267,12 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
 fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
     let is_emulated = matches!(run.path, Path::Lab(_));
     match (what, run.transport.buffer) {
+        (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
+            "cwnd: UDT's congestion control, still raising its rate or recovering from loss"
+        }
+        (Bottleneck::Rwnd, _) if run.transport.protocol() == Protocol::Udt => {
+            "rwnd: the receiver's window; try a larger --buffer"
+        }
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
         (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
             "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"

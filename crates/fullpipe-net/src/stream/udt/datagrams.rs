@@ -163,7 +163,8 @@ impl AsFd for Datagrams {
 /// Largest packet for a host, bytes as UDT counts them. UDT counts a header of IPv4, so packets over IPv6 are to be smaller by
 /// the difference.
 pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
-    let longer = if to.is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
+    // A socket for both families sends IPv4 to a mapped address.
+    let longer = if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
     let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES) - longer;
     mtu as u16
 }
