@@ -205,6 +205,16 @@ impl Transport {
     }
 }
 
+impl Transport {
+    /// The flag of `fullpipe measure` that chooses the protocol and congestion control: `--cc cubic`, or `--transport udt`.
+    pub fn flag(&self) -> String {
+        match self.protocol() {
+            Protocol::Tcp => format!("--cc {}", self.cc),
+            protocol @ Protocol::Udt => format!("--transport {protocol}"),
+        }
+    }
+}
+
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} × {}, buffer {}", self.cc, self.streams, self.buffer)?;

@@ -73,9 +73,12 @@ fn no_rate_is_above_the_capacity_of_the_path() {
         assert_eq!(result["goodput_bps"].is_f64(), has_rate, "{path} {flags}: {result}");
         assert_eq!(result["no_rate"].is_null(), has_rate);
         if let Some(goodput) = result["goodput_bps"].as_f64() {
-            assert!(goodput <= rate.tcp_capacity() * 1.001, "{path} {flags}: {result}");
+            assert!(goodput <= rate.capacity(fullpipe_path::Protocol::Tcp) * 1.001, "{path} {flags}: {result}");
             let is_free = !flags.contains("--pacing") && !path.contains("jitter");
-            assert!(!is_free || goodput > 0.5 * rate.tcp_capacity(), "{path} {flags}: {result}");
+            assert!(
+                !is_free || goodput > 0.5 * rate.capacity(fullpipe_path::Protocol::Tcp),
+                "{path} {flags}: {result}"
+            );
         }
         if flags.contains("--pacing") {
             assert!((0.9e6..1.05e6).contains(&result["goodput_bps"].as_f64().unwrap()), "{result}");

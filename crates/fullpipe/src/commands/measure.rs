@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Bottleneck, Outcome};
 use fullpipe_path::transport::UDT;
@@ -92,6 +93,11 @@ pub struct Args {
 pub fn run(args: Args) -> Result {
     let path = read_path(&args.path)?;
     let cc = match (args.transport, &args.cc) {
+        (Protocol::Tcp, Some(cc)) if cc == UDT => {
+            return Err(Failure::usage(
+                "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
+            ));
+        }
         (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
         (Protocol::Udt, None) => UDT.into(),
         (Protocol::Udt, Some(_)) => {
@@ -158,7 +164,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         None => run.clone(),
     };
     let capacity = match &described.path {
-        Path::Lab(lab) => Some(lab.tcp_capacity()),
+        Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
         Path::Host(_) => None,
     };
     let request = Request {
@@ -196,11 +202,20 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
 fn warn_of_limits(run: &Run, measured: &Measured) {
-    let Buffer::Bytes(asked) = run.transport.buffer else { return };
-    // UDT's buffers are its own.
-    if run.transport.protocol() != Protocol::Tcp {
+    if run.transport.protocol() == Protocol::Udt {
+        // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
+        let got = measured.receiver.rcvbuf / 2;
+        if got < UDP_BUFFER.0 && measured.outcome.retransmits > 0 {
+            errln!(
+                "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
+                 can fill; there, as root: sysctl -w net.core.rmem_max={}",
+                Size(got),
+                UDP_BUFFER.0
+            );
+        }
         return;
     }
+    let Buffer::Bytes(asked) = run.transport.buffer else { return };
     for (end, got, what, sysctl) in [
         ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
         ("receiver", measured.receiver.rcvbuf, "SO_RCVBUF", "net.core.rmem_max"),

@@ -39,7 +39,10 @@ impl Connector for UdtConnector<'_> {
         let mss = datagrams.connect(self.to).map_err(|source| self.failed(source))?;
         let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
         let config = Config { connect_timeout_ns, ..config(self.transport, mss) };
-        let connection = call(&datagrams, self.to, config).map_err(|source| self.failed(source))?;
+        let connection = call(&datagrams, self.to, config).map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => NetError::NoUdp { to: self.to, within: timeout },
+            _ => self.failed(source),
+        })?;
         let driven = Driven::start(connection, datagrams, rate(self.transport), None)
             .map_err(system("starting a thread for a stream"))?;
         Ok(Box::new(UdtDataStream::new(driven)))
@@ -48,7 +51,7 @@ impl Connector for UdtConnector<'_> {
 
 impl UdtConnector<'_> {
     fn failed(&self, source: io::Error) -> NetError {
-        NetError::Connect { host: self.to.to_string(), source }
+        NetError::Connect { host: format!("{} (a data stream over UDT)", self.to), source }
     }
 }
 
@@ -56,7 +59,6 @@ impl UdtConnector<'_> {
 fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Connection> {
     let mut caller = Caller::new(sys::now_ns(), config, to, rand::rng().random());
     let mut buffer = vec![0; RECEIVE_BYTES];
-    let mut control = Datagrams::control_buffer();
     loop {
         if let Some(request) = caller.poll_transmit(sys::now_ns()) {
             datagrams.send(&request, request.len())?;
@@ -64,10 +66,8 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
         let wait = caller.next_timeout().saturating_sub(sys::now_ns());
         sys::wait_readable([datagrams.as_fd()], wait)?;
         let mut progress = caller.handle_timeout(sys::now_ns());
-        while let (Progress::Waiting, Some((bytes, segment_bytes))) =
-            (&progress, datagrams.receive(&mut buffer, &mut control)?)
-        {
-            for datagram in buffer[..bytes].chunks(segment_bytes.max(1)) {
+        for (arrived, message) in datagrams.receive(&mut buffer)?.zip(buffer.chunks(RECEIVE_BYTES)) {
+            for datagram in message[..arrived.bytes].chunks(arrived.segment_bytes.max(1)) {
                 if let Progress::Waiting = progress {
                     progress = caller.handle_datagram(sys::now_ns(), datagram);
                 }
@@ -77,12 +77,7 @@ fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Con
             Progress::Waiting => {}
             Progress::Connected(connection) => return Ok(*connection),
             Progress::Failed(CallError::Refused) => return Err(io::ErrorKind::ConnectionRefused.into()),
-            Progress::Failed(CallError::TimedOut) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "no answer over UDP; a firewall may drop it, TCP may pass",
-                ));
-            }
+            Progress::Failed(CallError::TimedOut) => return Err(io::ErrorKind::TimedOut.into()),
         }
     }
 }

@@ -1,21 +1,23 @@
-//! A UDP socket that sends and receives many datagrams with one call: `UDP_SEGMENT` and `UDP_GRO` (`udp(7)`).
+//! A UDP socket that sends and receives many datagrams with one call: `UDP_SEGMENT` and `UDP_GRO` (`udp(7)`), `sendmmsg(2)`
+//! and `recvmmsg(2)`.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg, setsockopt, sockopt};
+use fullpipe_path::Size;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::sys::Arrived;
 use crate::{socket, sys};
 
 /// Most segments that the kernel cuts one buffer into (UDP_MAX_SEGMENTS of Linux before 6.9).
-pub(super) const MAX_SEGMENTS: usize = 64;
-/// Most bytes that one call sends: what UDP over IPv4 carries.
-pub(super) const MAX_SEND_BYTES: usize = 65_507;
-/// Bytes of a buffer that holds whatever one call receives.
+const MAX_SEGMENTS: usize = 64;
+/// Most bytes of one message: what UDP over IPv4 carries.
+const MAX_SEND_BYTES: usize = 65_507;
+/// Bytes of a buffer that holds whatever one message brings.
 pub(super) const RECEIVE_BYTES: usize = 1 << 16;
 /// MTU of a path that this kernel does not know, bytes.
 const DEFAULT_MTU: u32 = 1500;
@@ -23,8 +25,8 @@ const DEFAULT_MTU: u32 = 1500;
 const MAX_PACKET_BYTES: u32 = 9000;
 const IPV4_HEADER_BYTES: u32 = 20;
 const IPV6_HEADER_BYTES: u32 = 40;
-/// Socket buffers, bytes. A receiver's must hold what arrives while its thread waits for a processor.
-const SOCKET_BUFFER_BYTES: usize = 16 << 20;
+/// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
+pub const UDP_BUFFER: Size = Size(16_000_000);
 
 /// A UDP socket.
 pub(super) struct Datagrams {
@@ -42,8 +44,10 @@ impl Datagrams {
         let socket = UdpSocket::from(socket);
         // Kernels before 5.0 deliver each datagram alone.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        // Packet pairs need the times of arrival; a driver sees many datagrams at once.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
         for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
-            let set = |name| sys::set_int_option(socket.as_fd(), libc::SOL_SOCKET, name, SOCKET_BUFFER_BYTES as i32);
+            let set = |name| sys::set_int_option(socket.as_fd(), libc::SOL_SOCKET, name, UDP_BUFFER.0 as i32);
             // Without the privilege the kernel grants what its limits allow.
             if set(force).is_err() {
                 set(plain)?;
@@ -65,33 +69,32 @@ impl Datagrams {
 
     /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter. It waits for room in the kernel.
     pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
-        if bytes.len() <= segment_bytes {
-            return self.send_one(bytes);
-        }
         let size = u16::try_from(segment_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        if self.segments.load(Ordering::Relaxed) {
-            for part in bytes.chunks(segment_bytes * MAX_SEGMENTS) {
-                let control = [ControlMessage::UdpGsoSegments(&size)];
-                match sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(part)], &control, MsgFlags::empty(), None) {
-                    Ok(_) => {}
-                    // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
-                    Err(Errno::EIO | Errno::EINVAL | Errno::ENOPROTOOPT) => {
-                        self.segments.store(false, Ordering::Relaxed);
-                        part.chunks(segment_bytes).try_for_each(|one| self.send_one(one))?;
-                    }
-                    Err(error) => lost_or(error)?,
+        let mut messages = bytes.chunks(message_bytes(segment_bytes));
+        while bytes.len() > segment_bytes && self.segments.load(Ordering::Relaxed) {
+            let mut some = [[].as_slice(); sys::MAX_MESSAGES];
+            let ahead = messages.clone();
+            let count = some.iter_mut().zip(ahead).map(|(slot, message)| *slot = message).count();
+            if count == 0 {
+                return Ok(());
+            }
+            match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
+                Ok(sent) => drop(messages.by_ref().take(sent).count()),
+                // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) => {
+                    self.segments.store(false, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    lost_or(error)?;
+                    messages.next();
                 }
             }
-            return Ok(());
         }
-        bytes.chunks(segment_bytes).try_for_each(|one| self.send_one(one))
+        messages.flat_map(|message| message.chunks(segment_bytes)).try_for_each(|one| self.send_one(one))
     }
 
     fn send_one(&self, bytes: &[u8]) -> io::Result<()> {
-        match sendmsg::<()>(self.socket.as_raw_fd(), &[IoSlice::new(bytes)], &[], MsgFlags::empty(), None) {
-            Ok(_) => Ok(()),
-            Err(error) => lost_or(error),
-        }
+        self.socket.send(bytes).map(drop).or_else(lost_or)
     }
 
     /// Sends one datagram to an address, from a socket that is not connected.
@@ -99,23 +102,16 @@ impl Datagrams {
         self.socket.send_to(bytes, to).map(drop)
     }
 
-    /// Receives what one call gives, without waiting: how many bytes, and how long each datagram is. `None`: nothing is there.
-    pub(super) fn receive(&self, into: &mut [u8], control: &mut Vec<u8>) -> io::Result<Option<(usize, usize)>> {
-        let mut parts = [IoSliceMut::new(into)];
-        match recvmsg::<()>(self.socket.as_raw_fd(), &mut parts, Some(control), MsgFlags::MSG_DONTWAIT) {
-            Ok(got) => {
-                let mut segment_bytes = got.bytes;
-                for message in got.cmsgs().map_err(io::Error::from)? {
-                    if let ControlMessageOwned::UdpGroSegments(bytes) = message {
-                        segment_bytes = usize::try_from(bytes).unwrap_or(got.bytes);
-                    }
-                }
-                Ok(Some((got.bytes, segment_bytes)))
+    /// Receives what is there, without waiting: [`sys::MAX_MESSAGES`] messages at most. Message i lies in `into` from i times
+    /// [`RECEIVE_BYTES`] on.
+    pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<impl Iterator<Item = Arrived> + use<>> {
+        loop {
+            match sys::receive_datagrams(self.socket.as_fd(), into, RECEIVE_BYTES) {
+                // An ICMP message to an earlier datagram. A peer that is really gone is noticed by its silence.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNREFUSED)) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EHOSTUNREACH | libc::ENETUNREACH)) => {}
+                other => return other,
             }
-            Err(Errno::EAGAIN) => Ok(None),
-            // An ICMP message to an earlier datagram. A peer that is really gone is noticed by its silence.
-            Err(Errno::EINTR | Errno::ECONNREFUSED | Errno::EHOSTUNREACH | Errno::ENETUNREACH) => Ok(Some((0, 0))),
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -132,11 +128,6 @@ impl Datagrams {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// Memory for the control messages of [`Datagrams::receive`].
-    pub(super) fn control_buffer() -> Vec<u8> {
-        nix::cmsg_space!(i32)
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
@@ -169,11 +160,17 @@ pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
     mtu as u16
 }
 
+/// Bytes of a message that the kernel cuts into datagrams of `segment_bytes`.
+fn message_bytes(segment_bytes: usize) -> usize {
+    let segment_bytes = segment_bytes.max(1);
+    segment_bytes * (MAX_SEND_BYTES / segment_bytes).clamp(1, MAX_SEGMENTS)
+}
+
 /// A datagram that could not be sent for a reason that may pass is one that the path has lost.
-fn lost_or(error: Errno) -> io::Result<()> {
-    match error {
-        Errno::ENOBUFS | Errno::ENOMEM | Errno::ECONNREFUSED | Errno::EINTR | Errno::EPERM => Ok(()),
-        Errno::EHOSTUNREACH | Errno::ENETUNREACH | Errno::ENETDOWN => Ok(()),
-        other => Err(other.into()),
+fn lost_or(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::ENOMEM | libc::ECONNREFUSED | libc::EINTR | libc::EPERM) => Ok(()),
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Ok(()),
+        _ => Err(error),
     }
 }

@@ -9,12 +9,16 @@ use fullpipe_path::transport::UDT;
 use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::datagrams::{Datagrams, MAX_SEGMENTS, MAX_SEND_BYTES, RECEIVE_BYTES};
+use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use crate::stream::Settings;
 use crate::sys;
 
 /// Calls that receive, at most, before timers and senders get their turn.
-const MAX_RECEIVES: usize = 32;
+const MAX_RECEIVES: usize = 8;
+/// Bytes of data packets that are handed to the kernel with one call, at most.
+const MAX_TRANSMIT_BYTES: usize = 1 << 20;
+/// Room in the send buffer that a writer is woken for: this part of the buffer, and at most so many bytes.
+const WRITER_WAKE: (u64, u64) = (8, 4 << 20);
 /// Longest sleep of a driver, ns.
 const MAX_SLEEP_NS: u64 = 3_600_000_000_000;
 
@@ -29,6 +33,10 @@ pub(super) struct Driven {
     writable: Condvar,
     /// Wakes the driver before its time.
     wake: EventFd,
+    /// Bytes of the kernel's buffer for what has arrived, bookkeeping included.
+    receive_buffer_bytes: u64,
+    /// Bytes of room that a writer is woken for.
+    wake_room_bytes: u64,
 }
 
 struct State {
@@ -99,6 +107,7 @@ impl Driven {
         rate: Option<f64>,
         arrived: Option<Arc<EventFd>>,
     ) -> io::Result<Arc<Driven>> {
+        let connection_room = connection.room_bytes();
         let state = State {
             connection,
             sleeps_until_ns: 0,
@@ -112,7 +121,10 @@ impl Driven {
             read_timeout: None,
             rate,
         };
+        let (part, most) = WRITER_WAKE;
         let driven = Arc::new(Driven {
+            receive_buffer_bytes: datagrams.buffer_sizes().1.unwrap_or(0),
+            wake_room_bytes: (connection_room / part).min(most),
             datagrams,
             state: Mutex::new(state),
             readable: Condvar::new(),
@@ -130,25 +142,34 @@ impl Driven {
 
     fn drive(&self) {
         sys::exact_timers();
-        let mut buffer = vec![0; RECEIVE_BYTES];
-        let mut control = Datagrams::control_buffer();
+        let mut buffer = vec![0; RECEIVE_BYTES * sys::MAX_MESSAGES];
+        let (mut turn_ns, mut look_ns) = (sys::now_ns(), 0);
         loop {
-            let received = self.receive(&mut buffer, &mut control);
+            let before_ns = std::mem::replace(&mut turn_ns, sys::now_ns());
+            let received = if turn_ns < look_ns { Ok(0) } else { self.receive(turn_ns, &mut buffer) };
             let mut state = self.lock();
-            if let Err(error) = received.and_then(|()| self.work(&mut state)) {
-                state.error = Some(error.kind());
+            match received.and_then(|bytes| self.work(&mut state, turn_ns).map(|()| bytes)) {
+                Ok(0) => {}
+                Ok(bytes) => look_ns = turn_ns + self.nap_ns(&state, bytes, turn_ns - before_ns),
+                Err(error) => state.error = Some(error.kind()),
             }
             self.tell(&mut state);
             if state.error.is_some() || state.connection.is_over() {
                 return;
             }
             let now = sys::now_ns();
-            let sleep = state.connection.next_timeout().map_or(MAX_SLEEP_NS, |at| at.saturating_sub(now));
-            state.sleeps_until_ns = now + sleep.min(MAX_SLEEP_NS);
+            let next = state.connection.next_timeout().unwrap_or(u64::MAX);
+            let naps = look_ns > now;
+            let sleep = if naps { next.min(look_ns) } else { next }.saturating_sub(now).min(MAX_SLEEP_NS);
+            state.sleeps_until_ns = now + sleep;
             drop(state);
             if sleep > 0 {
-                let ready = sys::wait_readable([self.datagrams.as_fd(), self.wake.as_fd()], sleep.min(MAX_SLEEP_NS));
-                if matches!(ready, Ok([_, true])) {
+                let wake = self.wake.as_fd();
+                let woken = match naps {
+                    true => sys::wait_readable([wake], sleep).map(|ready| ready[0]),
+                    false => sys::wait_readable([wake, self.datagrams.as_fd()], sleep).map(|ready| ready[0]),
+                };
+                if matches!(woken, Ok(true)) {
                     let _ = self.wake.read();
                 }
             }
@@ -156,23 +177,40 @@ impl Driven {
         }
     }
 
-    /// Takes all datagrams that are there, as many as a turn allows.
-    fn receive(&self, buffer: &mut [u8], control: &mut Vec<u8>) -> io::Result<()> {
+    /// Time that the driver waits after it has received so many bytes, before it looks at the socket again, ns: many datagrams
+    /// then come with one call. The kernel's buffer fills to an eighth at most, at the rate since the turn before.
+    fn nap_ns(&self, state: &State, bytes: usize, since_last_ns: u64) -> u64 {
+        let fills_ns = u128::from(self.receive_buffer_bytes) * u128::from(since_last_ns) / bytes.max(1) as u128;
+        state.connection.gathering_ns().min((fills_ns / 8) as u64)
+    }
+
+    /// Takes all datagrams that are there, as many as a turn allows. Returns how many bytes they had.
+    fn receive(&self, now_ns: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut bytes = 0;
         for _ in 0..MAX_RECEIVES {
-            let Some((bytes, segment_bytes)) = self.datagrams.receive(buffer, control)? else { break };
-            let mut state = self.lock();
-            state.connection.handle_datagrams(sys::now_ns(), &buffer[..bytes], segment_bytes);
-            state.discard();
+            let arrived = self.datagrams.receive(buffer)?;
+            let (mut state, mut messages) = (None, 0);
+            for (one, message) in arrived.zip(buffer.chunks(RECEIVE_BYTES)) {
+                let state = state.get_or_insert_with(|| self.lock());
+                let at_ns = one.at_ns.unwrap_or(now_ns);
+                state.connection.handle_datagrams_of(now_ns, at_ns, &message[..one.bytes], one.segment_bytes);
+                bytes += one.bytes;
+                messages += 1;
+            }
+            if let Some(mut state) = state {
+                state.discard();
+            }
+            if messages < sys::MAX_MESSAGES {
+                break;
+            }
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// Timers, and everything that may be sent now.
-    fn work(&self, state: &mut State) -> io::Result<()> {
-        let now = sys::now_ns();
-        state.connection.handle_timeout(now);
-        let max_bytes = (usize::from(state.connection.mss()) * MAX_SEGMENTS).min(MAX_SEND_BYTES);
-        while let Some(transmit) = state.connection.poll_transmit(now, max_bytes) {
+    fn work(&self, state: &mut State, now_ns: u64) -> io::Result<()> {
+        state.connection.handle_timeout(now_ns);
+        while let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES) {
             match transmit {
                 Transmit::Control(packet) => self.datagrams.send(packet, packet.len())?,
                 Transmit::Data(run) => self.datagrams.send(run.bytes, run.segment_bytes)?,
@@ -226,7 +264,7 @@ impl Driven {
                 self.nudge(&mut state);
                 return Ok(written);
             }
-            state.wanted_room = from.len().min(256 << 10) as u64;
+            state.wanted_room = self.wake_room_bytes.max(1);
             state = self.writable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
     }
@@ -345,7 +383,7 @@ impl Driven {
             return;
         }
         state.connection.abort(sys::now_ns());
-        let _ = self.work(&mut state);
+        let _ = self.work(&mut state, sys::now_ns());
         self.tell(&mut state);
         self.rouse(&mut state);
     }
