@@ -205,7 +205,18 @@ impl Transport {
     }
 }
 
+/// Buffers of a stream over UDT without a given size, bytes: 10 Gb/s over 50 ms.
+const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
+
 impl Transport {
+    /// Size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
+    pub fn udt_buffer_bytes(&self) -> u64 {
+        match self.buffer {
+            Buffer::Auto => UDT_AUTO_BUFFER_BYTES,
+            Buffer::Bytes(size) => size.0,
+        }
+    }
+
     /// The flag of `fullpipe measure` that chooses the protocol and congestion control: `--cc cubic`, or `--transport udt`.
     pub fn flag(&self) -> String {
         match self.protocol() {

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_path::{Buffer, Transport};
+use fullpipe_path::Transport;
 use fullpipe_udt::{Config, RateControl};
 
 pub use acceptor::UdtAcceptor;
@@ -20,15 +20,9 @@ use driver::Driven;
 
 use super::{DataStream, Observation, Settings, StreamHandle};
 
-/// Buffers of a stream without a given size, bytes: 10 Gb/s over 50 ms.
-const AUTO_BUFFER_BYTES: usize = 64 << 20;
-
 /// What an end of a stream is opened with. `mss` is the MTU of the path as far as the kernel knows it.
 fn config(transport: &Transport, mss: u16) -> Config {
-    let buffer = match transport.buffer {
-        Buffer::Auto => AUTO_BUFFER_BYTES,
-        Buffer::Bytes(size) => size.0 as usize,
-    };
+    let buffer = usize::try_from(transport.udt_buffer_bytes()).unwrap_or(usize::MAX);
     let control = rate(transport).map_or(RateControl::Native, RateControl::Fixed);
     Config { mss, send_buffer_bytes: buffer, receive_buffer_bytes: buffer, control, ..Config::default() }
 }
@@ -130,7 +124,7 @@ mod tests {
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
-    use fullpipe_path::Size;
+    use fullpipe_path::{Buffer, Size};
 
     use super::*;
     use crate::stream::{Acceptor, Connector, Expected};
