@@ -21,6 +21,7 @@
 //!     match action {
 //!         Action::Window(bytes) => { /* each stream's share: bytes / streams */ }
 //!         Action::Pacing(bps) => { /* SO_MAX_PACING_RATE, in bytes per second, each stream's share */ }
+//!         Action::Streams(sending) => { /* that many of the open streams may send */ }
 //!         Action::SlowStart => { /* the sender's TCP, from its present window */ }
 //!         Action::BearLosses => { /* TCP_CONGESTION, bbr */ }
 //!         Action::SendProbe | Action::SendTrain { .. } => { /* UDP, to the other end */ }

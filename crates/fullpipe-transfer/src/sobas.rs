@@ -15,18 +15,12 @@ pub(crate) mod udp;
 
 use std::sync::Arc;
 
-use fullpipe_net::stream::StreamHandle;
-
 use crate::connection::session::Session;
 use crate::connection::stream::{self, Stream};
 use crate::error::TransferError;
 use crate::telemetry::counters::Counters;
 use crate::threads::thread;
-use setup::{SizingSetup, segment};
-
-/// Most bytes that TCP sends at once while it is paced: a quarter of the shallowest queue that SOBAS expects. BBR paces
-/// itself, so its streams always send in parts.
-const MAX_BURST_BYTES: usize = fullpipe_sobas::MAX_BURST_BYTES as usize;
+use setup::SizingSetup;
 
 /// Starts the controller or the responder in a thread of its own, which ends with the session. Of the streams, the given
 /// number send from the start.
@@ -44,23 +38,10 @@ pub(crate) fn start(
     let streams = stream::handles(streams);
     let session = session.clone();
     if sends {
-        let bursts = if setup.law.paces() { limit_bursts(&streams) } else { Vec::new() };
-        let responder = responder::Responder::new(&session, setup, streams.into(), bursts, counters.clone());
+        let responder = responder::Responder::new(&session, setup, streams.into(), counters.clone());
         thread("sobas", move || responder.run())
     } else {
         let controller = controller::Controller::new(&session, setup, (streams.into(), sending), counters.clone());
         thread("sobas", move || controller.run())
     }
-}
-
-/// Limits what each stream hands to the line at once: [`MAX_BURST_BYTES`], rounded down to whole segments but at least one.
-/// Returns the limits, bytes.
-fn limit_bursts(streams: &actuators::Streams) -> Vec<usize> {
-    let limit = |stream: &Arc<dyn StreamHandle>| {
-        let segment = (segment(&**stream).0 as usize).max(1);
-        let bytes = (MAX_BURST_BYTES / segment).max(1) * segment;
-        let _ = stream.set_max_burst(Some(bytes));
-        bytes
-    };
-    streams.iter().map(limit).collect()
 }

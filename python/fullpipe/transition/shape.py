@@ -284,9 +284,9 @@ def fit_shape(
     F (or χ²) distributions, the chi-bar-square of order-restricted tests (Robertson, Wright and Dykstra
     1988, chapter 2; Silvapulle and Sen 2005, chapter 3), whose weights are simulated with a fixed seed. If
     the sd are estimated from repeats, the misfits themselves are simulated, each with sd estimated anew. For
-    normal noise the remaining splits contain the true one with about probability `level`, or more. With only
-    two runs at each RTT, whose spreads differ a hundredfold, it is 0.88 instead of 0.95. The test ignores
-    monotonicity, which would widen the set.
+    normal noise the remaining splits contain the true one with a probability of about `level` (0.91 to 0.99
+    for 0.95, in `bench/splits.py`). With only two runs at each RTT, and spreads that change a hundredfold
+    from each RTT to the next, it is 0.87. The test ignores monotonicity, which would widen the set.
 
     The gap of a split is where the *measured profile* turns. A smooth curve behind it may turn one gap
     further on either side, since its course between two RTTs is not measured: see `curve_between_ms`.

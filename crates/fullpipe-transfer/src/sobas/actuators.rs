@@ -1,9 +1,12 @@
 //! Sets what the controller decides: the receiver's window, the sender's pacing rate, and a new slow start.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fullpipe_net::stream::StreamHandle;
+use fullpipe_sobas::MAX_BURST_BYTES;
 
+use super::setup::segment;
 use crate::threads::lock;
 
 /// The streams that are actuated.
@@ -21,8 +24,12 @@ struct Shared {
 impl Shared {
     /// The share of one stream.
     fn each(self, streams: usize) -> Option<u64> {
-        let among = if self.busy == 0 { streams } else { self.busy.min(streams) };
-        self.limit.map(|limit| limit / among.max(1) as u64)
+        self.limit.map(|limit| limit / self.among(streams) as u64)
+    }
+
+    /// Number of streams that share the limit, at least one.
+    fn among(self, streams: usize) -> usize {
+        if self.busy == 0 { streams.max(1) } else { self.busy.min(streams).max(1) }
     }
 }
 
@@ -78,24 +85,24 @@ pub(super) struct Pacing {
     /// Guards the rate and how it is shared. It is held while the rates are set on the streams, so that two threads do not
     /// set different ones.
     shared: Mutex<Shared>,
-    /// Most bytes that each stream hands to the line at once while there is a rate; `None` if the rate does not change
-    /// that.
-    bursts: Option<Vec<usize>>,
+    /// Bytes of a segment of each stream.
+    segments: Vec<usize>,
+    /// Whether bursts stay limited when the rate is lifted.
+    always_in_parts: bool,
 }
 
 impl Pacing {
-    pub fn new(bursts: Option<Vec<usize>>) -> Pacing {
-        Pacing { bursts, ..Pacing::default() }
+    /// Bursts are limited while there is a rate. With `always_in_parts` they stay limited: BBR paces itself.
+    pub fn new(streams: &Streams, always_in_parts: bool) -> Pacing {
+        let segments = streams.iter().map(|stream| (segment(&**stream).0 as usize).max(1)).collect();
+        Pacing { segments, always_in_parts, ..Pacing::default() }
     }
 
     /// Sets the rate of all streams together; with `None` they are not paced.
     pub fn set(&self, streams: &Streams, bps: Option<u64>) {
         let mut shared = lock(&self.shared);
         shared.limit = bps;
-        for (stream, burst) in streams.iter().zip(self.bursts.iter().flatten()) {
-            let _ = stream.set_max_burst(bps.map(|_| *burst));
-        }
-        pace(streams, shared.each(streams.len()));
+        self.apply(streams, *shared);
     }
 
     /// Shares the rate among this number of busy streams.
@@ -104,15 +111,48 @@ impl Pacing {
         let before = shared.each(streams.len());
         shared.busy = busy;
         if shared.each(streams.len()) != before {
-            pace(streams, shared.each(streams.len()));
+            self.apply(streams, *shared);
+        }
+    }
+
+    fn apply(&self, streams: &Streams, shared: Shared) {
+        if shared.limit.is_some() || self.always_in_parts {
+            self.limit_bursts(streams, shared);
+        } else {
+            for stream in streams {
+                let _ = stream.set_max_burst(None);
+            }
+        }
+        for stream in streams {
+            let _ = stream.set_pacing(shared.each(streams.len()).map(|bps| bps / 8));
+        }
+    }
+
+    fn limit_bursts(&self, streams: &Streams, shared: Shared) {
+        let bytes = burst_bytes(shared.limit, shared.among(streams.len()));
+        for (stream, segment) in streams.iter().zip(&self.segments) {
+            let _ = stream.set_max_burst(Some(whole_segments(bytes, *segment)));
         }
     }
 }
 
-fn pace(streams: &Streams, each_bps: Option<u64>) {
-    for stream in streams {
-        let _ = stream.set_pacing(each_bps.map(|bps| bps / 8));
-    }
+/// Bytes that all streams together may have in bursts at the same time: what a shallow queue holds.
+const BURSTS_BYTES: usize = 64 << 10;
+/// Least time that a burst takes at the rate of all streams together. It limits how often they send.
+const MIN_BURST: Duration = Duration::from_micros(10);
+/// Least burst, segments: with single ones the kernel's work for each byte is greatest.
+const MIN_BURST_SEGMENTS: usize = 2;
+
+/// Most bytes that each of `streams` streams hands to the line at once, at a rate of all together.
+fn burst_bytes(bps: Option<u64>, streams: usize) -> usize {
+    let often = bps.map_or(f64::INFINITY, |bps| bps as f64 / 8.0 * MIN_BURST.as_secs_f64());
+    (often as usize).max(BURSTS_BYTES / streams.max(1)).min(MAX_BURST_BYTES as usize)
+}
+
+/// The bytes as whole segments, at least one.
+fn whole_segments(bytes: usize, segment: usize) -> usize {
+    let bytes = bytes.max(MIN_BURST_SEGMENTS * segment).min(MAX_BURST_BYTES as usize);
+    (bytes / segment).max(1) * segment
 }
 
 #[cfg(test)]
@@ -138,11 +178,23 @@ mod tests {
         assert_eq!(read(), 20_000);
         windows.set(&all, None);
         assert_eq!(read(), i32::MAX);
-        let pacing = Pacing::default();
+        let pacing = Pacing::new(&all, false);
         pacing.set(&all, Some(8_000_000));
         assert_eq!(sys::max_pacing_rate(fd.as_fd()).unwrap(), 1_000_000);
         pacing.set(&all, None);
         assert_eq!(sys::max_pacing_rate(fd.as_fd()).unwrap(), u64::MAX);
+    }
+
+    #[test]
+    fn many_streams_send_small_bursts_as_far_as_the_rate_allows() {
+        let burst = |bps, streams| whole_segments(burst_bytes(bps, streams), 1448) / 1448;
+        // Ten streams of a gigabit share 64 KB; at 10 Gb/s a burst lasts at least 10 us.
+        assert_eq!(
+            [(1, 1), (1, 4), (1, 10), (1, 64), (10, 64)].map(|(g, n)| burst(Some(g * 1_000_000_000), n)),
+            [11, 11, 4, 2, 8]
+        );
+        assert_eq!(burst(None, 64), 11);
+        assert_eq!(whole_segments(burst_bytes(Some(1_000_000), 64), 8948), 8948);
     }
 
     #[test]

@@ -65,16 +65,15 @@ pub(super) struct Responder {
 }
 
 impl Responder {
-    /// Makes a responder. `bursts` is what each stream may hand to the line at once, bytes, while it is paced.
+    /// Makes a responder.
     pub fn new(
         session: &Arc<Session>,
         setup: SizingSetup,
         streams: Arc<Streams>,
-        bursts: Vec<usize>,
         counters: Arc<Counters>,
     ) -> Responder {
         let (paced, restarts, changes) = (setup.law.paces(), setup.law.restarts(), setup.law == SizingMode::All);
-        let pacing = Arc::new(Pacing::new((setup.decrease > 0.0).then_some(bursts)));
+        let pacing = Arc::new(Pacing::new(&streams, setup.decrease == 0.0));
         if paced {
             // From the first byte on.
             pacing.set(&streams, Some(SMOOTH_PACING_BPS));
@@ -244,7 +243,7 @@ mod tests {
             let udp = Some(Udp::new(socket, far.local_addr().ok(), Keys::new(&[1; 32], true)));
             let setup = SizingSetup { law: SizingMode::All, udp, rtt_ns: 0, buffer: fullpipe_path::Buffer::Auto, decrease: 0.5 };
             let session = Session::new(String::new(), Box::new(std::io::sink()));
-            let mut responder = Responder::new(&session, setup, streams, vec![1448], Arc::default());
+            let mut responder = Responder::new(&session, setup, streams, Arc::default());
             bytes[0] = kind;
             // Most byte strings parse, and their numbers are of all magnitudes.
             if let Ok(datagram) = postcard::from_bytes(&bytes) {
