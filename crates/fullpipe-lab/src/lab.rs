@@ -83,7 +83,8 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
         let job = commands.job(path, run.seed, run.sample);
-        let memory = memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(run);
+        let memory =
+            memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(run);
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,

@@ -274,37 +274,40 @@ pub fn receive_datagrams(
     for (one, header) in arrived.iter_mut().zip(&headers).take(got) {
         let bytes = header.msg_len as usize;
         *one = Arrived { bytes, segment_bytes: bytes, at_ns: None };
-        // SAFETY: the kernel has written whole control messages into the buffer, which is still there, and their total length
-        // into the header.
-        unsafe { read_control(&header.msg_hdr, one) };
+        let mut next = std::ptr::null_mut();
+        loop {
+            // SAFETY: the kernel has written whole control messages into the header's buffer, and their total length into the
+            // header; `next` is null or one of them. CMSG_DATA is plain arithmetic.
+            let (control, data) = unsafe {
+                next = if next.is_null() {
+                    libc::CMSG_FIRSTHDR(&header.msg_hdr)
+                } else {
+                    libc::CMSG_NXTHDR(&header.msg_hdr, next)
+                };
+                (next.as_ref(), libc::CMSG_DATA(next))
+            };
+            let Some(control) = control else { break };
+            read_control(control, data, one);
+        }
     }
     Ok(arrived.into_iter().take(got))
 }
 
-/// Reads what the kernel says of a message beside its bytes.
-///
-/// # Safety
-/// The header's control buffer must be one that the kernel has filled.
-unsafe fn read_control(header: &libc::msghdr, one: &mut Arrived) {
-    // SAFETY: the caller's promise; the data of both kinds are as long as read here (udp(7), socket(7)), and need not be aligned.
-    unsafe {
-        let mut next = libc::CMSG_FIRSTHDR(header);
-        while let Some(control) = next.as_ref() {
-            let data = libc::CMSG_DATA(control);
-            match (control.cmsg_level, control.cmsg_type) {
-                (libc::SOL_UDP, libc::UDP_GRO) => {
-                    let bytes = data.cast::<libc::c_int>().read_unaligned();
-                    one.segment_bytes = usize::try_from(bytes).unwrap_or(one.bytes);
-                }
-                (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                    let at = data.cast::<libc::timespec>().read_unaligned();
-                    let (s, ns) = (u64::try_from(at.tv_sec), u64::try_from(at.tv_nsec));
-                    one.at_ns = s.ok().zip(ns.ok()).map(|(s, ns)| s.saturating_mul(1_000_000_000).saturating_add(ns));
-                }
-                _ => {}
-            }
-            next = libc::CMSG_NXTHDR(header, control);
+/// Reads what the kernel says of a message beside its bytes: a header, and where its data are.
+fn read_control(control: &libc::cmsghdr, data: *const u8, one: &mut Arrived) {
+    match (control.cmsg_level, control.cmsg_type) {
+        (libc::SOL_UDP, libc::UDP_GRO) => {
+            // SAFETY: the kernel gives an int (udp(7)). It need not be aligned.
+            let bytes = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+            one.segment_bytes = usize::try_from(bytes).unwrap_or(one.bytes);
         }
+        (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+            // SAFETY: the kernel gives a timespec (socket(7)). It need not be aligned.
+            let at = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+            let (s, ns) = (u64::try_from(at.tv_sec), u64::try_from(at.tv_nsec));
+            one.at_ns = s.ok().zip(ns.ok()).map(|(s, ns)| s.saturating_mul(1_000_000_000).saturating_add(ns));
+        }
+        _ => {}
     }
 }
 

@@ -1,133 +1,27 @@
 //! Streams over UDT: the shell around `fullpipe_udt`. Each stream has a UDP socket and a driver thread of its own.
 
 mod acceptor;
+mod config;
 mod connector;
+mod data_stream;
 mod datagrams;
 mod driver;
-
-use std::io::{self, Read, Write};
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
-use fullpipe_path::Transport;
-use fullpipe_udt::{Config, RateControl};
 
 pub use acceptor::UdtAcceptor;
 pub use connector::UdtConnector;
 pub use datagrams::UDP_BUFFER;
-use driver::Driven;
-
-use super::{DataStream, Observation, Settings, StreamHandle};
-
-/// What an end of a stream is opened with. `mss` is the MTU of the path as far as the kernel knows it.
-fn config(transport: &Transport, mss: u16) -> Config {
-    let buffer = usize::try_from(transport.udt_buffer_bytes()).unwrap_or(usize::MAX);
-    let control = rate(transport).map_or(RateControl::Native, RateControl::Fixed);
-    Config { mss, send_buffer_bytes: buffer, receive_buffer_bytes: buffer, control, ..Config::default() }
-}
-
-/// The rate that a transport gives to each stream, bytes per second of packets with their IP and UDP headers.
-fn rate(transport: &Transport) -> Option<f64> {
-    transport.pacing.map(|rate| rate.0 as f64 / 8.0 / f64::from(transport.streams.max(1)))
-}
-
-/// A UDT connection as a stream.
-pub struct UdtDataStream(Arc<UdtHandle>);
-
-/// The shared face of a [`UdtDataStream`]. The connection is aborted when both are gone, unless it has finished.
-struct UdtHandle(Arc<Driven>);
-
-impl UdtDataStream {
-    fn new(driven: Arc<Driven>) -> UdtDataStream {
-        UdtDataStream(Arc::new(UdtHandle(driven)))
-    }
-}
-
-impl Read for UdtDataStream {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.0.0.read(to)
-    }
-}
-
-impl Write for UdtDataStream {
-    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.0.0.write(from)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.0.flush()
-    }
-}
-
-impl DataStream for UdtDataStream {
-    fn handle(&self) -> Arc<dyn StreamHandle> {
-        self.0.clone()
-    }
-
-    fn discard(&mut self, most: usize, full: bool) -> io::Result<usize> {
-        self.0.0.discard(most, full)
-    }
-
-    /// Waits until everything has been acknowledged: UDT has no half-closed connections, and a process that ends takes what
-    /// it has not sent with it.
-    fn finish(&mut self) -> io::Result<()> {
-        self.0.0.finish()
-    }
-}
-
-impl StreamHandle for UdtHandle {
-    fn observe(&self) -> io::Result<Observation> {
-        let (snapshot, read_bytes) = self.0.observe()?;
-        Ok(Observation {
-            acked_bytes: Some(snapshot.acked_bytes),
-            received_bytes: Some(read_bytes),
-            udt: Some(snapshot),
-            ..Observation::default()
-        })
-    }
-
-    fn close(&self) {
-        self.0.abort();
-    }
-
-    fn settings(&self) -> Settings {
-        self.0.settings()
-    }
-
-    fn local_address(&self) -> Option<SocketAddr> {
-        self.0.datagrams().local_address()
-    }
-
-    fn peer_address(&self) -> Option<SocketAddr> {
-        self.0.datagrams().peer_address()
-    }
-
-    /// Changes the rate of a stream that was opened with one.
-    fn set_pacing(&self, bytes_per_s: Option<u64>) -> io::Result<()> {
-        self.0.set_rate(bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64))
-    }
-
-    fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {
-        self.0.set_read_timeout(time)
-    }
-}
-
-impl Drop for UdtHandle {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
 
 #[cfg(test)]
 mod tests {
-    use std::net::UdpSocket;
+    use std::io;
+    use std::net::{SocketAddr, UdpSocket};
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
-    use fullpipe_path::{Buffer, Size};
+    use fullpipe_path::{Buffer, Size, Transport};
 
     use super::*;
-    use crate::stream::{Acceptor, Connector, Expected};
+    use crate::stream::{Acceptor, Connector, DataStream, Expected};
     use crate::sys;
 
     fn transport() -> Transport {

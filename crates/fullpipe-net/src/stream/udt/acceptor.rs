@@ -12,9 +12,10 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
 
+use super::config::{config, rate};
+use super::data_stream::UdtDataStream;
 use super::datagrams::{Datagrams, RECEIVE_BYTES, packet_bytes};
 use super::driver::Driven;
-use super::{UdtDataStream, config, rate};
 use crate::error::{NetError, system};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::sys;

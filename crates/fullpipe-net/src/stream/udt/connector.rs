@@ -9,9 +9,10 @@ use fullpipe_path::Transport;
 use fullpipe_udt::{CallError, Caller, Config, Connection, Progress};
 use rand::RngExt;
 
+use super::config::{config, rate};
+use super::data_stream::UdtDataStream;
 use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
-use super::{UdtDataStream, config, rate};
 use crate::error::{NetError, system};
 use crate::stream::{Connector, DataStream};
 use crate::sys;
