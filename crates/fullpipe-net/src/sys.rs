@@ -274,7 +274,7 @@ pub fn receive_datagrams(
     for (one, header) in arrived.iter_mut().zip(&headers).take(got) {
         let bytes = header.msg_len as usize;
         *one = Arrived { bytes, segment_bytes: bytes, at_ns: None };
-        let mut next = std::ptr::null_mut();
+        let mut next: *mut libc::cmsghdr = std::ptr::null_mut();
         loop {
             // SAFETY: the kernel has written whole control messages into the header's buffer, and their total length into the
             // header; `next` is null or one of them. CMSG_DATA is plain arithmetic.

@@ -213,15 +213,39 @@ fn udt_keeps_to_a_rate() {
     let result = &record[record.len() - 1];
     let goodput = result["goodput_bps"].as_f64().unwrap();
     assert!((300e6..=404e6).contains(&goodput), "{goodput}");
-    assert_eq!((&result["bottleneck"], &result["retransmits"]), (&"pacing".into(), &0.into()));
+    assert_eq!((&result["cwnd_max"], &result["retransmits"]), (&0.into(), &0.into()));
     assert_eq!(record[0]["sender"]["pacing"], "200mbit");
 }
 
 #[test]
 fn udt_brings_its_own_congestion_control() {
-    let (code, text) = error(&fullpipe("measure 127.0.0.1:1 --transport udt --cc htcp"));
-    assert_eq!(code, 2, "{text}");
-    assert!(text.contains("leave one of them out"), "{text}");
+    for (flags, advice) in
+        [("--transport udt --cc htcp", "leave one of them out"), ("--cc udt", "give --transport udt instead")]
+    {
+        let (code, text) = error(&fullpipe(&format!("measure 127.0.0.1:1 {flags}")));
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(advice), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_only_tcp_reaches_says_so_of_udt() {
+    let server = Server::start("");
+    // The server's data port is on its own address, and this relay on another one passes TCP alone.
+    let relay = TcpListener::bind("127.0.0.2:0").unwrap();
+    let (here, there) = (relay.local_addr().unwrap(), server.address.clone());
+    std::thread::spawn(move || {
+        for client in relay.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&there).unwrap());
+            let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+        }
+    });
+    let (code, text) = error(&fullpipe(&format!("measure {here} --transport udt --duration 1s")));
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("no answer over UDP from 127.0.0.2:") && text.contains("within 10 s"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[test]

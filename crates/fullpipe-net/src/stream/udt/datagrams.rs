@@ -79,7 +79,9 @@ impl Datagrams {
                 return Ok(());
             }
             match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
-                Ok(sent) => drop(messages.by_ref().take(sent).count()),
+                Ok(sent) => {
+                    messages.nth(sent.saturating_sub(1));
+                }
                 // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) => {
                     self.segments.store(false, Ordering::Relaxed);

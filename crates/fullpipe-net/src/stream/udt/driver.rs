@@ -25,7 +25,8 @@ const MAX_SLEEP_NS: u64 = 3_600_000_000_000;
 /// A connection that a thread drives.
 pub(super) struct Driven {
     datagrams: Datagrams,
-    /// The connection and who waits for it. The lock may be held while datagrams are sent, and never while one waits.
+    /// The connection and who waits for it. The lock is held while datagrams are sent, which may wait for room in the kernel, and
+    /// not while the driver waits for something to do.
     state: Mutex<State>,
     /// Data has arrived, or the connection has ended.
     readable: Condvar,
@@ -39,12 +40,37 @@ pub(super) struct Driven {
     wake_room_bytes: u64,
 }
 
+/// An error of this host's own socket, which every thread of the stream is told.
+struct SocketError {
+    kind: io::ErrorKind,
+    text: String,
+}
+
+impl SocketError {
+    /// `mss` is the packet size that both ends agreed on, bytes.
+    fn new(error: &io::Error, mss: u16) -> SocketError {
+        let text = match error.raw_os_error() {
+            // The kernel remembers what an ICMP message has said of the path.
+            Some(libc::EMSGSIZE) => format!(
+                "packets of {mss} bytes do not pass the path; this host has just learned of a smaller MTU, so run the same command \
+                 again"
+            ),
+            _ => error.to_string(),
+        };
+        SocketError { kind: error.kind(), text }
+    }
+
+    fn again(&self) -> io::Error {
+        io::Error::new(self.kind, self.text.clone())
+    }
+}
+
 struct State {
     connection: Connection,
     /// When the driver wakes of itself, ns; 0 while it is awake or has been woken.
     sleeps_until_ns: u64,
     /// The error of this host's own socket.
-    error: Option<io::ErrorKind>,
+    error: Option<SocketError>,
     /// Bytes that the driver is to drop for a reader.
     to_discard: usize,
     /// The driver has dropped the last of them.
@@ -88,8 +114,8 @@ impl State {
 
     /// What a writer, or a reader that found nothing, is told when the connection is over.
     fn end(&self) -> io::Error {
-        if let Some(kind) = self.error {
-            return kind.into();
+        if let Some(error) = &self.error {
+            return error.again();
         }
         match self.connection.ended() {
             Some(End::PeerLost) => io::ErrorKind::TimedOut.into(),
@@ -151,7 +177,7 @@ impl Driven {
             match received.and_then(|bytes| self.work(&mut state, turn_ns).map(|()| bytes)) {
                 Ok(0) => {}
                 Ok(bytes) => look_ns = turn_ns + self.nap_ns(&state, bytes, turn_ns - before_ns),
-                Err(error) => state.error = Some(error.kind()),
+                Err(error) => state.error = Some(SocketError::new(&error, state.connection.mss())),
             }
             self.tell(&mut state);
             if state.error.is_some() || state.connection.is_over() {
@@ -335,7 +361,7 @@ impl Driven {
         if !state.is_over() {
             return None;
         }
-        match (state.error, state.connection.ended()) {
+        match (&state.error, state.connection.ended()) {
             (None, Some(End::ByPeer | End::Finished)) => Some(Ok(0)),
             _ => Some(Err(state.end())),
         }
@@ -370,7 +396,7 @@ impl Driven {
         while !state.is_over() {
             state = self.writable.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
-        match (state.error, state.connection.ended()) {
+        match (&state.error, state.connection.ended()) {
             (None, Some(End::Finished | End::ByPeer)) => Ok(()),
             _ => Err(state.end()),
         }
@@ -390,8 +416,8 @@ impl Driven {
 
     pub(super) fn observe(&self) -> io::Result<(Snapshot, u64)> {
         let state = self.lock();
-        match state.error {
-            Some(kind) => Err(kind.into()),
+        match &state.error {
+            Some(error) => Err(error.again()),
             None => Ok((state.connection.snapshot(sys::now_ns()), state.read_bytes)),
         }
     }
