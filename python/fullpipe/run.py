@@ -20,6 +20,9 @@ LINUX_CONGESTION_CONTROLS = (
 The same list as in `crates/fullpipe-path/src/transport.rs`; a test compares the two.
 """
 
+UDT = "udt"
+"""The name of UDT in the place of a congestion control: it brings its own."""
+
 TUNED = "tuned"
 """The host whose programs may ask for any buffer; the ends of a path are such hosts by default."""
 
@@ -93,6 +96,11 @@ class LabPath:
         return "lab:" + ",".join(f"{key}={value}" for key, value in parts.items() if value is not None)
 
 
+def transport_flag(cc: str) -> tuple[str, str]:
+    """The flag of `fullpipe measure` that chooses a congestion control of TCP, or UDT."""
+    return ("--transport", UDT) if cc == UDT else ("--cc", cc)
+
+
 def bdp(rate: int, rtt: int) -> int:
     """The bandwidth-delay product in bytes, of a rate in bit/s and an RTT in ns."""
     return rate * rtt // 8_000_000_000
@@ -126,7 +134,7 @@ class RunSpec:
             raise UsageError(
                 f"workload size: {self.size} B is less than a byte for each of {self.streams} streams"
             )
-        if isinstance(self.path, LabPath) and self.cc not in LINUX_CONGESTION_CONTROLS:
+        if isinstance(self.path, LabPath) and self.cc not in (UDT, *LINUX_CONGESTION_CONTROLS):
             near = difflib.get_close_matches(self.cc, LINUX_CONGESTION_CONTROLS, n=1)
             raise UsageError(
                 f"transport cc: congestion control '{self.cc}' is not in the testbed's kernel; "
@@ -159,7 +167,7 @@ class RunSpec:
             workload = ["--duration", format_time(self.duration or 0)]
         return [
             "measure", str(self.path),
-            "--cc", self.cc,
+            *transport_flag(self.cc),
             "--streams", str(self.streams),
             "--buffer", self.buffer_text,
             *pacing,

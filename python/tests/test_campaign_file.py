@@ -61,6 +61,12 @@ def test_the_command(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_udt_stands_in_the_place_of_a_congestion_control(tmp_path: Path) -> None:
+    run = one(tmp_path, GRID.replace('cc = "cubic"', 'cc = "udt"'))
+    assert run.arguments()[2:4] == ["--transport", "udt"]
+    assert run.name.startswith("udt-n1-bauto-")
+
+
 def test_a_queue_follows_the_bdp_but_holds_a_packet(tmp_path: Path) -> None:
     text = GRID.replace(
         'rtt = "45.6ms"', 'rtt = ["1us", "0.4ms"]\nqueue_bdp = [0.5, 1.0]\nmtu = [1500, 9000]'

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
 use fullpipe_path::record::lines::{PathView, add_path};
-use fullpipe_path::{Buffer, ExitClass, LabPath, Run, Size, Time, Workload};
+use fullpipe_path::{Buffer, ExitClass, LabPath, Protocol, Run, Size, Time, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
@@ -83,7 +83,8 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
         let job = commands.job(path, run.seed, run.sample);
-        let memory = memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * STREAM_BYTES;
+        let memory =
+            memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(run);
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
@@ -290,6 +291,18 @@ const SAMPLE_BYTES: u64 = 4096;
 /// Memory of a stream besides packets in flight. Bytes that wait to be sent are held by reference, but the kernel describes
 /// each of their packets.
 const STREAM_BYTES: u64 = 3 << 20;
+
+/// Memory of a stream over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
+const UDT_STREAM_BYTES: u64 = 64 << 20;
+
+/// Returns the memory that one stream of a run may need besides packets in flight, bytes. UDT copies data into a buffer at
+/// either end.
+fn stream_bytes(run: &Run) -> u64 {
+    match run.transport.protocol() {
+        Protocol::Tcp => STREAM_BYTES,
+        Protocol::Udt => UDT_STREAM_BYTES + 2 * run.transport.udt_buffer_bytes(),
+    }
+}
 
 /// Returns the number of samples of a run, both ends and all streams together, if only the window limits its rate.
 fn samples(run: &Run, path: &LabPath) -> u64 {

@@ -11,11 +11,11 @@ pub(crate) struct Evidence {
     pub(crate) capacity: Option<f64>,
     /// Pacing rate of all streams that was asked for, bit/s.
     pub(crate) pacing: Option<f64>,
-    /// Time in which the streams had data in flight, us (`busy_time`).
+    /// Time in which the streams had data in flight: us (`busy_time`), or samples for a transport that does not count it.
     pub(crate) busy: u64,
-    /// Part of `busy` in which the receive window limited the streams, us (`rwnd_limited`).
+    /// Part of `busy` in which the receive window limited the streams, in its unit (`rwnd_limited`).
     pub(crate) rwnd: u64,
-    /// Part of `busy` in which the send buffer limited the streams, us (`sndbuf_limited`).
+    /// Part of `busy` in which the send buffer limited the streams, in its unit (`sndbuf_limited`).
     pub(crate) sndbuf: u64,
     /// Fraction of samples in which the kernel had nothing left to send though both windows had room. The kernel's own
     /// count (`sndbuf`) misses this if the application refills the buffer at once.

@@ -1,6 +1,8 @@
 //! Errors between the two hosts of a run.
 
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Classified, ExitClass, Size};
@@ -51,6 +53,18 @@ pub enum NetError {
         host: String,
         /// The connection's error.
         source: io::Error,
+    },
+    /// The server has answered over TCP, and not over UDP.
+    #[error(
+        "no answer over UDP from {to} within {} s, though TCP passes; let UDP through to the server's --data-ports, or measure \
+             without --transport udt",
+        within.as_secs_f64()
+    )]
+    NoUdp {
+        /// Address and port that were called.
+        to: SocketAddr,
+        /// Time for which an answer was waited for.
+        within: Duration,
     },
     /// The host's name does not resolve.
     #[error("cannot resolve host '{host}': {source}; check the name")]
@@ -213,6 +227,7 @@ impl Classified for NetError {
                 ExitClass::Failed
             }
             NetError::Connect { .. }
+            | NetError::NoUdp { .. }
             | NetError::Stranger { .. }
             | NetError::Version { .. }
             | NetError::Refused { .. }

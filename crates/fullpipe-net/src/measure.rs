@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
-use fullpipe_path::{Direction, Host, Workload};
+use fullpipe_path::{Direction, Host, Protocol, Transport, Workload};
 
 use crate::bottleneck::{self, Evidence};
 use crate::error::{NetError, system};
@@ -253,8 +253,17 @@ fn last(samples: &[&Sample], stream: usize, field: &str) -> u64 {
     of_stream.next().and_then(|sample| sample.info.get(field)).unwrap_or(0)
 }
 
+/// Packets that a stream over UDT has sent again; 0 for another transport.
+fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
+    let of_stream = samples.iter().filter(|sample| usize::from(sample.stream) == stream);
+    of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
+}
+
 /// What the sender's samples of a run's streams show; the other evidence is left at its default.
-fn evidence(samples: &[&Sample], streams: usize) -> Evidence {
+fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evidence {
+    if transport.protocol() == Protocol::Udt {
+        return udt_evidence(samples, streams);
+    }
     let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).sum::<u64>();
     let queued = share(samples, |sample| {
         let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
@@ -273,6 +282,44 @@ fn evidence(samples: &[&Sample], streams: usize) -> Evidence {
         queued,
         starved,
         ..Evidence::default()
+    }
+}
+
+/// What the sender's samples of a run over UDT show. The times are numbers of samples. The send buffer is as large as the
+/// receiver's window, so it never limits a stream alone.
+fn udt_evidence(samples: &[&Sample], streams: usize) -> Evidence {
+    let mut evidence = Evidence::default();
+    let mut queued = 0_u64;
+    for i in 0..streams {
+        let of_stream = samples.iter().filter(|sample| usize::from(sample.stream) == i);
+        let instants = of_stream.filter_map(|sample| Some(sample.udt?.instant)).filter(|at| at.pkt_flight_size > 0);
+        let least_ms = instants.clone().map(|at| at.ms_rtt).fold(f64::INFINITY, f64::min);
+        for at in instants {
+            evidence.busy += 1;
+            evidence.rwnd += u64::from(at.pkt_flight_size.saturating_mul(10) >= at.pkt_flow_window.saturating_mul(9));
+            queued += u64::from(at.ms_rtt > least_ms + (least_ms / 20.0).max(1.0));
+        }
+    }
+    evidence.queued = queued as f64 / evidence.busy.max(1) as f64;
+    evidence
+}
+
+/// The largest receive window that the sender saw and the largest congestion window, of any stream, bytes. The rate of
+/// `--pacing` has no congestion window.
+fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u64) -> (Option<u64>, u64) {
+    match transport.protocol() {
+        Protocol::Tcp => (
+            largest(samples, |s| s.info.get("snd_wnd")),
+            largest(samples, |s| Some(s.info.get("snd_cwnd")? * s.info.get("snd_mss")?)).unwrap_or(0),
+        ),
+        Protocol::Udt => {
+            let bytes = |packets: u64| packets.saturating_mul(segment_bytes);
+            let congestion = |s: &Sample| Some(bytes(s.udt?.instant.pkt_congestion_window));
+            (
+                largest(samples, |s| Some(bytes(s.udt?.instant.pkt_flow_window))),
+                largest(samples, congestion).filter(|_| transport.pacing.is_none()).unwrap_or(0),
+            )
+        }
     }
 }
 
@@ -330,7 +377,7 @@ fn conclude(
             bytes: r.bytes,
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
-            retransmits: last(&at_sender, i, "total_retrans"),
+            retransmits: last(&at_sender, i, "total_retrans") + udt_retransmits(&at_sender, i),
         })
         .collect();
     let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
@@ -352,8 +399,10 @@ fn conclude(
         capacity,
         pacing: request.transport.pacing.map(|rate| rate.0 as f64),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
-        ..evidence(&at_sender, streams.len())
+        ..evidence(&at_sender, streams.len(), &request.transport)
     };
+    let segment_bytes = u64::from(sender.report.end.mss);
+    let (window_max, cwnd_max) = largest_windows(&at_sender, &request.transport, segment_bytes);
     let mut real: BTreeMap<String, serde_json::Value> = BTreeMap::new();
     real.insert("wall_s".into(), wall_s.into());
     real.insert("cpu_sender_s".into(), sender.report.cpu_s.into());
@@ -369,8 +418,8 @@ fn conclude(
         queue_deepest: None,
         random_losses: None,
         retransmits: streams.iter().map(|s| s.retransmits).sum(),
-        window_max: largest(&at_sender, |s| s.info.get("snd_wnd")),
-        cwnd_max: largest(&at_sender, |s| Some(s.info.get("snd_cwnd")? * s.info.get("snd_mss")?)).unwrap_or(0),
+        window_max,
+        cwnd_max,
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,
         real,

@@ -4,11 +4,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_path::record::lines::SampleFields;
+use fullpipe_udt::{Counters, PerfMon, Snapshot};
+use serde::Serialize;
 
 use crate::side::Side;
 use crate::sys;
 use crate::tcp_info::TcpInfo;
 use crate::traffic::Traffic;
+
+/// Bit of a packed length that marks UDT's statistics.
+const UDT_BIT: u16 = 1 << 15;
 
 /// The state of one stream at one time.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,26 +28,46 @@ pub struct Sample {
     pub bytes: u64,
     /// The kernel's view; empty for a transport other than TCP.
     pub info: TcpInfo,
+    /// UDT's view since the stream's last sample; `None` for another transport.
+    pub udt: Option<PerfMon>,
+}
+
+/// The fields of a sample that its transport gives, under the transport's own names.
+#[derive(Serialize)]
+pub struct TransportFields<'a> {
+    #[serde(flatten)]
+    tcp: &'a TcpInfo,
+    #[serde(flatten)]
+    udt: Option<&'a PerfMon>,
 }
 
 impl Sample {
-    /// Appends the packed form: time, bytes, stream, side, length of TCP_INFO, TCP_INFO; numbers in little endian.
+    /// Appends the packed form: time, bytes, stream, side, length of TCP_INFO, TCP_INFO; numbers in
+    /// little endian. A length with its highest bit set is that of UDT's statistics, as JSON, in the place of TCP_INFO.
     pub fn pack(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(&self.t_ns.to_le_bytes());
         to.extend_from_slice(&self.bytes.to_le_bytes());
         to.extend_from_slice(&self.stream.to_le_bytes());
         to.push(u8::from(self.end == Side::Receiver));
-        to.extend_from_slice(&(self.info.bytes().len() as u16).to_le_bytes());
-        to.extend_from_slice(self.info.bytes());
+        // A few hundred bytes of numbers, which cannot fail to be written.
+        let udt = self.udt.as_ref().and_then(|udt| serde_json::to_vec(udt).ok());
+        let (bytes, mark) = udt.as_ref().map_or((self.info.bytes(), 0), |udt| (&udt[..], UDT_BIT));
+        to.extend_from_slice(&(bytes.len() as u16 | mark).to_le_bytes());
+        to.extend_from_slice(bytes);
     }
 
     /// The sample without its time, for a record's line.
-    pub fn fields(&self) -> SampleFields<&TcpInfo> {
+    pub fn fields(&self) -> SampleFields<TransportFields<'_>> {
         let end = match self.end {
             Side::Sender => "sender",
             Side::Receiver => "receiver",
         };
-        SampleFields { end, stream: self.stream, bytes: self.bytes, transport: &self.info }
+        SampleFields {
+            end,
+            stream: self.stream,
+            bytes: self.bytes,
+            transport: TransportFields { tcp: &self.info, udt: self.udt.as_ref() },
+        }
     }
 
     /// Reads the packed form and advances `from`; returns `None` if it is damaged.
@@ -56,10 +81,14 @@ impl Sample {
         let bytes = u64::from_le_bytes(take(from)?);
         let stream = u16::from_le_bytes(take(from)?);
         let end = if take::<1>(from)? == [0] { Side::Sender } else { Side::Receiver };
-        let len = usize::from(u16::from_le_bytes(take(from)?));
-        let (info, rest) = from.split_at_checked(len)?;
+        let len = u16::from_le_bytes(take(from)?);
+        let (info, rest) = from.split_at_checked(usize::from(len & !UDT_BIT))?;
         *from = rest;
-        Some(Sample { t_ns, end, stream, bytes, info: TcpInfo::from_bytes(info) })
+        let (info, udt) = match len & UDT_BIT {
+            0 => (info, None),
+            _ => (&[][..], Some(serde_json::from_slice(info).ok()?)),
+        };
+        Some(Sample { t_ns, end, stream, bytes, info: TcpInfo::from_bytes(info), udt })
     }
 }
 
@@ -70,13 +99,22 @@ pub(crate) struct Sampler {
     interval_ns: u64,
     /// The samples so far. The lock is held only to append to them.
     samples: Mutex<Vec<Sample>>,
+    /// UDT's view of each stream at its last sample. The lock is held only to exchange one.
+    udt: Mutex<Vec<Option<Snapshot>>>,
     /// Bytes of all streams at the last sample. A total that does not grow is a stall.
     pub(crate) total: AtomicU64,
 }
 
 impl Sampler {
     pub(crate) fn new(end: Side, zero_ns: u64, interval_ns: u64) -> Self {
-        Sampler { end, zero_ns, interval_ns, samples: Mutex::default(), total: AtomicU64::new(0) }
+        Sampler {
+            end,
+            zero_ns,
+            interval_ns,
+            samples: Mutex::default(),
+            udt: Mutex::default(),
+            total: AtomicU64::new(0),
+        }
     }
 
     /// Takes samples at every multiple of the interval until the run is over.
@@ -99,10 +137,12 @@ impl Sampler {
         let mut new = Vec::with_capacity(traffic.len());
         for i in 0..traffic.len() {
             // A stream that was reset has no state any more.
-            let Ok((info, bytes)) = traffic.observe(i, self.end) else { continue };
+            let Ok((seen, bytes)) = traffic.observe(i, self.end) else { continue };
             total += bytes;
             let t_ns = now_ns.saturating_sub(self.zero_ns);
-            new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
+            let udt = seen.udt.and_then(|udt| self.since_last(i, udt));
+            let info = seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[]));
+            new.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt });
         }
         self.total.store(total, Ordering::Relaxed);
         if let Ok(mut samples) = self.samples.lock() {
@@ -110,7 +150,48 @@ impl Sampler {
         }
     }
 
+    /// What UDT counted on a stream since its last sample, or since the stream was opened.
+    fn since_last(&self, stream: usize, now: Snapshot) -> Option<PerfMon> {
+        let mut all = self.udt.lock().ok()?;
+        if all.len() <= stream {
+            all.resize(stream + 1, None);
+        }
+        let at_ns = self.zero_ns.min(now.at_ns);
+        let opened = Snapshot { at_ns, counters: Counters::default(), ..now };
+        let before = all[stream].replace(now).unwrap_or(opened);
+        Some(PerfMon::between(&before, &now))
+    }
+
     pub(crate) fn into_samples(self) -> Vec<Sample> {
         self.samples.into_inner().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_come_back_as_they_were_packed() {
+        let tcp = Sample {
+            t_ns: 5,
+            end: Side::Receiver,
+            stream: 3,
+            bytes: 7,
+            info: TcpInfo::from_bytes(&[1, 2, 3]),
+            udt: None,
+        };
+        let perfmon = PerfMon { pkt_retrans: 9, mbps_send_rate: 1.5, ..PerfMon::default() };
+        let udt = Sample { info: TcpInfo::from_bytes(&[]), udt: Some(perfmon), ..tcp.clone() };
+        let mut packed = Vec::new();
+        tcp.pack(&mut packed);
+        udt.pack(&mut packed);
+        let mut from = &packed[..];
+        assert_eq!(Sample::unpack(&mut from), Some(tcp));
+        assert_eq!(Sample::unpack(&mut from), Some(udt.clone()));
+        assert!(from.is_empty() && Sample::unpack(&mut &packed[..packed.len() - 1]).is_some());
+        // A record's line has UDT's names, and none of TCP's.
+        let line = serde_json::to_value(udt.fields()).unwrap();
+        assert_eq!((&line["pktRetrans"], &line["mbpsSendRate"], line.get("rtt")), (&9.into(), &1.5.into(), None));
     }
 }

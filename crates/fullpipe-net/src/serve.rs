@@ -389,7 +389,8 @@ fn validate(request: &Request, options: &MeasurementPolicy) -> Result<(), NetErr
     if request.sample < Time(10_000_000) || request.sample > Time(3_600_000_000_000) {
         return Err(denied("the sampling interval must be from 10 ms to 1 h".into()));
     }
-    if request.direction == Direction::Receive {
+    // Only a sender over TCP needs the congestion control.
+    if transport.protocol() == fullpipe_path::Protocol::Tcp && request.direction == Direction::Receive {
         socket::check_known(&transport.cc).map_err(deny_setting)?;
     }
     if let (Some(most), Workload::Duration(time)) = (options.max_run, request.workload)

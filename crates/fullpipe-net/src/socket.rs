@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
-use fullpipe_path::{Buffer, Size, Transport};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use fullpipe_path::{Buffer, Protocol, Size, Transport};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::error::{NetError, system};
 use crate::preamble_listener::BACKLOG;
@@ -78,6 +78,9 @@ pub fn path_mtu(to: SocketAddr) -> Option<u32> {
 /// # Errors
 /// This kernel does not have it, or does not let this user set it.
 pub fn check_cc(transport: &Transport) -> Result<(), NetError> {
+    if transport.protocol() != Protocol::Tcp {
+        return Ok(());
+    }
     let probe = Transport { buffer: Buffer::Auto, pacing: None, ..transport.clone() };
     apply(&new(SocketAddr::from(([127, 0, 0, 1], 0)))?, &probe, true)
 }
@@ -176,7 +179,8 @@ pub fn lacks_zone(address: &SocketAddr) -> bool {
 }
 
 fn new(address: SocketAddr) -> Result<Socket, NetError> {
-    Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(system("opening a socket"))
+    Socket::new(Domain::for_address(address), Type::STREAM, Some(socket2::Protocol::TCP))
+        .map_err(system("opening a socket"))
 }
 
 /// Returns what this kernel lets this user's sockets have: congestion controls, and the largest send and receive buffer,

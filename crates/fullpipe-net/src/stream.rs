@@ -16,7 +16,7 @@
 //!
 //! # Adding a transport
 //!
-//! Suppose that it is UDT. `stream/tcp.rs` is the example.
+//! `stream/tcp.rs` and `stream/udt.rs` are the examples.
 //!
 //! 1. Write a module (or a crate, if it brings dependencies) with two types: one implements [`DataStream`], the other
 //!    [`StreamHandle`]. Only reading, writing, [`DataStream::finish`], [`DataStream::handle`], [`StreamHandle::observe`]
@@ -24,7 +24,7 @@
 //!    transport cannot tell a quantity, leave it `None`: a zero is a measurement.
 //! 2. Implement [`Connector`] and [`Acceptor`]. The acceptor hands out only streams that have shown the session's token:
 //!    anyone may call a port.
-//! 3. Give the transport its word: a protocol in [`fullpipe_path::Transport`], and a branch in
+//! 3. Give the transport its word: a [`fullpipe_path::Protocol`], and a branch in
 //!    [`open::connector`] and [`open::acceptor`], the only places that choose for `measure`.
 //! 4. For `cp`, choose it where fullpipe-transfer opens TCP: `DataListener` in `server.rs` listens, and in
 //!    `connection/join.rs` `accept` takes the streams, `connect` and `Early` open them. Give `Stream` in
@@ -37,6 +37,7 @@
 
 pub mod open;
 pub mod tcp;
+pub mod udt;
 
 use std::io;
 use std::net::SocketAddr;
@@ -221,6 +222,8 @@ pub struct Observation {
     pub delivery_bytes_per_s: Option<u64>,
     /// The kernel's own view, for TCP.
     pub tcp_info: Option<TcpInfo>,
+    /// The protocol's own view, for UDT.
+    pub udt: Option<fullpipe_udt::Snapshot>,
 }
 
 /// Settings of a stream as the transport gives them back. A setting that the transport does not have is `None`.

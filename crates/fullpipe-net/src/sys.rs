@@ -181,6 +181,136 @@ pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout_ns: u64) 
     }
 }
 
+/// Messages that [`send_datagrams`] and [`receive_datagrams`] hand over in one call, at most.
+pub const MAX_MESSAGES: usize = 64;
+
+/// Memory for the control messages of one received message: its time of arrival, and the length of its segments.
+const CONTROL_BYTES: usize = 64;
+
+/// A control buffer, aligned as `cmsg(3)` wants it.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct ControlBuffer([u8; CONTROL_BYTES]);
+
+/// Sends messages on a connected UDP socket, each cut by the kernel into datagrams of `segment_bytes` (`UDP_SEGMENT`, udp(7)).
+/// It waits for room in the kernel. Returns how many messages were sent.
+///
+/// # Errors
+/// See `sendmmsg(2)`, for the first message.
+pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[&[u8]], segment_bytes: u16) -> io::Result<usize> {
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
+    let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
+    // SAFETY: all zeros are a valid mmsghdr: no name, no buffers, no control message.
+    let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { std::mem::zeroed() };
+    for ((message, part), header) in messages.iter().zip(&mut parts).zip(&mut headers) {
+        *part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+        header.msg_hdr.msg_iov = part;
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        // SAFETY: plain arithmetic.
+        header.msg_hdr.msg_controllen = unsafe { libc::CMSG_SPACE(2) } as usize;
+    }
+    // SAFETY: the header has a control buffer with room for one message of two bytes, which is written at its beginning.
+    unsafe {
+        let first = libc::CMSG_FIRSTHDR(&headers[0].msg_hdr);
+        if let Some(first) = first.as_mut() {
+            first.cmsg_level = libc::SOL_UDP;
+            first.cmsg_type = libc::UDP_SEGMENT;
+            first.cmsg_len = libc::CMSG_LEN(2) as usize;
+            libc::CMSG_DATA(first).cast::<u16>().write_unaligned(segment_bytes);
+        }
+    }
+    let count = messages.len().min(MAX_MESSAGES);
+    // SAFETY: the first `count` headers point to buffers that live across the call, and the kernel only reads them.
+    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, 0) };
+    check(sent).map(|sent| sent as usize)
+}
+
+/// A message that has arrived on a UDP socket: one datagram or, with `UDP_GRO`, several.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Arrived {
+    /// Bytes of the message.
+    pub bytes: usize,
+    /// Bytes of each of its datagrams but the last, which may be shorter.
+    pub segment_bytes: usize,
+    /// When it arrived, ns of `CLOCK_REALTIME` (`SO_TIMESTAMPNS`, socket(7)).
+    pub at_ns: Option<u64>,
+}
+
+/// Receives the messages that are there, without waiting. Message i lies in `into` from i times `stride` on.
+///
+/// # Errors
+/// See `recvmmsg(2)`. That nothing is there is no error.
+pub fn receive_datagrams(
+    fd: BorrowedFd<'_>,
+    into: &mut [u8],
+    stride: usize,
+) -> io::Result<impl Iterator<Item = Arrived> + use<>> {
+    let mut controls = [ControlBuffer([0; CONTROL_BYTES]); MAX_MESSAGES];
+    let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
+    // SAFETY: all zeros are a valid mmsghdr: no name, no buffers, no control message.
+    let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
+    for (((slot, control), part), header) in
+        into.chunks_exact_mut(stride).zip(&mut controls).zip(&mut parts).zip(&mut headers)
+    {
+        *part = libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() };
+        header.msg_hdr.msg_iov = part;
+        header.msg_hdr.msg_iovlen = 1;
+        header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_hdr.msg_controllen = CONTROL_BYTES;
+        count += 1;
+    }
+    // SAFETY: the first `count` headers point to buffers of the lengths that they name, which live across the call.
+    let got = unsafe {
+        libc::recvmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT as _, std::ptr::null_mut())
+    };
+    let got = match check(got) {
+        Ok(got) => got as usize,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+        Err(error) => return Err(error),
+    };
+    let mut arrived = [Arrived::default(); MAX_MESSAGES];
+    for (one, header) in arrived.iter_mut().zip(&headers).take(got) {
+        let bytes = header.msg_len as usize;
+        *one = Arrived { bytes, segment_bytes: bytes, at_ns: None };
+        let mut next: *mut libc::cmsghdr = std::ptr::null_mut();
+        loop {
+            // SAFETY: the kernel has written whole control messages into the header's buffer, and their total length into the
+            // header; `next` is null or one of them. CMSG_DATA is plain arithmetic.
+            let (control, data) = unsafe {
+                next = if next.is_null() {
+                    libc::CMSG_FIRSTHDR(&header.msg_hdr)
+                } else {
+                    libc::CMSG_NXTHDR(&header.msg_hdr, next)
+                };
+                (next.as_ref(), libc::CMSG_DATA(next))
+            };
+            let Some(control) = control else { break };
+            read_control(control, data, one);
+        }
+    }
+    Ok(arrived.into_iter().take(got))
+}
+
+/// Reads what the kernel says of a message beside its bytes: a header, and where its data are.
+fn read_control(control: &libc::cmsghdr, data: *const u8, one: &mut Arrived) {
+    match (control.cmsg_level, control.cmsg_type) {
+        (libc::SOL_UDP, libc::UDP_GRO) => {
+            // SAFETY: the kernel gives an int (udp(7)). It need not be aligned.
+            let bytes = unsafe { data.cast::<libc::c_int>().read_unaligned() };
+            one.segment_bytes = usize::try_from(bytes).unwrap_or(one.bytes);
+        }
+        (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+            // SAFETY: the kernel gives a timespec (socket(7)). It need not be aligned.
+            let at = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+            let (s, ns) = (u64::try_from(at.tv_sec), u64::try_from(at.tv_nsec));
+            one.at_ns = s.ok().zip(ns.ok()).map(|(s, ns)| s.saturating_mul(1_000_000_000).saturating_add(ns));
+        }
+        _ => {}
+    }
+}
+
 /// Returns the processor time that this process has used, user and system, seconds.
 pub fn cpu_seconds() -> f64 {
     // SAFETY: rusage is plain data for which zero is valid, and the call fills it.

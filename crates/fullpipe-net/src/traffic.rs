@@ -16,9 +16,8 @@ use fullpipe_path::Workload;
 use nix::sys::eventfd::EventFd;
 
 use crate::side::Side;
-use crate::stream::{DataStream, StreamHandle};
+use crate::stream::{DataStream, Observation, StreamHandle};
 use crate::sys;
-use crate::tcp_info::TcpInfo;
 
 /// Bytes of the memory file that a sender sends again and again.
 const SOURCE_BYTES: usize = 4 << 20;
@@ -108,7 +107,7 @@ impl Traffic {
 
     /// The transport's view of a stream, and the bytes that count as goodput so far: read by the application, or
     /// acknowledged by the other side. If the transport does not count bytes, those that were handed to it count.
-    pub(crate) fn observe(&self, i: usize, side: Side) -> io::Result<(TcpInfo, u64)> {
+    pub(crate) fn observe(&self, i: usize, side: Side) -> io::Result<(Observation, u64)> {
         let stream = &self.streams[i];
         let seen = stream.handle.observe()?;
         let counted = match side {
@@ -118,7 +117,7 @@ impl Traffic {
             }
         };
         let data = self.data_bytes(stream, counted);
-        Ok((seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[])), data))
+        Ok((seen, data))
     }
 
     /// Bytes of a stream that are data, of those that the transport counted. If it does not count, the bytes that were moved.
@@ -351,7 +350,6 @@ mod tests {
     use fullpipe_path::Size;
 
     use super::*;
-    use crate::stream::Observation;
 
     /// A transport that can do nothing but what the seam requires.
     struct Bare(Arc<UnixStream>);
@@ -405,8 +403,8 @@ mod tests {
             receiver.receive(0, receiving);
         });
         assert!(receiver.complete() && receiver.take_broken().is_none() && sender.take_broken().is_none());
-        let (info, bytes) = receiver.observe(0, Side::Receiver).unwrap();
-        assert_eq!((bytes, info.get("rtt")), (3_000_001, None));
+        let (seen, bytes) = receiver.observe(0, Side::Receiver).unwrap();
+        assert_eq!((bytes, seen.tcp_info.is_none(), seen.udt.is_none()), (3_000_001, true, true));
         assert_eq!(sender.observe(0, Side::Sender).unwrap().1, 3_000_001, "what was handed over");
         assert!(receiver.handle(0).set_pacing(Some(1)).is_err_and(|e| e.kind() == io::ErrorKind::Unsupported));
         assert_eq!(receiver.handle(0).settings(), Default::default());

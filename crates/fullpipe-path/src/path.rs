@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lab_host::LabHost;
 use crate::path_error::PathError;
+use crate::transport::Protocol;
 use crate::units::{Probability, Rate, Size, Time};
 
 /// Default port of `fullpipe serve`.
@@ -315,11 +316,15 @@ impl LabPath {
         ip_bytes + ETHERNET_HEADER + self.modality.map_or(0, Modality::overhead)
     }
 
-    /// Returns the largest rate of payload that TCP can carry, bit/s. Packets are full and have 20 bytes of IPv4 header, 20 of TCP
-    /// header and 12 of timestamps (RFC 7323).
-    pub fn tcp_capacity(&self) -> f64 {
+    /// Returns the largest rate of payload that a protocol can carry, bit/s. Packets are full and have 20 bytes of IPv4 header.
+    /// TCP adds 20 bytes of header and 12 of timestamps (RFC 7323); UDT adds 8 bytes of UDP header and 16 of its own.
+    pub fn capacity(&self, protocol: Protocol) -> f64 {
+        let header_bytes = match protocol {
+            Protocol::Tcp => 52,
+            Protocol::Udt => 44,
+        };
         let mtu = u64::from(self.mtu);
-        self.rate.0 as f64 * (mtu - 52) as f64 / self.line_bytes(mtu) as f64
+        self.rate.0 as f64 * (mtu - header_bytes) as f64 / self.line_bytes(mtu) as f64
     }
 
     /// Whether the path has impairments in the forward direction.

@@ -36,6 +36,39 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
     "yeah",
 ];
 
+/// Name of UDT in the place of a congestion control. UDT brings its own, so a transport needs no further word for it.
+pub const UDT: &str = "udt";
+
+/// The protocol that carries a transport's streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Protocol {
+    /// TCP, with the congestion control that the transport names.
+    #[default]
+    Tcp,
+    /// UDT over UDP: its own congestion control or, with a pacing rate, that rate.
+    Udt,
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tcp" => Ok(Protocol::Tcp),
+            UDT => Ok(Protocol::Udt),
+            _ => Err(format!("'{text}' is no transport; choose tcp or udt")),
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udt => UDT,
+        })
+    }
+}
+
 /// The reason why a transport or workload is not valid.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TransportError {
@@ -123,7 +156,7 @@ impl<'de> Deserialize<'de> for Buffer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transport {
-    /// Congestion control, under the kernel's name.
+    /// Congestion control, under the kernel's name; [`UDT`] stands for UDT with its own.
     pub cc: String,
     /// Number of parallel streams.
     pub streams: u16,
@@ -135,6 +168,11 @@ pub struct Transport {
 }
 
 impl Transport {
+    /// The protocol that carries the streams.
+    pub fn protocol(&self) -> Protocol {
+        if self.cc == UDT { Protocol::Udt } else { Protocol::Tcp }
+    }
+
     /// Checks the values of a transport.
     ///
     /// # Errors
@@ -160,10 +198,31 @@ impl Transport {
     /// The testbed does not have it.
     pub fn validate_for_lab(&self) -> Result<(), TransportError> {
         self.validate()?;
-        if LINUX_CONGESTION_CONTROLS.contains(&self.cc.as_str()) {
+        if self.protocol() != Protocol::Tcp || LINUX_CONGESTION_CONTROLS.contains(&self.cc.as_str()) {
             return Ok(());
         }
         Err(TransportError::NotInLab { name: self.cc.clone(), known: LINUX_CONGESTION_CONTROLS.join(", ") })
+    }
+}
+
+/// Buffers of a stream over UDT without a given size, bytes: 10 Gb/s over 50 ms.
+const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
+
+impl Transport {
+    /// Size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
+    pub fn udt_buffer_bytes(&self) -> u64 {
+        match self.buffer {
+            Buffer::Auto => UDT_AUTO_BUFFER_BYTES,
+            Buffer::Bytes(size) => size.0,
+        }
+    }
+
+    /// The flag of `fullpipe measure` that chooses the protocol and congestion control: `--cc cubic`, or `--transport udt`.
+    pub fn flag(&self) -> String {
+        match self.protocol() {
+            Protocol::Tcp => format!("--cc {}", self.cc),
+            protocol @ Protocol::Udt => format!("--transport {protocol}"),
+        }
     }
 }
 
@@ -234,6 +293,9 @@ mod tests {
         t.cc = "cubicc".into();
         assert!(t.validate().is_ok());
         assert!(t.validate_for_lab().unwrap_err().to_string().contains("scalable"));
+        t.cc = UDT.into();
+        assert!(t.validate_for_lab().is_ok() && t.protocol() == Protocol::Udt);
+        assert_eq!(t.protocol().to_string().parse(), Ok(Protocol::Udt));
         t.cc = "../x".into();
         assert!(t.validate().is_err());
         assert!("2GB".parse::<Buffer>().is_err());

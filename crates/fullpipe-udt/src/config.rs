@@ -38,9 +38,7 @@ pub struct Config {
     pub receive_buffer_bytes: usize,
     /// How the rate is chosen.
     pub control: RateControl,
-    /// Time that a burst of packets lasts at the present rate, nanoseconds. A queue on the path must hold it.
-    pub burst_ns: u64,
-    /// Packets of a burst, at most.
+    /// Packets of a burst, at most. Bursts last a hundredth of the RTT, from 0.1 to 0.5 ms. A queue on the path must hold them.
     pub max_burst_packets: u64,
     /// Time without a datagram from the other end after which the connection is lost, nanoseconds (section 5.3).
     pub peer_timeout_ns: u64,
@@ -56,8 +54,7 @@ impl Default for Config {
             send_buffer_bytes: 8192 * 1456,
             receive_buffer_bytes: 8192 * 1456,
             control: RateControl::Native,
-            burst_ns: 200_000,
-            max_burst_packets: 256,
+            max_burst_packets: 1024,
             peer_timeout_ns: 30_000_000_000,
             connect_timeout_ns: 3_000_000_000,
         }

@@ -109,6 +109,13 @@ impl Connection {
     /// Handles what has arrived at one instant from the other end's address: one datagram or several of `segment_bytes` each, the
     /// last of which may be shorter (`UDP_GRO`). Packets for other sockets cost a comparison.
     pub fn handle_datagrams(&mut self, now_ns: u64, bytes: &[u8], segment_bytes: usize) {
+        let at_ns = self.clock.at(now_ns);
+        self.handle_datagrams_of(now_ns, at_ns, bytes, segment_bytes);
+    }
+
+    /// Handles datagrams as [`Connection::handle_datagrams`] does, which arrived at `arrived_ns` of any clock that is always the
+    /// same one. The rate of arrival and the capacity of the path follow from that clock.
+    pub fn handle_datagrams_of(&mut self, now_ns: u64, arrived_ns: u64, bytes: &[u8], segment_bytes: usize) {
         let now_ns = self.clock.at(now_ns);
         if matches!(self.state, State::Ended(_)) {
             return;
@@ -126,7 +133,7 @@ impl Connection {
                 _ => {}
             }
         }
-        self.pending.nak_new |= self.receiver.end_batch(now_ns);
+        self.pending.nak_new |= self.receiver.end_batch(arrived_ns);
     }
 
     fn on_control(&mut self, now_ns: u64, header: &ControlHeader, body: &[u8]) {
@@ -222,6 +229,11 @@ impl Connection {
             }
         };
         Some(self.clock.caller_ns(at_ns))
+    }
+
+    /// Time for which an end may gather what arrives before it handles it, nanoseconds.
+    pub fn gathering_ns(&self) -> u64 {
+        self.rtt.gathering_ns()
     }
 
     /// Lets the timers expire whose time has come (section 6.2, step 1 of the receiver).
@@ -348,6 +360,11 @@ impl Connection {
     /// The socket of this end, which the other end's packets name.
     pub fn local_id(&self) -> u32 {
         self.agreed.local_id
+    }
+
+    /// The socket of the other end.
+    pub fn peer_id(&self) -> u32 {
+        self.agreed.peer_id
     }
 
     /// The packet size that both ends agreed on, bytes with the IP and UDP headers.

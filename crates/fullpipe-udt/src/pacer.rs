@@ -4,6 +4,9 @@
 //! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
 //! half a burst costs no rate.
 
+/// Time that a burst lasts before the RTT is known, nanoseconds.
+const FIRST_BURST_NS: u64 = 100_000;
+
 /// A pacer. The period between packets is given with each call, since congestion control changes it.
 #[derive(Debug)]
 pub struct Pacer {
@@ -20,15 +23,20 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Bursts last `burst_ns` at the present rate, and have between 2 and `max_packets` packets. The first one is due at once.
-    pub fn new(now_ns: u64, burst_ns: u64, max_packets: u64) -> Pacer {
+    /// Bursts have between 2 and `max_packets` packets. The first one is due at once.
+    pub fn new(now_ns: u64, max_packets: u64) -> Pacer {
         Pacer {
-            burst_ns,
+            burst_ns: FIRST_BURST_NS,
             max_packets: max_packets.max(2),
-            due_ns: now_ns.saturating_sub(burst_ns),
+            due_ns: now_ns.saturating_sub(FIRST_BURST_NS),
             due_fraction: 0.0,
             burst_began_ns: None,
         }
+    }
+
+    /// Changes the time that bursts last at the present rate.
+    pub fn set_burst_ns(&mut self, burst_ns: u64) {
+        self.burst_ns = burst_ns;
     }
 
     /// Packets of a burst when they are `period_ns` apart.
@@ -65,7 +73,8 @@ impl Pacer {
     /// When half a burst is due, nanoseconds.
     pub fn next_ns(&self, period_ns: f64) -> u64 {
         let wait = (self.burst(period_ns) / 2).saturating_sub(1) as f64 * period_ns;
-        self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64)
+        // A nanosecond more than rounding can take: at this instant half a burst must be due, or a sender would spin.
+        self.due_ns.saturating_add((wait + self.due_fraction).ceil() as u64).saturating_add(1)
     }
 }
 
@@ -73,9 +82,16 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    /// A pacer whose bursts last 0.2 ms.
+    fn pacer(now_ns: u64, max_packets: u64) -> Pacer {
+        let mut pacer = Pacer::new(now_ns, max_packets);
+        pacer.set_burst_ns(200_000);
+        pacer
+    }
+
     /// Sends for a second with a timer that is `late_ns` late; returns the packets sent and the largest burst.
     fn second(period_ns: f64, late_ns: u64) -> (u64, u64) {
-        let (mut pacer, mut now, mut sent, mut largest) = (Pacer::new(0, 200_000, 1_000), 0, 0, 0);
+        let (mut pacer, mut now, mut sent, mut largest) = (pacer(0, 1_000), 0, 0, 0);
         while now < 1_000_000_000 {
             let n = pacer.allowance(now, period_ns);
             pacer.sent(n, period_ns);
@@ -100,15 +116,30 @@ mod tests {
 
     #[test]
     fn idle_time_is_not_made_up_for() {
-        let mut pacer = Pacer::new(0, 200_000, 64);
+        let mut pacer = pacer(0, 64);
         assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 64);
         pacer.sent(64, 1_000.0);
         assert_eq!(pacer.allowance(3_600_000_000_000, 1_000.0), 0);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn at_the_instant_that_it_names_packets_may_be_sent(period_ns in 1.0..1e6f64, start in 0u64..1 << 50, sent in 1u64..300) {
+            let mut pacer = pacer(start, 256);
+            pacer.allowance(start, period_ns);
+            pacer.sent(sent, period_ns);
+            for _ in 0..20 {
+                let now = pacer.next_ns(period_ns).max(start);
+                let n = pacer.allowance(now, period_ns);
+                proptest::prop_assert!(n > 0, "{} ns", now);
+                pacer.sent(n, period_ns);
+            }
+        }
+    }
+
     #[test]
     fn no_period_is_too_short_or_too_long() {
-        let mut pacer = Pacer::new(0, 200_000, 64);
+        let mut pacer = pacer(0, 64);
         for period_ns in [f64::MIN_POSITIVE, 1e-3, 1e18, f64::MAX] {
             let n = pacer.allowance(5, period_ns);
             assert!(n <= 64);

@@ -132,9 +132,9 @@ impl Receiver {
     }
 
     /// The datagrams that arrived at one instant have been handled. Returns whether losses are to be reported at once.
-    pub fn end_batch(&mut self, now_ns: u64) -> bool {
+    pub fn end_batch(&mut self, arrived_ns: u64) -> bool {
         if let Some((first, last, packets)) = self.batch.take() {
-            self.arrivals.arrived(now_ns, first, last, packets);
+            self.arrivals.arrived(arrived_ns, first, last, packets);
         }
         self.light_ack_due |= self.packets_since_ack >= LIGHT_ACK_PACKETS;
         self.losses.has_unreported()

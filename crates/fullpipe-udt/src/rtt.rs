@@ -8,6 +8,14 @@ const INITIAL_RTT_NS: u64 = 10 * SYN_NS;
 const MAX_FIRST_SAMPLE_NS: u64 = 3_000_000_000;
 /// A sample counts as at most this many times RTT + 4 RTTVar: a step of the clock looks like a long RTT.
 const MAX_GROWTH: u64 = 8;
+/// Part of the RTT that a burst lasts: a queue of a few hundredths of the bandwidth-delay product holds it.
+const BURST_PART: u64 = 100;
+/// Shortest and longest burst, nanoseconds.
+const BURST_NS: (u64, u64) = (100_000, 500_000);
+/// Part of the RTT for which an end may gather what arrives.
+const GATHERING_PART: u64 = 16;
+/// Shortest and longest time for which an end gathers what arrives, nanoseconds.
+const GATHERING_NS: (u64, u64) = (50_000, 500_000);
 
 /// Smoothed RTT and its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +56,21 @@ impl Rtt {
     /// Variance of the RTT, nanoseconds.
     pub fn variance_ns(&self) -> u64 {
         self.variance_ns
+    }
+
+    /// Time that a burst of packets may last at the sending rate, nanoseconds.
+    pub fn burst_ns(&self) -> u64 {
+        self.part(BURST_PART, BURST_NS)
+    }
+
+    /// Time for which an end may gather what arrives before it handles it, nanoseconds.
+    pub fn gathering_ns(&self) -> u64 {
+        self.part(GATHERING_PART, GATHERING_NS)
+    }
+
+    /// A part of the RTT within bounds; the lower bound until the RTT is known.
+    fn part(&self, part: u64, (shortest, longest): (u64, u64)) -> u64 {
+        if self.measured { (self.smoothed_ns / part).clamp(shortest, longest) } else { shortest }
     }
 
     /// RTT + 4 RTTVar, nanoseconds: how long an answer may take. Section 4 has the factor at the other term; libudt has it here.

@@ -59,7 +59,7 @@ impl Sender {
         Sender {
             buffer: SendBuffer::new(first, config.send_packets(mss), payload_bytes(mss)),
             losses: SenderLossList::default(),
-            pacer: Pacer::new(now_ns, config.burst_ns, config.max_burst_packets),
+            pacer: Pacer::new(now_ns, config.max_burst_packets),
             control: config.control.start(now_ns, first, mss, seed),
             start: first,
             acked: first,
@@ -240,6 +240,7 @@ impl Sender {
         if self.acknowledge(ack.data_seq).is_none() {
             return;
         }
+        self.pacer.set_burst_ns(rtt.burst_ns());
         if expand(ack.data_seq, self.acked) == self.acked {
             self.flow_window = u64::from(ack.available_packets).max(MIN_FLOW_WINDOW);
             self.max_window = self.max_window.max(self.flow_window);

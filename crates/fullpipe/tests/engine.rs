@@ -183,6 +183,72 @@ fn the_interface_of_an_ipv4_client_at_a_server_for_both_families_is_known() {
 }
 
 #[test]
+fn udt_carries_a_run_in_either_direction() {
+    let server = Server::start("");
+    for direction in ["", "--reverse"] {
+        let flags = format!("--transport udt --size 100MB --streams 2 --buffer 8MB --sample 10ms {direction}");
+        let record = measure(&server, &flags);
+        let (header, result) = (&record[0], &record[record.len() - 1]);
+        assert_eq!((&result["bytes"], &header["transport"]["cc"]), (&100_000_000.into(), &"udt".into()));
+        assert_eq!(header["sender"]["cc"], "udt");
+        for (end, counts) in [("sender", "pktSent"), ("receiver", "pktRecv")] {
+            let samples: Vec<_> = record.iter().filter(|l| l["kind"] == "sample" && l["end"] == end).collect();
+            let sum: u64 = samples[samples.len() - 2..].iter().map(|s| s["bytes"].as_u64().unwrap()).sum();
+            // The last ACK may still be on its way when the run is over.
+            assert!((90_000_000..=100_000_000).contains(&sum), "{sum} at the {end}");
+            // 100 MB in packets of 9,000 bytes, as loopback lets them be.
+            let packets: u64 = samples.iter().map(|s| s[counts].as_u64().unwrap()).sum();
+            assert!(packets >= 11_000, "{packets} packets at the {end}");
+            for field in ["rtt", "snd_cwnd", "bytes_acked"] {
+                assert!(samples[0].get(field).is_none(), "{field} is TCP's");
+            }
+        }
+    }
+}
+
+#[test]
+fn udt_keeps_to_a_rate() {
+    let server = Server::start("");
+    let record = measure(&server, "--transport udt --duration 2s --streams 2 --pacing 400mbit");
+    let result = &record[record.len() - 1];
+    let goodput = result["goodput_bps"].as_f64().unwrap();
+    assert!((300e6..=404e6).contains(&goodput), "{goodput}");
+    assert_eq!((&result["cwnd_max"], &result["retransmits"]), (&0.into(), &0.into()));
+    assert_eq!(record[0]["sender"]["pacing"], "200mbit");
+}
+
+#[test]
+fn udt_brings_its_own_congestion_control() {
+    for (flags, advice) in
+        [("--transport udt --cc htcp", "leave one of them out"), ("--cc udt", "give --transport udt instead")]
+    {
+        let (code, text) = error(&fullpipe(&format!("measure 127.0.0.1:1 {flags}")));
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(advice), "{text}");
+    }
+}
+
+#[test]
+fn a_server_that_only_tcp_reaches_says_so_of_udt() {
+    let server = Server::start("");
+    // The server's data port is on its own address, and this relay on another one passes TCP alone.
+    let relay = TcpListener::bind("127.0.0.2:0").unwrap();
+    let (here, there) = (relay.local_addr().unwrap(), server.address.clone());
+    std::thread::spawn(move || {
+        for client in relay.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&there).unwrap());
+            let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            std::thread::spawn(move || std::io::copy(&mut client, &mut server));
+        }
+    });
+    let (code, text) = error(&fullpipe(&format!("measure {here} --transport udt --duration 1s")));
+    assert_eq!(code, 4, "{text}");
+    assert!(text.contains("no answer over UDP from 127.0.0.2:") && text.contains("within 10 s"), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+}
+
+#[test]
 fn many_clients_at_once_each_with_its_own_result() {
     let server = Server::start("--max-clients 4 --max-clients-per-address 4");
     std::thread::scope(|scope| {

@@ -8,6 +8,25 @@ use std::time::{Duration, Instant};
 
 use common::{error, fullpipe, fullpipe_args, json_lines, without_real};
 
+#[test]
+fn udt_fills_a_path_and_repeats_itself() {
+    let run = |flags: &str| {
+        let words = format!("measure lab:rtt=11.8ms,rate=200mbit --transport udt --duration 2s --json {flags}");
+        without_real(json_lines(&fullpipe(&words)))
+    };
+    let record = run("--pacing 198mbit");
+    assert_eq!(record, run("--pacing 198mbit"));
+    let result = &record[record.len() - 1];
+    assert!(result["goodput_bps"].as_f64().unwrap() > 0.96 * 198e6, "{result}");
+    assert_eq!((&result["bottleneck"], &result["retransmits"]), (&"pacing".into(), &0.into()));
+    let own = run("");
+    let result = &own[own.len() - 1];
+    assert!(result["goodput_bps"].as_f64().unwrap() > 0.5 * 200e6, "{result}");
+    // Kernel timestamps show the pairs, though the receiver gathers what arrives.
+    let capacity = own.iter().rev().find_map(|line| line["mbpsBandwidth"].as_f64().filter(|mbps| *mbps > 0.0)).unwrap();
+    assert!((180.0..220.0).contains(&capacity), "{capacity}");
+}
+
 fn scenario(text: &str, flags: &[&str]) -> std::process::Output {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.toml");
@@ -73,9 +92,12 @@ fn no_rate_is_above_the_capacity_of_the_path() {
         assert_eq!(result["goodput_bps"].is_f64(), has_rate, "{path} {flags}: {result}");
         assert_eq!(result["no_rate"].is_null(), has_rate);
         if let Some(goodput) = result["goodput_bps"].as_f64() {
-            assert!(goodput <= rate.tcp_capacity() * 1.001, "{path} {flags}: {result}");
+            assert!(goodput <= rate.capacity(fullpipe_path::Protocol::Tcp) * 1.001, "{path} {flags}: {result}");
             let is_free = !flags.contains("--pacing") && !path.contains("jitter");
-            assert!(!is_free || goodput > 0.5 * rate.tcp_capacity(), "{path} {flags}: {result}");
+            assert!(
+                !is_free || goodput > 0.5 * rate.capacity(fullpipe_path::Protocol::Tcp),
+                "{path} {flags}: {result}"
+            );
         }
         if flags.contains("--pacing") {
             assert!((0.9e6..1.05e6).contains(&result["goodput_bps"].as_f64().unwrap()), "{result}");

@@ -7,6 +7,7 @@ from typing import Any
 
 from fullpipe.campaign.state import DESCRIPTION
 from fullpipe.flatten import SOBAS
+from fullpipe.run import transport_flag
 
 
 def campaign_of(folder: Path) -> dict[str, Any]:
@@ -61,7 +62,7 @@ def measure(header: dict[str, Any]) -> str:
         path = "lab:" + ",".join(f"{key}={value}" for key, value in path.items())
     copy = header.get("copy")
     words = ["fullpipe", "cp"] if copy or header.get("sobas") else ["fullpipe", "measure", path]
-    words += ["--cc", transport["cc"], "--streams", str(transport["streams"])]
+    words += [*transport_flag(transport["cc"]), "--streams", str(transport["streams"])]
     words += (
         ["--buffer", SOBAS, "--sobas", header["sobas"]]
         if header.get("sobas")

@@ -3,16 +3,20 @@
 
 use std::net::SocketAddr;
 
-use fullpipe_path::Transport;
+use fullpipe_path::{Protocol, Transport};
 
 use super::tcp::{TcpAcceptor, TcpConnector};
+use super::udt::{UdtAcceptor, UdtConnector};
 use super::{Acceptor, Connector, Expected};
 use crate::error::NetError;
 
 /// Returns the connector of a transport, for the host that calls. `sends` tells whether this host will send data, so that
 /// its congestion control matters.
 pub fn connector<'a>(to: SocketAddr, transport: &'a Transport, sends: bool) -> Box<dyn Connector + 'a> {
-    Box::new(TcpConnector::new(to, transport, sends))
+    match transport.protocol() {
+        Protocol::Tcp => Box::new(TcpConnector::new(to, transport, sends)),
+        Protocol::Udt => Box::new(UdtConnector::new(to, transport)),
+    }
 }
 
 /// Returns the acceptor of a transport, for the host that is called. It listens on `local`'s address. The transport's settings
@@ -26,5 +30,8 @@ pub fn acceptor<const N: usize>(
     sends: bool,
     expected: Expected<N>,
 ) -> Result<Box<dyn Acceptor>, NetError> {
-    Ok(Box::new(TcpAcceptor::new(local, transport, sends, expected)?))
+    Ok(match transport.protocol() {
+        Protocol::Tcp => Box::new(TcpAcceptor::new(local, transport, sends, expected)?),
+        Protocol::Udt => Box::new(UdtAcceptor::new(local, transport, expected)?),
+    })
 }

@@ -135,6 +135,7 @@ impl StreamHandle for TcpHandle {
             received_bytes: info.get("bytes_received"),
             delivery_bytes_per_s: info.get("delivery_rate"),
             tcp_info: Some(info),
+            udt: None,
         })
     }
 

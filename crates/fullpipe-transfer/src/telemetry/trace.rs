@@ -87,7 +87,7 @@ impl Trace {
                 Side::Receiver => seen.received_bytes.map(|all| all.saturating_sub(stream.unread_bytes().unwrap_or(0))),
             };
             let bytes = bytes.unwrap_or(0);
-            kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info });
+            kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None });
         }
         if kept.samples.len() > MAX_SAMPLES {
             let (n, mut i) = (self.streams.len().max(1), 0);

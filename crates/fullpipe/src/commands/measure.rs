@@ -8,9 +8,13 @@ use std::time::Duration;
 
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
+use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Bottleneck, Outcome};
-use fullpipe_path::{Buffer, Direction, ExitClass, Host, LabPath, Path, Rate, Run, Size, Time, Transport, Workload};
+use fullpipe_path::transport::UDT;
+use fullpipe_path::{
+    Buffer, Direction, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
+};
 
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
@@ -19,6 +23,7 @@ use crate::{format, progress, run_record};
 const EXAMPLES: &str = "\
 Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
+  fullpipe measure host --transport udt --buffer 256MB
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/";
 
 /// The arguments of `fullpipe measure`.
@@ -28,9 +33,12 @@ pub struct Args {
     /// Path to measure: HOST or HOST:PORT where 'fullpipe serve' runs, an emulated path lab:rtt=45.6ms,rate=10gbit,..., or a
     /// TOML file with the keys of an emulated path
     path: String,
-    /// Use this congestion control, under its kernel name
-    #[arg(long, default_value = "cubic", value_name = "NAME")]
-    cc: String,
+    /// Send over this transport; udt brings its own congestion control, and keeps to the rate of --pacing if that is given
+    #[arg(long, default_value = "tcp", value_name = "tcp|udt")]
+    transport: Protocol,
+    /// Use this congestion control of TCP, under its kernel name [default: cubic]
+    #[arg(long, value_name = "NAME")]
+    cc: Option<String>,
     /// Send over this many parallel streams, 1 to 64
     #[arg(long, short = 'n', default_value_t = 1)]
     streams: u16,
@@ -52,7 +60,7 @@ pub struct Args {
     /// Seed the streams' start times and, in the testbed, every random number
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Sample TCP_INFO this often, at least 10ms apart
+    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME")]
     sample: Time,
     /// Write the record into folder DIR, or to FILE if it ends in .ndjson
@@ -84,7 +92,19 @@ pub struct Args {
 /// Measures, writes the record, and prints the result.
 pub fn run(args: Args) -> Result {
     let path = read_path(&args.path)?;
-    let transport = Transport { cc: args.cc.clone(), streams: args.streams, buffer: args.buffer, pacing: args.pacing };
+    let cc = match (args.transport, &args.cc) {
+        (Protocol::Tcp, Some(cc)) if cc == UDT => {
+            return Err(Failure::usage(
+                "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
+            ));
+        }
+        (Protocol::Tcp, cc) => cc.clone().unwrap_or_else(|| "cubic".into()),
+        (Protocol::Udt, None) => UDT.into(),
+        (Protocol::Udt, Some(_)) => {
+            return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
+        }
+    };
+    let transport = Transport { cc, streams: args.streams, buffer: args.buffer, pacing: args.pacing };
     transport.validate()?;
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
@@ -144,7 +164,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         None => run.clone(),
     };
     let capacity = match &described.path {
-        Path::Lab(lab) => Some(lab.tcp_capacity()),
+        Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
         Path::Host(_) => None,
     };
     let request = Request {
@@ -182,6 +202,19 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
 
 /// Warns of buffers that a kernel granted smaller than `--buffer` asks for.
 fn warn_of_limits(run: &Run, measured: &Measured) {
+    if run.transport.protocol() == Protocol::Udt {
+        // UDT's own buffers are as large as they were asked for. The kernel's only hold a burst.
+        let got = measured.receiver.rcvbuf / 2;
+        if got < UDP_BUFFER.0 && measured.outcome.retransmits > 0 {
+            errln!(
+                "warning: packets were lost, and the receiver's kernel granted SO_RCVBUF {} instead of {UDP_BUFFER}, which a burst \
+                 can fill; there, as root: sysctl -w net.core.rmem_max={}",
+                Size(got),
+                UDP_BUFFER.0
+            );
+        }
+        return;
+    }
     let Buffer::Bytes(asked) = run.transport.buffer else { return };
     for (end, got, what, sysctl) in [
         ("sender", measured.sender.sndbuf, "SO_SNDBUF", "net.core.wmem_max"),
@@ -249,6 +282,12 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
 fn bottleneck(what: Bottleneck, run: &Run) -> &'static str {
     let is_emulated = matches!(run.path, Path::Lab(_));
     match (what, run.transport.buffer) {
+        (Bottleneck::Cwnd, _) if run.transport.protocol() == Protocol::Udt => {
+            "cwnd: UDT's congestion control, still raising its rate or recovering from loss"
+        }
+        (Bottleneck::Rwnd, _) if run.transport.protocol() == Protocol::Udt => {
+            "rwnd: the receiver's window; try a larger --buffer"
+        }
         (Bottleneck::Cwnd, _) => "cwnd: the congestion window, still ramping up or recovering from loss",
         (Bottleneck::Rwnd, Buffer::Auto) if is_emulated => {
             "rwnd: the receiver's window; try --buffer, or add ,host=tuned+tcp_rmem:4096/131072/268435456 to the path"

@@ -211,7 +211,7 @@ fn print(selection: &Selection, query: &Query, shipped: bool) {
     }
     let t = &choice.transport;
     let pacing = t.pacing.map(|p| format!(" --pacing {p}")).unwrap_or_default();
-    outln!("use         --cc {} --streams {} --buffer {}{pacing}", t.cc, t.streams, t.buffer);
+    outln!("use         {} --streams {} --buffer {}{pacing}", t.flag(), t.streams, t.buffer);
 }
 
 fn explain(selection: &Selection) {
@@ -284,7 +284,7 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
     };
     let folder = folder.unwrap_or(FilePath::new(".")).to_string_lossy().into_owned();
     let folder = shlex::try_quote(&folder).map_or_else(|_| folder.clone(), |quoted| quoted.into_owned());
-    let Transport { cc, streams, buffer, pacing } = &needed.transport;
+    let Transport { streams, buffer, pacing, .. } = &needed.transport;
     let pacing = pacing.map(|rate| format!(" --pacing {rate}")).unwrap_or_default();
     let workload = match selection.workload {
         Workload::Size(size) => format!("--size {size}"),
@@ -292,8 +292,9 @@ fn commands(selection: &Selection, needed: &Needed, args: &Args) -> [String; 3] 
     };
     let reverse = if selection.receives { " --reverse" } else { "" };
     let measure = format!(
-        "fullpipe measure {} --cc {cc} --streams {streams} --buffer {buffer}{pacing} {workload}{reverse}",
-        selection.path
+        "fullpipe measure {} {} --streams {streams} --buffer {buffer}{pacing} {workload}{reverse}",
+        selection.path,
+        needed.transport.flag()
     );
     let last = measured + needed.runs;
     [

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use fullpipe_path::{Buffer, Probability, Rate, Size, Time, Transport, TransportError, Workload};
+use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
 use fullpipe_transfer::connection::endpoint::Via;
@@ -257,6 +257,9 @@ impl TransportArgs {
             } else {
                 format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
             };
+            if best.transport.protocol() != Protocol::Tcp {
+                return format!("best would be {}, but copies go over TCP", best.transport);
+            }
             format!("best would be {}, but a kernel lacks {lacks}", best.transport)
         });
         why.extend(lacking.clone());

@@ -1,7 +1,7 @@
 //! The command lines of a measurement in the testbed: this program at both ends of the emulated path.
 
 use fullpipe_lab::{Commands, SERVER_ADDRESS};
-use fullpipe_path::{Direction, LabPath, Run, Time, Workload};
+use fullpipe_path::{Direction, LabPath, Protocol, Run, Time, Workload};
 
 /// Spells a run as flags of `serve` and `measure`. Both ends give up after `stall` of virtual time without progress.
 pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
@@ -17,7 +17,10 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
     };
     for (flag, value) in [
         ("--guest", path.to_string()),
-        ("--cc", t.cc.clone()),
+        match t.protocol() {
+            Protocol::Tcp => ("--cc", t.cc.clone()),
+            protocol => ("--transport", protocol.to_string()),
+        },
         ("--streams", t.streams.to_string()),
         ("--buffer", t.buffer.to_string()),
         (kind, amount),

@@ -1,0 +1,132 @@
+//! Streams over UDT: the shell around `fullpipe_udt`. Each stream has a UDP socket and a driver thread of its own.
+
+mod acceptor;
+mod config;
+mod connector;
+mod data_stream;
+mod datagrams;
+mod driver;
+
+pub use acceptor::UdtAcceptor;
+pub use connector::UdtConnector;
+pub use datagrams::UDP_BUFFER;
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::{SocketAddr, UdpSocket};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use fullpipe_path::{Buffer, Size, Transport};
+
+    use super::*;
+    use crate::stream::{Acceptor, Connector, DataStream, Expected};
+    use crate::sys;
+
+    fn transport() -> Transport {
+        Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Bytes(Size(4_000_000)), pacing: None }
+    }
+
+    fn acceptor() -> UdtAcceptor<2> {
+        let check = |preamble: &[u8; 2]| (preamble[0] == 7).then_some(u16::from(preamble[1]));
+        let expected = Expected { ports: (0, 0), peer: None, check: Box::new(check) };
+        UdtAcceptor::new(([127, 0, 0, 1], 0).into(), &transport(), expected).unwrap()
+    }
+
+    /// Calls with a preamble; returns the stream.
+    fn call(to: SocketAddr, preamble: [u8; 2]) -> Box<dyn DataStream> {
+        let mut stream = UdtConnector::new(to, &transport()).connect(Duration::from_secs(5)).unwrap();
+        stream.write_all(&preamble).unwrap();
+        stream.flush().unwrap();
+        stream
+    }
+
+    /// Takes streams until so many have come.
+    fn take(acceptor: &mut UdtAcceptor<2>, n: usize) -> Vec<(u16, Box<dyn DataStream>)> {
+        let mut streams = Vec::new();
+        while streams.len() < n {
+            assert!(sys::wait_readable([acceptor.as_fd()], 10_000_000_000).unwrap()[0], "{} of {n}", streams.len());
+            streams.extend(acceptor.accepted().unwrap());
+        }
+        streams
+    }
+
+    #[test]
+    fn bytes_go_both_ways_and_end() {
+        let mut acceptor = acceptor();
+        let at = acceptor.address().unwrap();
+        let data: Vec<u8> = (0..3_000_000u32).map(|i| (i ^ (i >> 9)) as u8).collect();
+        let caller = std::thread::spawn({
+            let data = data.clone();
+            move || {
+                let mut stream = call(at, [7, 1]);
+                stream.write_all(&data).unwrap();
+                let mut back = [0; 5];
+                stream.read_exact(&mut back).unwrap();
+                stream.finish().unwrap();
+                back
+            }
+        });
+        let (number, mut stream) = take(&mut acceptor, 1).remove(0);
+        assert_eq!(number, 1);
+        let mut first = vec![0; 1_000_000];
+        stream.read_exact(&mut first).unwrap();
+        assert!(first == data[..1_000_000]);
+        let mut left = 2_000_000;
+        while left > 0 {
+            left -= stream.discard(left, true).unwrap();
+        }
+        stream.write_all(b"bytes").unwrap();
+        stream.flush().unwrap();
+        let seen = stream.handle().observe().unwrap();
+        assert_eq!((seen.received_bytes, seen.tcp_info.is_none()), (Some(3_000_002), true));
+        assert!(seen.udt.unwrap().counters.pkt_recv > 1);
+        assert_eq!(&caller.join().unwrap(), b"bytes");
+        assert_eq!(stream.read(&mut first).unwrap(), 0);
+        assert_eq!(stream.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn callers_without_the_token_are_dropped() {
+        let mut acceptor = acceptor();
+        let at = acceptor.address().unwrap();
+        let calls = std::thread::spawn(move || {
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            stranger.send_to(&[0x80; 64], at).unwrap();
+            let mut wrong = call(at, [8, 0]);
+            let right = call(at, [7, 0]);
+            (wrong.read(&mut [0]), right)
+        });
+        let taken = take(&mut acceptor, 1);
+        assert_eq!(taken[0].0, 0);
+        let (wrong, _right) = calls.join().unwrap();
+        assert!(matches!(wrong, Ok(0)) || wrong.is_err());
+    }
+
+    #[test]
+    fn a_stream_that_is_closed_lets_its_reader_go() {
+        let mut acceptor = acceptor();
+        let at = acceptor.address().unwrap();
+        let calling = std::thread::spawn(move || call(at, [7, 0]));
+        let (_, mut stream) = take(&mut acceptor, 1).remove(0);
+        let handle = stream.handle();
+        let reading = std::thread::spawn(move || stream.read(&mut [0]).map_err(|error| error.kind()));
+        std::thread::sleep(Duration::from_millis(50));
+        handle.close();
+        assert_eq!(reading.join().unwrap(), Err(io::ErrorKind::BrokenPipe));
+        // The other end learns of it at once.
+        let mut other = calling.join().unwrap();
+        assert_eq!(other.read(&mut [0]).unwrap(), 0);
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_that_says_so() {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (at, transport) = (silent.local_addr().unwrap(), transport());
+        let begun = std::time::Instant::now();
+        let error = UdtConnector::new(at, &transport).connect(Duration::from_millis(600)).err().unwrap();
+        assert!(error.to_string().contains("within 0.6 s"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,84 @@
+//! Opens UDT streams to an address.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use fullpipe_path::Transport;
+use fullpipe_udt::{CallError, Caller, Config, Connection, Progress};
+use rand::RngExt;
+
+use super::config::{config, rate};
+use super::data_stream::UdtDataStream;
+use super::datagrams::{Datagrams, RECEIVE_BYTES};
+use super::driver::Driven;
+use crate::error::{NetError, system};
+use crate::stream::{Connector, DataStream};
+use crate::sys;
+
+/// Opens UDT streams to an address.
+pub struct UdtConnector<'a> {
+    to: SocketAddr,
+    transport: &'a Transport,
+}
+
+impl<'a> UdtConnector<'a> {
+    /// Connects to `to` with the transport's settings; see [`crate::stream::open::connector`].
+    pub fn new(to: SocketAddr, transport: &'a Transport) -> UdtConnector<'a> {
+        UdtConnector { to, transport }
+    }
+}
+
+impl Connector for UdtConnector<'_> {
+    fn connect(&self, timeout: Duration) -> Result<Box<dyn DataStream>, NetError> {
+        let any = match self.to {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let datagrams = Datagrams::bind((any, 0).into()).map_err(system("opening a UDP socket"))?;
+        let mss = datagrams.connect(self.to).map_err(|source| self.failed(source))?;
+        let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
+        let config = Config { connect_timeout_ns, ..config(self.transport, mss) };
+        let connection = call(&datagrams, self.to, config).map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => NetError::NoUdp { to: self.to, within: timeout },
+            _ => self.failed(source),
+        })?;
+        let driven = Driven::start(connection, datagrams, rate(self.transport), None)
+            .map_err(system("starting a thread for a stream"))?;
+        Ok(Box::new(UdtDataStream::new(driven)))
+    }
+}
+
+impl UdtConnector<'_> {
+    fn failed(&self, source: io::Error) -> NetError {
+        NetError::Connect { host: format!("{} (a data stream over UDT)", self.to), source }
+    }
+}
+
+/// Runs the handshake.
+fn call(datagrams: &Datagrams, to: SocketAddr, config: Config) -> io::Result<Connection> {
+    let mut caller = Caller::new(sys::now_ns(), config, to, rand::rng().random());
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    loop {
+        if let Some(request) = caller.poll_transmit(sys::now_ns()) {
+            datagrams.send(&request, request.len())?;
+        }
+        let wait = caller.next_timeout().saturating_sub(sys::now_ns());
+        sys::wait_readable([datagrams.as_fd()], wait)?;
+        let mut progress = caller.handle_timeout(sys::now_ns());
+        for (arrived, message) in datagrams.receive(&mut buffer)?.zip(buffer.chunks(RECEIVE_BYTES)) {
+            for datagram in message[..arrived.bytes].chunks(arrived.segment_bytes.max(1)) {
+                if let Progress::Waiting = progress {
+                    progress = caller.handle_datagram(sys::now_ns(), datagram);
+                }
+            }
+        }
+        match progress {
+            Progress::Waiting => {}
+            Progress::Connected(connection) => return Ok(*connection),
+            Progress::Failed(CallError::Refused) => return Err(io::ErrorKind::ConnectionRefused.into()),
+            Progress::Failed(CallError::TimedOut) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A UDP socket that sends and receives many datagrams with one call: `UDP_SEGMENT` and `UDP_GRO` (`udp(7)`), `sendmmsg(2)`
+//! and `recvmmsg(2)`.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fullpipe_path::Size;
+use nix::sys::socket::{setsockopt, sockopt};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use crate::sys::Arrived;
+use crate::{socket, sys};
+
+/// Most segments that the kernel cuts one buffer into (UDP_MAX_SEGMENTS of Linux before 6.9).
+const MAX_SEGMENTS: usize = 64;
+/// Most bytes of one message: what UDP over IPv4 carries.
+const MAX_SEND_BYTES: usize = 65_507;
+/// Bytes of a buffer that holds whatever one message brings.
+pub(super) const RECEIVE_BYTES: usize = 1 << 16;
+/// MTU of a path that this kernel does not know, bytes.
+const DEFAULT_MTU: u32 = 1500;
+/// Largest packet that is used, bytes: jumbo frames.
+const MAX_PACKET_BYTES: u32 = 9000;
+const IPV4_HEADER_BYTES: u32 = 20;
+const IPV6_HEADER_BYTES: u32 = 40;
+/// The kernel's buffers of a UDP socket. A receiver's must hold what arrives while its thread waits for a processor.
+pub const UDP_BUFFER: Size = Size(16_000_000);
+
+/// A UDP socket.
+pub(super) struct Datagrams {
+    socket: UdpSocket,
+    /// Whether the kernel cuts buffers into datagrams. Found out by trying.
+    segments: AtomicBool,
+}
+
+impl Datagrams {
+    /// Binds a socket. Others may bind the same address, as connections of one listener do.
+    pub(super) fn bind(address: SocketAddr) -> io::Result<Datagrams> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        let socket = UdpSocket::from(socket);
+        // Kernels before 5.0 deliver each datagram alone.
+        let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        // Packet pairs need the times of arrival; a driver sees many datagrams at once.
+        let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
+        for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+            let set = |name| sys::set_int_option(socket.as_fd(), libc::SOL_SOCKET, name, UDP_BUFFER.0 as i32);
+            // Without the privilege the kernel grants what its limits allow.
+            if set(force).is_err() {
+                set(plain)?;
+            }
+        }
+        Ok(Datagrams { socket, segments: AtomicBool::new(true) })
+    }
+
+    /// Sends to, and receives from, one address alone. Returns the largest packet for it, see [`packet_bytes`].
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<u16> {
+        self.socket.connect(to)?;
+        let (level, discover, no_fragments) = match to {
+            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        };
+        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)?;
+        Ok(packet_bytes(to))
+    }
+
+    /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter. It waits for room in the kernel.
+    pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+        let size = u16::try_from(segment_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut messages = bytes.chunks(message_bytes(segment_bytes));
+        while bytes.len() > segment_bytes && self.segments.load(Ordering::Relaxed) {
+            let mut some = [[].as_slice(); sys::MAX_MESSAGES];
+            let ahead = messages.clone();
+            let count = some.iter_mut().zip(ahead).map(|(slot, message)| *slot = message).count();
+            if count == 0 {
+                return Ok(());
+            }
+            match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
+                Ok(sent) => {
+                    messages.nth(sent.saturating_sub(1));
+                }
+                // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) => {
+                    self.segments.store(false, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    lost_or(error)?;
+                    messages.next();
+                }
+            }
+        }
+        messages.flat_map(|message| message.chunks(segment_bytes)).try_for_each(|one| self.send_one(one))
+    }
+
+    fn send_one(&self, bytes: &[u8]) -> io::Result<()> {
+        self.socket.send(bytes).map(drop).or_else(lost_or)
+    }
+
+    /// Sends one datagram to an address, from a socket that is not connected.
+    pub(super) fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.socket.send_to(bytes, to).map(drop)
+    }
+
+    /// Receives what is there, without waiting: [`sys::MAX_MESSAGES`] messages at most. Message i lies in `into` from i times
+    /// [`RECEIVE_BYTES`] on.
+    pub(super) fn receive(&self, into: &mut [u8]) -> io::Result<impl Iterator<Item = Arrived> + use<>> {
+        loop {
+            match sys::receive_datagrams(self.socket.as_fd(), into, RECEIVE_BYTES) {
+                // An ICMP message to an earlier datagram. A peer that is really gone is noticed by its silence.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::ECONNREFUSED)) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EHOSTUNREACH | libc::ENETUNREACH)) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Receives one datagram and its sender, without waiting. `None`: nothing is there.
+    pub(super) fn receive_from(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
+        self.socket.set_nonblocking(true)?;
+        let got = self.socket.recv_from(into);
+        self.socket.set_nonblocking(false)?;
+        match got {
+            Ok(got) => Ok(Some(got)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Ok(Some((0, SocketAddr::from(([0; 4], 0)))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn local_address(&self) -> Option<SocketAddr> {
+        self.socket.local_addr().ok()
+    }
+
+    pub(super) fn peer_address(&self) -> Option<SocketAddr> {
+        self.socket.peer_addr().ok()
+    }
+
+    /// Sizes of the kernel's buffers for sending and receiving, bytes.
+    pub(super) fn buffer_sizes(&self) -> (Option<u64>, Option<u64>) {
+        let socket = SockRef::from(&self.socket);
+        (socket.send_buffer_size().ok().map(|n| n as u64), socket.recv_buffer_size().ok().map(|n| n as u64))
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Largest packet for a host, bytes as UDT counts them. UDT counts a header of IPv4, so packets over IPv6 are to be smaller by
+/// the difference.
+pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
+    // A socket for both families sends IPv4 to a mapped address.
+    let longer = if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
+    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES) - longer;
+    mtu as u16
+}
+
+/// Bytes of a message that the kernel cuts into datagrams of `segment_bytes`.
+fn message_bytes(segment_bytes: usize) -> usize {
+    let segment_bytes = segment_bytes.max(1);
+    segment_bytes * (MAX_SEND_BYTES / segment_bytes).clamp(1, MAX_SEGMENTS)
+}
+
+/// A datagram that could not be sent for a reason that may pass is one that the path has lost.
+fn lost_or(error: io::Error) -> io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ENOBUFS | libc::ENOMEM | libc::ECONNREFUSED | libc::EINTR | libc::EPERM) => Ok(()),
+        Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Ok(()),
+        _ => Err(error),
+    }
+}
