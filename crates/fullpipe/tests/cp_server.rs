@@ -3,6 +3,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
 
 mod common;
+#[path = "common/firewall.rs"]
+mod firewall;
 
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -78,15 +80,8 @@ fn there_and_back_with_a_token() {
 
 #[test]
 fn a_data_port_that_a_firewall_drops_is_named_soon() {
-    if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
-        return eprintln!("skipped: it needs root and nftables");
-    }
-    let alone = || {
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-        let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 50000-50015 drop; }; }";
-        for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[drop])] {
-            assert!(Command::new(program).args(words).status().unwrap().success(), "{program} {words:?}");
-        }
+    let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 50000-50015 drop; }; }";
+    firewall::behind(drop, || {
         let stage = Stage::new("--data-ports 50000-50015");
         write(&stage.at("file"), 1000);
         let began = Instant::now();
@@ -96,8 +91,7 @@ fn a_data_port_that_a_firewall_drops_is_named_soon() {
             assert!(code == 4 && text.contains("for the data: no answer within 3s"), "{text}");
         }
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    };
-    std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
+    });
 }
 
 /// As in a container, whose root may not use what others may not use either.

@@ -9,6 +9,8 @@ mod deploy;
 mod disks;
 mod far_input;
 mod faults;
+#[path = "../common/firewall.rs"]
+mod firewall;
 mod host;
 mod large;
 mod names;

@@ -1,9 +1,9 @@
 //! How data get to a host of which only ssh's port can be reached.
 
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::firewall::behind;
 use crate::host::{Cp, Done, Host};
 use crate::large::{MIB, some_blocks};
 use crate::tree::{bytes, leftovers, same, write};
@@ -35,23 +35,6 @@ fn there_and_back(host: &Host, name: &str, words: &str) -> [Done; 2] {
 fn notes(done: &Done) -> Vec<String> {
     let notes = done.json().into_iter().filter(|line| line["kind"] == "note");
     notes.map(|line| line["note"].as_str().unwrap().to_owned()).collect()
-}
-
-/// Runs a test in a network namespace with such a table of nftables. It needs root and nftables; without them it says so and
-/// does nothing.
-fn with_table(table: &str, test: impl FnOnce(&Host) + Send) {
-    if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
-        return eprintln!("skipped: it needs root and nftables");
-    }
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[table])] {
-                assert!(Command::new(program).args(words).status().unwrap().success(), "{program} {words:?}");
-            }
-            test(&Host::start());
-        });
-    });
 }
 
 #[test]
@@ -99,7 +82,8 @@ fn a_name_that_only_ssh_resolves() {
 #[test]
 fn a_port_that_a_firewall_drops() {
     let drop = format!("chain in {{ type filter hook input priority 0; tcp dport {DROPPED} drop; }};");
-    with_table(&format!("table inet test {{ {drop} }}"), |host| {
+    behind(&format!("table inet test {{ {drop} }}"), || {
+        let host = &Host::start();
         write(host.file("a"), bytes(3 * MIB, 1));
         let copy = |words: &str| {
             let mut cp = host.cp();
@@ -130,7 +114,8 @@ fn a_port_that_a_firewall_drops() {
 fn a_port_at_which_somebody_else_answers() {
     let to_another = "ip daddr 127.0.0.2 tcp dport 1024-65535 redirect to :1023";
     let nat = format!("chain out {{ type nat hook output priority -100; {to_another}; }};");
-    with_table(&format!("table ip test {{ {nat} }}"), |host| {
+    behind(&format!("table ip test {{ {nat} }}"), || {
+        let host = &Host::start();
         write(host.file("a"), bytes(MIB, 1));
         let listener = std::net::TcpListener::bind("127.0.0.1:1023").unwrap();
         std::thread::spawn(move || listener.incoming().for_each(drop));
