@@ -69,6 +69,7 @@ fn run(script: Script) {
         // A law that no kernel reduces: the server here is ready once.
         choose: &|_| Ok(Sending { transport: transport.clone(), sizing: bit(5).then_some(SizingMode::Both), spare: 0 }),
         chosen: &|| (),
+        say: &|_| (),
         names: false,
         show: &mut |_| (),
         interrupted: &AtomicBool::new(false),

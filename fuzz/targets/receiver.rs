@@ -70,14 +70,14 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         rtt_ns: 1_000_000,
         terms: None,
         port: 0,
+        relays: false,
     };
     let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7 };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served =
-        std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(input.into(), output.into(), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {

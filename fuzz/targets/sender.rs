@@ -65,6 +65,7 @@ fn run(script: Script) {
         rtt_ns: 1_000_000,
         terms: Some(terms),
         port: 0,
+        relays: false,
     };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
     let task = Task::Pull(Sources { paths, exclude: Vec::new(), patterns: bit(5) });
@@ -72,8 +73,7 @@ fn run(script: Script) {
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");
     let _ = ours.set_write_timeout(Some(Duration::from_millis(300)));
-    let served =
-        std::thread::spawn(move || server::serve(Box::new(input), Box::new(output), "fuzz".into(), &far, None));
+    let served = std::thread::spawn(move || server::serve(input.into(), output.into(), "fuzz".into(), &far, None));
     let messages = hear(heard);
     let secret = Message::Secret(Vec::new());
     for message in [hello(), secret, Message::Setup(Box::new(setup)), Message::Connect(Box::new(connect))] {

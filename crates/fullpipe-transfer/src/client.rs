@@ -10,11 +10,14 @@ use fullpipe_net::Observed;
 use fullpipe_path::Transport;
 use rand::RngExt;
 
-use crate::connection::dial::{self, ControlChannel, Stop};
-use crate::connection::endpoint::Endpoint;
+use crate::connection::dial::{self, ControlChannel, SshConnection};
+use crate::connection::endpoint::{Endpoint, Via};
+use crate::connection::join::{self, TcpPort};
 use crate::connection::session::Session;
+use crate::connection::ssh::DataConnections;
+use crate::connection::stop::Stop;
 use crate::connection::stream::Protection;
-use crate::connection::{join, tls};
+use crate::connection::tls;
 use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
@@ -43,6 +46,8 @@ pub struct Order<'a> {
     pub choose: &'a dyn Fn(&Between) -> Result<Sending, TransferError>,
     /// Called when what was chosen last is going to be used.
     pub chosen: &'a dyn Fn(),
+    /// Tells the user something, in one line.
+    pub say: &'a dyn Fn(&str),
     /// Whether the counters collect the names of files as they are copied.
     pub names: bool,
     /// Called several times a second with the counters.
@@ -67,6 +72,8 @@ pub struct Sending {
 pub struct Between {
     /// Round-trip time, seconds.
     pub rtt_s: f64,
+    /// What carries the data.
+    pub via: Via,
     /// Whether a relay (a proxy, a forwarded port) ends TCP's connections on the way, so that no kernel sees the whole path.
     pub relayed: bool,
     /// Largest packet, bytes, as far as this end's kernel knows the path.
@@ -97,6 +104,8 @@ pub struct Finished {
     pub transport: Transport,
     /// The law by which SOBAS set window and pacing.
     pub sizing: Option<SizingMode>,
+    /// Whether the streams were encrypted.
+    pub encrypted: bool,
     /// Round-trip time, seconds.
     pub rtt_s: f64,
     /// The path's losses, if the sender reported them.
@@ -156,10 +165,11 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
     let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
-            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, &session, &mut line)?;
+            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, (&session, &mut line), &|_| {})?;
             let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
-            Ok((between(&line, trip, matches!(way, Way::Push(..)), join::hello().limits, theirs), count))
+            let sends = matches!(way, Way::Push(..));
+            Ok((between(endpoint, &line, trip, sends, join::hello().limits, theirs), count))
         };
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
@@ -198,6 +208,11 @@ fn counted(session: &Session, input: &mut (dyn Read + Send)) -> Result<Count, Tr
 /// # Errors
 /// The transfer failed; [`TransferError::may_retry`] says whether another attempt may succeed.
 pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
+    if order.endpoint.via() == Via::Ssh {
+        // At the far host, ssh's relays meet the session on a port of that host, which another user may take after the session's
+        // end: only the session itself can read what is encrypted.
+        order.options.encrypt = true;
+    }
     // Local errors show before the server is called.
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
@@ -223,12 +238,12 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             let (mut line, session) = call(order.endpoint, &stop)?;
             let line_too = stop.clone();
             session.alarm(move || line_too.cut());
-            let introduced = introduce(order, &session, &mut line, mine, task);
+            let introduced = introduce(order, &session, &mut line, (mine, task), &stop);
             let introduced = introduced.map_err(|error| dial::explain(&line, error))?;
             untimed(&line)?;
             Ok::<_, TransferError>((line, session, introduced))
         })?;
-    let Introduced { met, transport, sizing, rtt_s } = introduced;
+    let Introduced { met, transport, sizing, rtt_s, carriers: _carriers } = introduced;
     let counters = Arc::new(Counters::new(order.names));
     let (shown, ended, interrupted) = (counters.clone(), session.clone(), order.interrupted);
     let show = &mut order.show;
@@ -251,11 +266,14 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.hang_up(MAX_HANG_UP);
     }
     (order.show)(&counters);
+    // Before ssh's sockets, TCP loses nothing whatever the path loses.
+    let losses = losses.filter(|_| order.endpoint.via() == Via::Tcp);
     let trace = samples.zip(peer_samples).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
         TraceOfBoth { zero_ns, sender, receiver }
     });
-    Ok(Finished { summary, skipped, transport, sizing, rtt_s, trace, losses })
+    let encrypted = order.options.encrypt;
+    Ok(Finished { summary, skipped, transport, sizing, encrypted, rtt_s, trace, losses })
 }
 
 /// Calls `connect`, and stops whatever it waits for on an interruption, or if the server is silent for `stall`.
@@ -287,10 +305,17 @@ fn unless_stopped<R>(
 }
 
 /// What the choice of a transport is based on.
-fn between(line: &ControlChannel, trip: RoundTrip, sends: bool, ours: Limits, theirs: Limits) -> Between {
+fn between(
+    endpoint: &Endpoint,
+    line: &ControlChannel,
+    trip: RoundTrip,
+    sends: bool,
+    ours: Limits,
+    theirs: Limits,
+) -> Between {
     let mtu = line.addresses.first().and_then(|to| fullpipe_net::socket::path_mtu(*to));
     let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
-    Between { rtt_s: trip.seconds, relayed: trip.relayed, mtu, sender, receiver }
+    Between { rtt_s: trip.seconds, via: endpoint.via(), relayed: trip.relayed, mtu, sender, receiver }
 }
 
 /// The local file system, with relative names below the current folder. If that folder was removed, other names still work.
@@ -329,8 +354,8 @@ fn greet(
     options: Options,
     task: Task,
     probably: Option<Connect>,
-    session: &Arc<Session>,
-    line: &mut ControlChannel,
+    (session, line): (&Arc<Session>, &mut ControlChannel),
+    say: &dyn Fn(&str),
 ) -> Result<Limits, TransferError> {
     let secret = match endpoint {
         Endpoint::Server { token: Some(token), .. } => token.secret.to_vec(),
@@ -338,8 +363,12 @@ fn greet(
     };
     // All messages that need no answer first go in one flight: each further one would cost a round trip.
     let setup = Box::new(Setup { task, options, probably });
-    session.send_all(&[Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)])?;
-    let theirs = match session.heard(line.first_words()?)? {
+    let flight = [Message::Hello(join::hello()), Message::Secret(secret), Message::Setup(setup)];
+    session.send_all(&flight)?;
+    if line.await_far_end(&|bytes| session.send_raw(bytes), say)? {
+        session.send_all(&flight)?;
+    }
+    let theirs = match session.heard(line.first_message()?)? {
         Message::Hello(hello) => join::greet(&session.peer, hello)?,
         other => return Err(session.unexpected(&other)),
     };
@@ -352,6 +381,8 @@ struct Introduced {
     transport: Transport,
     sizing: Option<SizingMode>,
     rtt_s: f64,
+    /// The ssh connections that carry the streams.
+    carriers: DataConnections,
 }
 
 /// Where the server waits for the streams ([`Message::Ready`]).
@@ -383,12 +414,12 @@ fn introduce(
     order: &Order<'_>,
     session: &Arc<Session>,
     line: &mut ControlChannel,
-    role: Role,
-    task: Task,
+    (role, task): (Role, Task),
+    stop: &Stop,
 ) -> Result<Introduced, TransferError> {
     let sends = role.sends();
     let ours = join::hello().limits;
-    let options = order.options;
+    let (options, via) = (order.options, order.endpoint.via());
     // If the control connection is TCP, its kernel knows the round-trip time. Over ssh it must be measured.
     let known_s = line.socket.as_ref().and_then(tcp_round_trip);
     let port = match (known_s, &line.addresses[..]) {
@@ -396,13 +427,15 @@ fn introduce(
         _ => 0,
     };
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
-        let between = between(line, trip, sends, ours.clone(), theirs.clone());
+        let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing, spare } = (order.choose)(&between)?;
-        let sizing = sizing.map(|law| law.with(&between.sender));
+        // The sockets of a sender before ssh show the path to ssh alone.
+        let sizing = sizing.filter(|_| via == Via::Tcp).map(|law| law.with(&between.sender));
         // Without a law that paces nobody could tell when they are of use.
         let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
-        Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port })
+        let relays = via == Via::Ssh;
+        Ok::<_, TransferError>(Connect { transport, spare, sizing, rtt_ns, terms: role.terms(), port, relays })
     };
     // The server's kernel mostly allows what this one does.
     let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
@@ -410,7 +443,7 @@ fn introduce(
     let to = line.addresses.first();
     let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
     let asked = Instant::now();
-    let theirs = greet(order.endpoint, options, task, probably.clone(), session, line)?;
+    let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say)?;
     let answered_s = asked.elapsed().as_secs_f64();
     let early = if probably.is_some() { Some(ready(session, line)?) } else { None };
     let trip = match known_s {
@@ -434,13 +467,26 @@ fn introduce(
             return Err(TransferError::Trust { peer: session.peer.clone(), why });
         }
     };
-    let mut to = join::answering(&line.addresses, port)?;
-    let streams = join::connect(session, to, &connect, sends, &guard, &token, knocked)?;
-    to.set_port(udp);
+    line.await_nothing();
+    let (n, carriers) = (connect.opened(), DataConnections::new());
+    let (streams, udp) = match (via, &line.ssh) {
+        (Via::Ssh, Some(SshConnection { ssh, .. })) => {
+            let open = || carriers.open(ssh, port, (&connect.transport, sends), (stop, join::JOIN));
+            (join::connect(session, n, &open, &guard, &token)?, None)
+        }
+        _ => {
+            let stall = Duration::from_nanos(options.stall_ns);
+            let (mut to, patience) = join::answering(&line.addresses, port, stall)?;
+            let tcp = TcpPort::new((to, patience), &connect, sends, knocked);
+            let streams = join::connect(session, n, &|| tcp.open(), &guard, &token)?;
+            to.set_port(udp);
+            (streams, Some(to))
+        }
+    };
     let Connect { transport, sizing, rtt_ns, .. } = connect;
-    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, setup::call(&token, to)));
+    let setup = sizing.map(|law| SizingSetup::new(law, &transport, rtt_ns, udp.and_then(|to| setup::call(&token, to))));
     let met = Negotiated { role, options, terms, streams, sending: transport.streams, sizing: setup };
-    Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds })
+    Ok(Introduced { met, transport, sizing, rtt_s: trip.seconds, carriers })
 }
 
 /// The round trip to the server.

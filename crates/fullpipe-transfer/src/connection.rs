@@ -1,11 +1,14 @@
 //! The connections between two ends: reaching the server, tokens, TLS, and the control connection.
 
+mod deploy;
 mod records;
 
 pub mod dial;
 pub mod endpoint;
 pub mod join;
 pub mod session;
+pub(crate) mod ssh;
+pub(crate) mod stop;
 pub mod stream;
 pub mod tls;
 pub mod token;

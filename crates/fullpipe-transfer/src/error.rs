@@ -120,6 +120,17 @@ pub enum TransferError {
     /// The server could not be started or reached.
     #[error("{0}")]
     Unreachable(String),
+    /// The far host can be reached, but not its port for the data streams.
+    #[error(
+        "cannot connect to {to} for the data: {why}; let its firewall pass the port, name those that it passes with \
+         --data-ports, or copy over ssh alone (HOST:PATH, --via ssh)"
+    )]
+    NoDataPort {
+        /// The host, and its port if that is known.
+        to: String,
+        /// What happened instead.
+        why: String,
+    },
     /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
@@ -184,12 +195,21 @@ impl TransferError {
         TransferError::Local { what: what.into(), source }
     }
 
+    /// Returns what the data streams could not reach and why, if that is the error: the far host itself was reached.
+    pub fn no_data_path(&self) -> Option<(&str, String)> {
+        match self {
+            TransferError::NoDataPort { to, why } => Some((to.as_str(), why.clone())),
+            TransferError::Lost { peer, doing: CONNECTING, source } => Some((peer.as_str(), why(source))),
+            _ => None,
+        }
+    }
+
     /// Whether another attempt may succeed without a change by the user.
     pub fn may_retry(&self) -> bool {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
-            TransferError::Unreachable(_) => true,
+            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } => true,
             TransferError::Busied(_) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
@@ -242,10 +262,14 @@ impl Classified for TransferError {
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
+            | TransferError::NoDataPort { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }
 }
+
+/// What this end does while the data streams are opened, for errors.
+pub(crate) const CONNECTING: &str = "connecting the streams";
 
 /// The text for an end that does not answer.
 pub(crate) const LATE: &str = "it did not answer in time";

@@ -1,7 +1,8 @@
 //! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,11 @@ use fullpipe_net::stream::DataStream;
 use fullpipe_path::Classified;
 use rand::RngExt;
 
-use crate::connection::join;
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
 use crate::connection::tls::Identity;
 use crate::connection::token_store::Grant;
+use crate::connection::{join, ssh};
 use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
@@ -81,32 +82,41 @@ impl AccessControl for AllowAll {
     fn distrusts(&self, _: &str) {}
 }
 
-/// Serves one client over a control connection. `line` is the descriptor that shows when the client is gone, if there is
-/// one. Returns `None` for a client that only asked questions.
+/// Serves one client over ssh's input and output: a copy, or one data stream of a copy. `line` is the descriptor that shows
+/// when the client is gone, if there is one. Returns `None` for a client that only asked questions, or that a stream was for.
 ///
 /// # Errors
 /// The transfer failed. The client was told.
 pub fn serve(
-    input: Box<dyn Read + Send>,
-    output: Box<dyn Write + Send>,
+    input: OwnedFd,
+    output: OwnedFd,
     peer: String,
     options: &ServerOptions,
     line: Option<OwnedFd>,
 ) -> Result<Option<Outcome>, TransferError> {
-    let session = Session::new(peer, output);
+    let (mut input, output) = (File::from(input), File::from(output));
+    // Nothing is read ahead, as it may be a stream's.
+    let first = frame::receive_within(&mut input, frame::GREETING_MAX);
+    if let Ok(Message::Relay { port }) = first {
+        let failed = |source| TransferError::Lost { peer, doing: "relaying a data stream", source };
+        return ssh::relay(port, input, output).map_err(failed).map(|()| None);
+    }
+    let session = Session::new(peer, Box::new(output));
     session.heard_on(line);
-    serve_session(&session, input, options, &|| Ok(()), &AllowAll)
+    let first = first.map_err(|e| session.lost("greeting", e));
+    serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &AllowAll)
 }
 
-/// Serves one client of a session. `untimed` removes the time limit on reads, once the session watches for stalls.
+/// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
+    first: Result<Message, TransferError>,
     mut input: Box<dyn Read + Send>,
     options: &ServerOptions,
     untimed: &dyn Fn() -> Result<(), TransferError>,
     access: &dyn AccessControl,
 ) -> Result<Option<Outcome>, TransferError> {
-    let served = prepare(session, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
+    let served = prepare(session, first, &mut *input, options, access).and_then(|met| untimed().map(|()| met));
     match served {
         Ok(None) => Ok(None),
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
@@ -149,12 +159,13 @@ pub fn serve_socket(
         }
     };
     let greeted = guard.wrap(socket).and_then(Stream::split);
-    let (input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
+    let (mut input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
     let options = ServerOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
     session.cut_with(socket_copy.try_clone().map_err(lost)?);
     session.heard_on(socket_copy.try_clone().ok().map(OwnedFd::from));
-    serve_session(&session, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
+    let first = hear_stranger(&session, &mut *input);
+    serve_session(&session, first, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
 }
 
 /// Explains why a client's TLS handshake failed, if the error tells.
@@ -183,11 +194,12 @@ fn hear_stranger(session: &Session, input: &mut (dyn Read + Send)) -> Result<Mes
 /// Agrees with a client on a transfer, and accepts its streams. Returns `None` for a client that only asked questions.
 fn prepare(
     session: &Arc<Session>,
+    first: Result<Message, TransferError>,
     input: &mut (dyn Read + Send),
     options: &ServerOptions,
     access: &dyn AccessControl,
 ) -> Result<Option<Negotiated>, TransferError> {
-    match hear_stranger(session, input)? {
+    match first? {
         Message::Hello(hello) => {
             session.send(&Message::Hello(join::hello()))?;
             join::greet(&session.peer, hello)?;
@@ -377,10 +389,14 @@ impl DataListener {
         };
         // Buffers must be set before the first packet. The congestion control is the sender's matter, and this kernel may
         // lack it.
-        let listen = |ports| fullpipe_net::socket::listen(options.listen, ports, transport, false);
+        let (at, ports) = match connect.relays {
+            true => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0)),
+            false => (options.listen, options.ports),
+        };
+        let listen = |ports| fullpipe_net::socket::listen(at, ports, transport, false);
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
-        let listener = wished.map_or_else(|| listen(options.ports), Ok)?;
+        let listener = wished.map_or_else(|| listen(ports), Ok)?;
         let address = listener.local_addr().map_err(system("reading the data port"))?;
         let token: [u8; 32] = rand::rng().random();
         let (udp, udp_port) = match connect.sizing {

@@ -76,6 +76,30 @@ fn there_and_back_with_a_token() {
     assert!(measured.status.success(), "{measured:?}");
 }
 
+#[test]
+fn a_data_port_that_a_firewall_drops_is_named_soon() {
+    if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
+        return eprintln!("skipped: it needs root and nftables");
+    }
+    let alone = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 50000-50015 drop; }; }";
+        for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[drop])] {
+            assert!(Command::new(program).args(words).status().unwrap().success(), "{program} {words:?}");
+        }
+        let stage = Stage::new("--data-ports 50000-50015");
+        write(&stage.at("file"), 1000);
+        let began = Instant::now();
+        for stall in ["60s", "5s"] {
+            let copied = stage.cp(&["--stall", stall, "file", &stage.url("/in/")], Some(&stage.token()));
+            let (code, text) = error(&copied);
+            assert!(code == 4 && text.contains("for the data: no answer within 3s"), "{text}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    };
+    std::thread::scope(|scope| scope.spawn(alone).join().unwrap());
+}
+
 /// As in a container, whose root may not use what others may not use either.
 #[test]
 fn root_without_its_capabilities() {

@@ -1,36 +1,23 @@
 //! Opens the control connection to a server or, over ssh, to a far end.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
 use fullpipe_path::{ExitClass, Host, text};
 
-use crate::connection::endpoint::Endpoint;
+use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use crate::connection::join::JOIN;
+use crate::connection::ssh::{self, FirstWord, Ssh, SshProcess};
+use crate::connection::stop::{Awaited, Stop};
 use crate::connection::stream::Protection;
 use crate::connection::token::Token;
 use crate::connection::{tls, token_proof};
 use crate::error::{self, TransferError, system};
 use crate::protocol::message::Message;
 use crate::protocol::{frame, hello};
-use crate::threads::{lock, thread};
-
-/// Timeout for ssh to connect if ssh's configuration sets none, in seconds.
-const SSH_CONNECTS_S: u32 = 30;
-
-/// Maximum number of ssh's error lines that are kept.
-const MAX_ERROR_LINES: usize = 100;
-/// Maximum length of one of ssh's error lines, in bytes.
-const MAX_ERROR_LINE_BYTES: u64 = 4096;
+use crate::threads::lock;
 
 /// A control connection.
 pub(crate) struct ControlChannel {
@@ -40,33 +27,72 @@ pub(crate) struct ControlChannel {
     /// The far end's addresses. The streams go to one of them; the far end tells the port later.
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) socket: Option<TcpStream>,
-    pub(crate) child: Option<Arc<Mutex<Child>>>,
+    /// The ssh that carries this connection, if one does.
+    pub(crate) ssh: Option<SshConnection>,
     /// Whether the far end is a server and this end has shown no token.
     tokenless: bool,
     awaited: Awaited,
-    /// Guards the last lines that ssh printed to its standard error. Held only while lines are added or read.
-    errors: Arc<Mutex<VecDeque<String>>>,
+}
+
+/// An ssh connection, and the ssh that has made it.
+pub(crate) struct SshConnection {
+    pub(crate) ssh: Ssh,
+    process: SshProcess,
 }
 
 impl ControlChannel {
-    /// Reads the far end's first message. Over ssh, the output of login scripts comes before it and is skipped.
-    pub(crate) fn first_words(&mut self) -> Result<Message, TransferError> {
-        let lost = |peer: &str, source| TransferError::Lost { peer: peer.to_owned(), doing: "greeting", source };
-        if self.child.is_some() {
-            let mut seen = Vec::new();
-            let mut byte = [0];
-            while !seen.ends_with(hello::READY) {
-                if seen.len() > 64 << 10 {
-                    let why = "what it sends is not fullpipe's greeting".to_owned();
-                    return Err(TransferError::Stranger { peer: self.peer.clone(), why });
-                }
-                self.input.read_exact(&mut byte).map_err(|e| lost(&self.peer, e))?;
-                seen.push(byte[0]);
-            }
-            *lock(&self.awaited) = Some(Instant::now());
-        }
-        frame::receive(&mut *self.input).map_err(|e| lost(&self.peer, e))
+    /// Stops counting how long the far end is silent, while this end waits for something else.
+    pub(crate) fn await_nothing(&self) {
+        *lock(&self.awaited) = None;
     }
+
+    /// Waits until the far end runs, and sends it this program if it has none. Over ssh, the output of login scripts comes
+    /// first and is dropped. `send` sends bytes to the far host, and `say` tells the user of the sending. Returns whether the
+    /// program was sent; what had been sent before is lost then.
+    pub(crate) fn await_far_end(
+        &mut self,
+        send: &dyn Fn(&[u8]) -> Result<(), TransferError>,
+        say: &dyn Fn(&str),
+    ) -> Result<bool, TransferError> {
+        let Some(SshConnection { ssh, .. }) = &self.ssh else { return Ok(false) };
+        let peer = &self.peer;
+        let mut next = || {
+            let word = ssh::first_word(&mut self.input, ssh.program());
+            word.map_err(|source| TransferError::Lost { peer: peer.clone(), doing: "greeting", source })
+        };
+        let sent = match (next()?, ssh.program()) {
+            (FirstWord::Ready, _) => false,
+            (FirstWord::Wanted(wanted), Some(program)) if ssh.sends() => {
+                program.check(peer, &wanted)?;
+                say(&format!("{peer} has no fullpipe of this version; sending this one ({})", program.size()));
+                let (answer, content) = program.answer();
+                for part in std::iter::once(answer.as_bytes()).chain(content.chunks(SENT_AT_ONCE)) {
+                    *lock(&self.awaited) = Some(Instant::now());
+                    send(part)?;
+                }
+                if !matches!(next()?, FirstWord::Ready) {
+                    return Err(stranger(peer));
+                }
+                true
+            }
+            _ => return Err(stranger(peer)),
+        };
+        *lock(&self.awaited) = Some(Instant::now());
+        Ok(sent)
+    }
+
+    /// Reads the far end's first message.
+    pub(crate) fn first_message(&mut self) -> Result<Message, TransferError> {
+        let lost = |source| TransferError::Lost { peer: self.peer.clone(), doing: "greeting", source };
+        frame::receive(&mut *self.input).map_err(lost)
+    }
+}
+
+/// Bytes of a program that are sent at a time. The far host counts as silent if it takes none of them for too long.
+const SENT_AT_ONCE: usize = 64 << 10;
+
+fn stranger(peer: &str) -> TransferError {
+    TransferError::Stranger { peer: peer.to_owned(), why: "what it sends is not fullpipe's greeting".to_owned() }
 }
 
 /// The input from the far end. Each read resets the time of silence.
@@ -85,74 +111,9 @@ impl Read for Heard {
     }
 }
 
-impl Drop for ControlChannel {
-    fn drop(&mut self) {
-        if let Some(child) = &self.child {
-            let mut child = lock(child);
-            // ssh ends by itself when its input ends, unless it is stuck.
-            for _ in 0..50 {
-                if !matches!(child.try_wait(), Ok(None)) {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            end(&mut child);
-            let _ = child.wait();
-        }
-    }
-}
-
-fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, TransferError> {
+fn resolve(host: &str, port: u16) -> std::io::Result<Vec<SocketAddr>> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let found = (bare, port).to_socket_addrs();
-    Ok(found.map_err(|source| NetError::Resolve { host: host.to_owned(), source })?.collect())
-}
-
-/// The sockets and processes of connections that are being opened. [`Stop::cut`] ends them, and then threads that wait for
-/// an answer get an error.
-#[derive(Default)]
-pub(crate) struct Stop {
-    /// Guards the list of sockets. Held while they are shut down.
-    sockets: Mutex<Vec<TcpStream>>,
-    /// Guards the list of sockets that receive the children's output. Held while they are shut down.
-    ears: Mutex<Vec<UnixStream>>,
-    /// Guards the list of children. A child's own lock may be taken while it is held.
-    children: Mutex<Vec<Arc<Mutex<Child>>>>,
-    awaited: Awaited,
-}
-
-/// The time since which the far end has been silent, in a lock that guards only it. `None` while ssh may still be waiting
-/// for the user's input.
-type Awaited = Arc<Mutex<Option<Instant>>>;
-
-impl Stop {
-    /// Returns how long the far end has been silent.
-    pub(crate) fn awaited(&self) -> Duration {
-        lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    pub(crate) fn cut(&self) {
-        for socket in lock(&self.sockets).iter() {
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        for child in lock(&self.children).iter() {
-            end(&mut lock(child));
-        }
-        // A process that the child has started may live on and hold the other end of the socket: a script around ssh leaves
-        // ssh behind.
-        for ear in lock(&self.ears).iter() {
-            let _ = ear.shutdown(Shutdown::Both);
-        }
-    }
-}
-
-/// Kills a child, and its process group if it has its own ([`start`]).
-fn end(child: &mut Child) {
-    use nix::sys::signal::{Signal, kill, killpg};
-    let Ok(None) = child.try_wait() else { return };
-    let id = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    let _ =
-        if nix::unistd::getpgid(Some(id)) == Ok(id) { killpg(id, Signal::SIGKILL) } else { kill(id, Signal::SIGKILL) };
+    Ok((bare, port).to_socket_addrs()?.collect())
 }
 
 /// Opens the control connection to an endpoint.
@@ -164,7 +125,8 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
         Endpoint::Server { host, port, token } => {
             let name = Host { name: host.clone(), port: *port }.to_string();
             let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
-            for address in resolve(host, *port)? {
+            let unknown = |source| NetError::Resolve { host: host.clone(), source };
+            for address in resolve(host, *port).map_err(unknown)? {
                 match TcpStream::connect_timeout(&address, Duration::from_secs(10)) {
                     Ok(socket) => {
                         let socket_copy = socket.try_clone().map_err(system("doubling a descriptor"))?;
@@ -177,7 +139,7 @@ pub(crate) fn dial(endpoint: &Endpoint, stop: &Stop) -> Result<ControlChannel, T
             }
             Err(NetError::Connect { host: name, source: last }.into())
         }
-        Endpoint::Ssh { host, ssh, program, ports } => start(host, ssh, program, ports.as_deref(), stop),
+        Endpoint::Ssh(endpoint) => start(endpoint, stop),
     }
 }
 
@@ -234,138 +196,50 @@ fn answer(
         peer,
         addresses: vec![address],
         socket: Some(socket_copy),
-        child: None,
+        ssh: None,
         tokenless: token.is_none(),
         awaited,
-        errors: Arc::default(),
     })
 }
 
 /// Starts the far end over ssh. Returns before ssh has connected.
-fn start(
-    host: &str,
-    ssh: &[OsString],
-    program: &str,
-    ports: Option<&str>,
-    stop: &Stop,
-) -> Result<ControlChannel, TransferError> {
+fn start(endpoint: &SshEndpoint, stop: &Stop) -> Result<ControlChannel, TransferError> {
+    let ssh = Ssh::configured(endpoint, stop)?;
+    let (process, output, input) = ssh.start(stop)?;
+    let addresses = match endpoint.via {
+        Via::Tcp => data_addresses(&ssh, &endpoint.host)?,
+        Via::Ssh => Vec::new(),
+    };
     let awaited = stop.awaited.clone();
-    let (ssh, own) = ssh.split_first().map_or((OsStr::new("ssh"), &[][..]), |(ssh, own)| (ssh.as_os_str(), own));
-    if host.starts_with('-') {
-        return Err(TransferError::Usage(format!("'{host}' is not a host")));
-    }
-    let configured = configured(ssh, own, host, stop);
-    let mut command = Command::new(ssh);
-    command.args(own);
-    let by_another = |line: &str| line.starts_with("proxyjump ") || line.starts_with("proxycommand ");
-    if configured.lines().any(|line| line == "connecttimeout none") && !configured.lines().any(by_another) {
-        // Without a limit, ssh waits for a host that does not answer as long as the kernel retries: two minutes. Through a
-        // jump host, the limit would also apply to the time in which a person types a password there.
-        command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
-    }
-    command.arg(host).arg("--").arg(program).arg("far");
-    if let Some(ports) = ports {
-        command.args(["--data-ports", ports]);
-    }
-    // Unlike a pipe, a socket can be shut down by its reader while other processes still hold its other end.
-    let (input, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
-    lock(&stop.ears).push(input.try_clone().map_err(system("doubling a descriptor"))?);
-    command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs)).stderr(Stdio::piped());
-    let anyone = is_anyone_there();
-    if !anyone {
-        // With a process group of its own, all processes that ssh starts can be killed with it. On a terminal the group
-        // would be a background job, which may not ask for a password.
-        command.process_group(0);
-    }
-    if configured.lines().any(|line| line == "batchmode yes") || !anyone {
-        *lock(&awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
-    }
-    let mut child =
-        command.spawn().map_err(|source| TransferError::NoTool { tool: ssh.to_string_lossy().into_owned(), source })?;
-    // The command holds the other end of the socket as long as it exists.
-    drop(command);
-    let (Some(output), Some(errors)) = (child.stdin.take(), child.stderr.take()) else {
-        return Err(TransferError::Unreachable("ssh has no pipes".into()));
-    };
-    let lines: Arc<Mutex<VecDeque<String>>> = Arc::default();
-    let said = lines.clone();
-    thread("ssh", move || {
-        let mut errors = BufReader::new(errors);
-        let mut line = Vec::new();
-        // Long lines are cut and old lines are dropped: the far end must not fill this end's memory.
-        while errors.by_ref().take(MAX_ERROR_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-            let mut said = lock(&said);
-            if said.len() == MAX_ERROR_LINES {
-                said.pop_front();
-            }
-            // The far host can make ssh print any text (ssh_config(5), Banner).
-            said.push_back(text::from_peer(String::from_utf8_lossy(&line).trim_end()));
-            line.clear();
-        }
-    })?;
-    let child = Arc::new(Mutex::new(child));
-    lock(&stop.children).push(child.clone());
-    let addresses = match data_addresses(&configured, host) {
-        // `ssh -G` has failed, so the host's name may be an alias. The real ssh fails too, and prints the reason.
-        Err(_) if configured.is_empty() => Vec::new(),
-        found => found?,
-    };
     Ok(ControlChannel {
         input: Box::new(Heard { from: Box::new(input), awaited: awaited.clone() }),
         output: Box::new(output),
-        peer: host.to_owned(),
+        peer: endpoint.host.clone(),
         addresses,
         socket: None,
-        child: Some(child),
+        ssh: Some(SshConnection { ssh, process }),
         tokenless: false,
         awaited,
-        errors: lines,
     })
 }
 
-/// Whether ssh can ask the user for input (ssh(1), SSH_ASKPASS). Then waiting for ssh has no time limit.
-fn is_anyone_there() -> bool {
-    let asks = ["SSH_ASKPASS", "DISPLAY", "WAYLAND_DISPLAY"];
-    std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
-}
-
-/// Returns ssh's configuration for a host, as `ssh -G` prints it; empty if `ssh` is another program that has no `-G`. A
-/// command that ssh runs for it (ssh_config(5), Match exec) may hang until `stop` ends it.
-fn configured(ssh: &OsStr, own: &[OsString], host: &str, stop: &Stop) -> String {
-    let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
-    let mut command = Command::new(ssh);
-    command.args(own).arg("-G").arg(host).stdin(Stdio::null()).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
-    let Ok(child) = command.spawn() else { return String::new() };
-    drop(command);
-    let child = Arc::new(Mutex::new(child));
-    lock(&stop.children).push(child.clone());
-    *lock(&stop.awaited) = Some(Instant::now());
-    // The output fits into a socket's buffer, so it can be read after ssh has ended. Reading until the socket's end instead
-    // would also wait for processes that ssh has started.
-    let ended = loop {
-        match lock(&child).try_wait() {
-            Ok(None) => {}
-            ended => break ended.ok().flatten(),
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    lock(&stop.children).retain(|other| !Arc::ptr_eq(other, &child));
-    *lock(&stop.awaited) = None;
-    let mut told = Vec::new();
-    if ended.is_some_and(|status| status.success()) {
-        // The shutdown ends the output here: other processes may still hold the socket's other end.
-        let _ = output.shutdown(Shutdown::Both).and_then(|()| output.read_to_end(&mut told));
-    }
-    String::from_utf8_lossy(&told).into_owned()
-}
-
-/// Resolves the addresses of the host to which ssh connects, by ssh's own configuration.
-fn data_addresses(configured: &str, host: &str) -> Result<Vec<SocketAddr>, TransferError> {
-    let name = configured.lines().find_map(|line| line.strip_prefix("hostname ")).unwrap_or(host);
+/// Resolves the addresses of the host to which ssh connects, by ssh's own configuration. If that is unknown, the host's name
+/// may be an alias, and there are none.
+fn data_addresses(ssh: &Ssh, host: &str) -> Result<Vec<SocketAddr>, TransferError> {
+    let name = ssh.host_name().unwrap_or(host);
     let name = name.rsplit('@').next().unwrap_or(name);
-    let mut found = resolve(name, 0)?;
-    found.dedup();
-    Ok(found)
+    match resolve(name, 0) {
+        Ok(mut found) => {
+            found.dedup();
+            Ok(found)
+        }
+        Err(_) if ssh.host_name().is_none() => Ok(Vec::new()),
+        Err(source) if ssh.is_proxied() => {
+            let why = format!("its name is unknown here: {source}");
+            Err(TransferError::NoDataPort { to: name.to_owned(), why })
+        }
+        Err(source) => Err(NetError::Resolve { host: name.to_owned(), source }.into()),
+    }
 }
 
 /// Whether the error is that the connection ended, not that its data were damaged.
@@ -383,20 +257,8 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
              'fullpipe serve' has no --root. Ask its operator; the server's log has the reason"
         ));
     }
-    let (Some(child), TransferError::Lost { .. }) = (&line.child, &error) else { return error };
-    // ssh's last lines may not have been read yet. Its exit status, which is the far end's, comes when it ends.
-    let mut status = None;
-    for _ in 0..20 {
-        std::thread::sleep(Duration::from_millis(50));
-        status = lock(child).try_wait().ok().flatten();
-        if status.is_some() {
-            break;
-        }
-    }
-    // ssh's warnings, such as the one about a new host key, are not the reason.
-    let is_reason =
-        |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
-    let said = lock(&line.errors).iter().rev().find(is_reason).cloned().unwrap_or_default();
+    let (Some(SshConnection { ssh, process }), TransferError::Lost { .. }) = (&line.ssh, &error) else { return error };
+    let (status, said) = process.ended();
     let peer = &line.peer;
     // The far end refused and ended, and a message to it met a closed pipe before its refusal was read.
     if let Some(why) = said.strip_prefix("error: far end: ").filter(|why| !why.starts_with("lost ")) {
@@ -405,6 +267,10 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
         return TransferError::Refused { peer: peer.clone(), why: why.to_owned(), retry: false, class };
     }
     match status.and_then(|status| status.code()) {
+        Some(127) if ssh.program().is_some() => TransferError::Unreachable(format!(
+            "{peer} has no fullpipe of this version; copy without --no-deploy and --dry-run to send it this one, or \
+             install it there"
+        )),
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
         )),

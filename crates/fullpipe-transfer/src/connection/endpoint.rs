@@ -6,16 +6,7 @@ use crate::connection::token::Token;
 #[derive(Debug, Clone)]
 pub enum Endpoint {
     /// A far end that is started over ssh.
-    Ssh {
-        /// The host in ssh's form: `user@host`, or a name from ssh's configuration.
-        host: String,
-        /// The ssh program and its own options, `ssh` by default.
-        ssh: Vec<std::ffi::OsString>,
-        /// The program that is started on the host, `fullpipe` by default.
-        program: String,
-        /// The range of ports on the host that the data streams may use; `None` for any.
-        ports: Option<String>,
-    },
+    Ssh(SshEndpoint),
     /// A server that is running already.
     Server {
         /// Name or address of the host.
@@ -27,11 +18,58 @@ pub enum Endpoint {
     },
 }
 
+/// A far end that is started over ssh.
+#[derive(Debug, Clone)]
+pub struct SshEndpoint {
+    /// The host in ssh's form: `user@host`, or a name from ssh's configuration.
+    pub host: String,
+    /// The ssh program and its own options, `ssh` by default.
+    pub ssh: Vec<std::ffi::OsString>,
+    /// The program that is started on the host.
+    pub program: FarProgram,
+    /// The range of ports on the host that the data streams may use; `None` for any.
+    pub ports: Option<String>,
+    /// What carries the data streams.
+    pub via: Via,
+}
+
+/// The program that is started on a far host.
+#[derive(Debug, Clone)]
+pub enum FarProgram {
+    /// A program of the host, as its shell finds it.
+    Named(String),
+    /// A fullpipe of this version: the one on the PATH, or one that was sent before.
+    Found {
+        /// Whether one is sent if the host has none.
+        send: bool,
+        /// The file to send; the program that runs if there is none.
+        file: Option<std::path::PathBuf>,
+    },
+}
+
+/// What carries the data streams of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// TCP connections to a port of the far host.
+    Tcp,
+    /// Connections of the user's ssh, one for each stream.
+    Ssh,
+}
+
 impl Endpoint {
     /// The far host, as the user typed it.
     pub(crate) fn name(&self) -> &str {
         match self {
-            Endpoint::Ssh { host, .. } | Endpoint::Server { host, .. } => host,
+            Endpoint::Ssh(SshEndpoint { host, .. }) | Endpoint::Server { host, .. } => host,
+        }
+    }
+
+    /// What carries the data streams.
+    #[must_use]
+    pub fn via(&self) -> Via {
+        match self {
+            Endpoint::Ssh(ssh) => ssh.via,
+            Endpoint::Server { .. } => Via::Tcp,
         }
     }
 }

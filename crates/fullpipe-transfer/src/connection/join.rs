@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
-use crate::error::{TransferError, system};
+use crate::error::{self, TransferError, system};
 use crate::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
 use crate::protocol::message::Connect;
 use crate::protocol::preamble::{PREAMBLE, numbered, preamble};
-use crate::threads::thread;
+use crate::threads::{lock, thread};
 
 /// Version of this program.
 pub(crate) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -52,23 +53,31 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     Ok(hello.limits)
 }
 
-/// Returns the first of a host's addresses at which the port answers: a name may have several addresses, and a firewall may
-/// stand before some of them. The last one is returned without a trial, which would take a round trip.
-pub(crate) fn answering(addresses: &[SocketAddr], port: u16) -> Result<SocketAddr, TransferError> {
-    const PATIENCE: Duration = Duration::from_secs(5);
+/// Time for the first connection to the data port. A port that no stream reaches until then is taken for closed: TCP has tried
+/// at least twice (RFC 6298, section 2).
+const FIRST_ANSWER: Duration = Duration::from_secs(3);
+
+/// Returns the first of a host's addresses at which the port answers, and the time that is left for connections to it: a
+/// name may have several addresses, and a firewall may stand before some of them. The last one is returned without a trial,
+/// which would take a round trip.
+pub(crate) fn answering(
+    addresses: &[SocketAddr],
+    port: u16,
+    stall: Duration,
+) -> Result<(SocketAddr, Duration), TransferError> {
+    let share = FIRST_ANSWER.min(stall) / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
     let Some(mut to) = all.next() else {
-        return Err(TransferError::Unreachable(
-            "the host has no address that is known here; give it a name that resolves".into(),
-        ));
+        let why = "the host has no address that is known here".to_owned();
+        return Err(TransferError::NoDataPort { to: format!("port {port}"), why });
     };
     for next in all {
-        if TcpStream::connect_timeout(&to, PATIENCE).is_ok() {
+        if TcpStream::connect_timeout(&to, share).is_ok() {
             break;
         }
         to = next;
     }
-    Ok(to)
+    Ok((to, share))
 }
 
 /// Replaces the port of an address, and keeps the rest: a link-local address also names its interface.
@@ -107,7 +116,7 @@ impl Early {
             let transport = connect.transport.clone();
             let knock = move || {
                 std::thread::sleep(OPENING + rtt / 32);
-                fullpipe_net::socket::connect(to, &transport, sends, JOIN)
+                fullpipe_net::socket::connect(to, &transport, sends, FIRST_ANSWER)
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
@@ -121,36 +130,75 @@ impl Early {
     }
 }
 
-/// Connects all streams at once: one after the other, they would take at least as many round trips as there are streams.
-pub(crate) fn connect(
-    session: &Session,
+/// The far end's data port, and connections to it.
+pub(crate) struct TcpPort<'a> {
     to: SocketAddr,
-    agreed: &Connect,
+    agreed: &'a Connect,
     sends: bool,
-    guard: &Protection,
-    token: &[u8; 32],
-    early: Option<Early>,
-) -> Result<Vec<Stream>, TransferError> {
-    let one = |i: u16, knock: Option<Knock>| -> Result<Stream, TransferError> {
-        let knocked = knock.and_then(|knock| knock.join().ok()).and_then(Result::ok);
-        let connected = knocked.map_or_else(|| fullpipe_net::socket::connect(to, &agreed.transport, sends, JOIN), Ok);
-        let socket = connected.map_err(|e| match e {
-            NetError::Connect { source, .. } => TransferError::Unreachable(format!(
-                "cannot connect to {to} for the data: {source}; let its firewall pass the port, or name those that \
-                 it passes with --data-ports"
-            )),
+    /// Time for the first connection.
+    patience: Duration,
+    /// Guards the connections that were made early and are not used yet. Held while one is taken.
+    early: Mutex<std::vec::IntoIter<Knock>>,
+    /// Whether any stream has connected, so that the port is open.
+    is_open: AtomicBool,
+}
+
+impl<'a> TcpPort<'a> {
+    pub(crate) fn new(
+        (to, patience): (SocketAddr, Duration),
+        agreed: &'a Connect,
+        sends: bool,
+        early: Option<Early>,
+    ) -> TcpPort<'a> {
+        let early = Mutex::new(early.map_or_else(Vec::new, |early| early.leading(to)).into_iter());
+        TcpPort { to, agreed, sends, patience, early, is_open: AtomicBool::new(false) }
+    }
+
+    /// Opens one connection. It may be called from several threads at once.
+    pub(crate) fn open(&self) -> Result<TcpStream, TransferError> {
+        let connect = |time| fullpipe_net::socket::connect(self.to, &self.agreed.transport, self.sends, time);
+        let is_late = |result: &Result<TcpStream, NetError>| matches!(result, Err(NetError::Connect { source, .. }) if source.kind() == io::ErrorKind::TimedOut);
+        let early = lock(&self.early).next().and_then(|knock| knock.join().ok());
+        let mut connected = match early {
+            Some(early) if early.is_ok() || is_late(&early) => early,
+            _ => connect(self.patience),
+        };
+        if is_late(&connected) && self.is_open.load(Ordering::Relaxed) {
+            connected = connect(JOIN);
+        }
+        let late = is_late(&connected);
+        let socket = connected.map_err(|error| match error {
+            NetError::Connect { .. } if late => {
+                let why = format!("no answer within {:?}, as if a firewall dropped it", self.patience);
+                TransferError::NoDataPort { to: self.to.to_string(), why }
+            }
+            NetError::Connect { source, .. } => {
+                TransferError::NoDataPort { to: self.to.to_string(), why: error::why(&source) }
+            }
             other => other.into(),
         })?;
+        self.is_open.store(true, Ordering::Relaxed);
+        Ok(socket)
+    }
+}
+
+/// Opens `n` streams at once: one after the other, they would take at least as many round trips. `open` opens a connection to
+/// the far end's data port.
+pub(crate) fn connect(
+    session: &Session,
+    n: u16,
+    open: &(dyn Fn() -> Result<TcpStream, TransferError> + Sync),
+    guard: &Protection,
+    token: &[u8; 32],
+) -> Result<Vec<Stream>, TransferError> {
+    let one = |i: u16| -> Result<Stream, TransferError> {
+        let socket = open()?;
         prepare(session, &socket)?;
         join_as(socket, i, guard, token).map_err(|e| untrusted(session, e))
     };
-    let mut knocks = early.map_or_else(Vec::new, |early| early.leading(to)).into_iter();
     std::thread::scope(|scope| {
-        let start = |i| {
-            let knock = knocks.next();
-            std::thread::Builder::new().spawn_scoped(scope, move || one(i, knock))
-        };
-        let threads: Vec<_> = (0..agreed.opened()).map(start).collect();
+        let start = |i| std::thread::Builder::new().spawn_scoped(scope, move || one(i));
+        let threads: Vec<_> = (0..n).map(start).collect();
         let failed = || TransferError::Unreachable("a connecting thread failed".into());
         let streams = threads.into_iter().map(|thread| {
             let thread = thread.map_err(system("starting a thread"))?;
@@ -180,7 +228,7 @@ fn untrusted(session: &Session, error: io::Error) -> TransferError {
         let why = format!("its data streams are not its own: {error}");
         return TransferError::Trust { peer: session.peer.clone(), why };
     }
-    session.lost("connecting the streams", error)
+    session.lost(error::CONNECTING, error)
 }
 
 fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {

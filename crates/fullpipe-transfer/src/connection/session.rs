@@ -141,6 +141,12 @@ impl Session {
         *lock(&self.on_sizing) = Some(Box::new(take));
     }
 
+    /// Sends bytes that are no message, before the other end speaks this protocol.
+    pub(crate) fn send_raw(&self, bytes: &[u8]) -> Result<(), TransferError> {
+        let mut out = lock(&self.out);
+        out.write_all(bytes).and_then(|()| out.flush()).map_err(|e| self.lost("sending the program", e))
+    }
+
     fn cut(&self) {
         for socket in lock(&self.sockets).iter() {
             // A connection that is closed already needs no shutting down.

@@ -10,6 +10,7 @@ mod progress;
 mod record;
 mod report;
 mod transport;
+mod via;
 mod windows;
 
 use std::cell::RefCell;
@@ -66,17 +67,21 @@ fn copy(args: Args) -> Result {
     if let Place::Lab(path, folder) = &to {
         return lab::run(&args, &from, path, folder);
     }
-    let (endpoint, way) = endpoint::order(&args, &from, &to)?;
+    let (mut endpoint, way) = endpoint::order(&args, &from, &to)?;
+    let (choice, note) = via::Choice::new(args.via, &mut endpoint);
     if args.dry_run {
-        return explain::dry_run(&args, &endpoint, &way, options);
+        return explain::dry_run(&args, &mut endpoint, choice, &way, options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
     }
     let began = Instant::now();
-    let copy = Copy { args: &args, endpoint: &endpoint, way: &way, options, chosen: RefCell::default() };
+    let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
     let watch = Watch::new(&args, matches!(way, Way::Push(..)));
-    let finished = copy.attempts(&watch, &interrupted());
+    if let Some(note) = note {
+        watch.say(&note);
+    }
+    let finished = copy.attempts(&watch, choice, &interrupted());
     let took = began.elapsed();
     // Waits until the names of -v have been read, which is no part of the copy.
     watch.finish();
@@ -132,7 +137,8 @@ fn interrupted() -> Arc<AtomicBool> {
 /// A copy to or from a real host.
 struct Copy<'a> {
     args: &'a Args,
-    endpoint: &'a Endpoint,
+    /// The far end, and how it is reached.
+    endpoint: RefCell<Endpoint>,
     way: &'a Way,
     options: Options,
     /// How the last attempt sent, and over which path.
@@ -141,16 +147,26 @@ struct Copy<'a> {
 
 impl Copy<'_> {
     /// Copies, and connects again after a lost connection as long as attempts move something.
-    fn attempts(&self, watch: &Watch, interrupted: &AtomicBool) -> Result<Finished> {
+    fn attempts(&self, watch: &Watch, mut choice: via::Choice, interrupted: &AtomicBool) -> Result<Finished> {
         let is_interrupted = || interrupted.load(Ordering::SeqCst);
         let mut idle = 0;
         loop {
             watch.connecting();
             let before = watch.moved();
             let error = match self.attempt(watch, interrupted) {
-                Ok(finished) => return Ok(finished),
+                Ok(finished) => {
+                    choice.remember(&self.endpoint.borrow());
+                    return Ok(finished);
+                }
                 Err(error) => error,
             };
+            // Where TCP got through before, the network or the host is down.
+            if watch.moved() == 0
+                && let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut())
+            {
+                watch.say(&note);
+                continue;
+            }
             idle = if watch.moved() > before { 0 } else { idle + 1 };
             // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
             // too, and the lost connection that follows is no reason to try again.
@@ -188,18 +204,19 @@ impl Copy<'_> {
         let tell = || {
             let chosen = self.chosen.borrow();
             let Some((chosen, between)) = chosen.as_ref() else { return };
-            watch.chosen(chosen, between.rtt_s);
+            watch.chosen(chosen, between.rtt_s, explain::is_encrypted(args, between));
             if args.explain && !args.json && watch.moved() == 0 {
                 explain::print(args, chosen, between, self.options, explain::known_bytes(self.way), true);
             }
         };
         let mut show = |counters: &_| watch.show(counters);
         client::run(&mut Order {
-            endpoint: self.endpoint,
+            endpoint: &self.endpoint.borrow(),
             way: self.way.clone(),
             options: self.options,
             choose: &choose,
             chosen: &tell,
+            say: &|what| watch.say(what),
             names: args.verbose || args.json && args.updates(),
             show: &mut show,
             interrupted,
@@ -214,6 +231,6 @@ impl Copy<'_> {
             watch.say(&format!("everything was there already, so no record was written to {}", to.display()));
             return Ok(());
         }
-        record::write(self.args, to, self.endpoint, self.way, finished, took, &watch.noted())
+        record::write(self.args, to, &self.endpoint.borrow(), self.way, finished, took, &watch.noted())
     }
 }

@@ -1,7 +1,10 @@
 //! `fullpipe far`: the far end of a copy, which ssh starts and people do not.
 
+use std::fs::File;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::protocol::hello;
@@ -18,6 +21,12 @@ pub struct Args {
     /// Accept data streams on these ports, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST")]
     data_ports: Option<String>,
+    /// Take relative paths below this folder [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    base: Option<PathBuf>,
+    /// Only say by the exit code whether this program speaks this version of the protocol
+    #[arg(long, value_name = "VERSION")]
+    speaks: Option<u32>,
 }
 
 /// The wildcard address of the IP version that ssh was called by, or of both versions if ssh does not say.
@@ -31,11 +40,22 @@ fn address() -> SocketAddr {
     }
 }
 
+/// Takes standard output away from the rest of the process, so that it can be closed.
+fn take_stdout() -> std::io::Result<File> {
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+    nix::unistd::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
+    Ok(output.into())
+}
+
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
+    if let Some(version) = args.speaks {
+        let why = format!("this is fullpipe's protocol {}", hello::PROTOCOL);
+        return if version == hello::PROTOCOL { Ok(()) } else { Err(Failure::new(ExitClass::Peer, why)) };
+    }
     rlimit::raise_open_files();
     let ports = data_ports(args.data_ports.as_deref())?;
-    let base = std::env::current_dir().map_err(|e| Failure::new(ExitClass::Missing, e))?;
+    let base = args.base.map_or_else(std::env::current_dir, Ok).map_err(|e| Failure::new(ExitClass::Missing, e))?;
     let options = ServerOptions {
         realm: Realm::User(base),
         listen: address(),
@@ -45,11 +65,12 @@ pub fn run(args: Args) -> Result {
         most_streams: fullpipe_path::transport::MAX_STREAMS,
         stall: std::time::Duration::MAX,
     };
-    let line = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned().ok();
-    let mut output = std::io::stdout();
-    let greeted = output.write_all(hello::READY).and_then(|()| output.flush());
-    greeted.map_err(|e| Failure::new(ExitClass::Peer, e))?;
-    match server::serve(Box::new(std::io::stdin()), Box::new(output), "the client".into(), &options, line) {
+    let missing = |e| Failure::new(ExitClass::Peer, e);
+    let (input, line) = (std::io::stdin().as_fd().try_clone_to_owned().map_err(missing)?, std::io::stdin());
+    let line = line.as_fd().try_clone_to_owned().ok();
+    let mut output = take_stdout().map_err(missing)?;
+    output.write_all(hello::READY).map_err(missing)?;
+    match server::serve(input, output.into(), "the client".into(), &options, line) {
         Ok(_) => Ok(()),
         Err(error) => {
             let class = fullpipe_path::Classified::class(&error);

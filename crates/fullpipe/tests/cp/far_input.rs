@@ -87,6 +87,7 @@ fn message(rng: &mut StdRng) -> Message {
                 tags: Key(rng.random()),
             }),
             port: rng.random(),
+            relays: rng.random(),
         })),
         3 => Message::Offer(vec![]),
         4 => Message::Want(vec![message::Want::All; rng.random_range(0..100)]),
@@ -223,8 +224,15 @@ impl Client {
         let (mut to, mut from) = (far.stdin.take().unwrap(), far.stdout.take().unwrap());
         from.read_exact(&mut [0; READY.len()]).unwrap();
         let transport = Transport { cc: "cubic".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
-        let connect =
-            Message::Connect(Box::new(Connect { transport, spare: 0, sizing: None, rtt_ns: 0, terms: None, port: 0 }));
+        let connect = Message::Connect(Box::new(Connect {
+            transport,
+            spare: 0,
+            sizing: None,
+            rtt_ns: 0,
+            terms: None,
+            port: 0,
+            relays: false,
+        }));
         to.write_all(&[hello(), setup_for(dir, push, direct), frame(&connect)].concat()).unwrap();
         let Message::Hello(_) = frame::receive(&mut from).unwrap() else { panic!("no greeting") };
         let Message::Ready { port, token, terms, .. } = frame::receive(&mut from).unwrap() else { panic!("not ready") };

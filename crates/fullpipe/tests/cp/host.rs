@@ -57,6 +57,10 @@ impl Host {
             run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at.join(key)));
         }
         fs::copy(at.join("id.pub"), at.join("authorized_keys")).unwrap();
+        for (folder, mode) in [("home", 0o755), ("run", 0o700), ("bin", 0o755)] {
+            fs::create_dir(at.join(folder)).unwrap();
+            fs::set_permissions(at.join(folder), fs::Permissions::from_mode(mode)).unwrap();
+        }
         if nix::unistd::geteuid().is_root() {
             // Its privilege separation wants it.
             fs::create_dir_all("/run/sshd").unwrap();
@@ -68,7 +72,8 @@ impl Host {
             let text = format!(
                 "Port {port}\nListenAddress 127.0.0.1\nHostKey {0}/host_key\nAuthorizedKeysFile {0}/authorized_keys\n\
                  StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nPermitRootLogin yes\n\
-                 KbdInteractiveAuthentication no\nMaxStartups 100\nLogLevel ERROR\n",
+                 KbdInteractiveAuthentication no\nMaxStartups 100\nLogLevel ERROR\n\
+                 SetEnv HOME={0}/home XDG_RUNTIME_DIR={0}/run PATH={0}/bin:/usr/sbin:/usr/bin:/sbin:/bin\n",
                 at.display()
             );
             fs::write(&config, text).unwrap();
@@ -106,6 +111,17 @@ impl Host {
         cp.ssh(&self.ssh).far_program(Path::new(FULLPIPE));
         cp.home = Some(self.dir.path().to_owned());
         cp
+    }
+
+    /// `fullpipe cp` over this host's ssh, where no fullpipe has been installed. The home of logins is the folder `home`, and
+    /// programs in the folder `bin` come before all others.
+    pub fn bare_cp(&self) -> Cp {
+        Cp { program: None, ..self.cp() }
+    }
+
+    /// The folder that is the home of those who copy.
+    pub fn home(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The key that it lets in.
@@ -151,8 +167,10 @@ impl Drop for Host {
 
 /// Writes ssh's own configuration, and gives the command.
 fn client(at: &Path, user: &str, port: u16) -> String {
+    let ssh = format!("ssh -F {}", at.join("ssh_config").display());
     let text = format!(
-        "Host far\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
+        "Host far jump\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/id\n\
+         Host inner\n HostName node7.cluster.invalid\n ProxyCommand {ssh} -W 127.0.0.1:{port} jump\n IdentityFile {0}/id\n\
          Host unknown\n HostName 127.0.0.1\n Port {port}\n IdentityFile {0}/host_key\n\
          Host closed\n HostName 127.0.0.1\n Port 1\n\
          Host *\n User {user}\n IdentitiesOnly yes\n IdentityAgent none\n StrictHostKeyChecking no\n\
@@ -161,7 +179,7 @@ fn client(at: &Path, user: &str, port: u16) -> String {
         at.display()
     );
     fs::write(at.join("ssh_config"), text).unwrap();
-    format!("ssh -F {}", at.join("ssh_config").display())
+    ssh
 }
 
 /// A path at the far end.
@@ -233,7 +251,7 @@ impl Cp {
         }
         command.args(&self.words).stdin(Stdio::null()).stderr(Stdio::piped());
         command.stdout(self.stdout.take().unwrap_or_else(Stdio::piped));
-        command.envs(self.home.iter().map(|home| ("HOME", home)));
+        command.envs(self.home.iter().map(|home| ("HOME", home))).env_remove("XDG_STATE_HOME");
         if let Some(dir) = &self.within {
             command.current_dir(dir);
         }

@@ -5,12 +5,14 @@
 mod bad_input;
 mod changes;
 mod content;
+mod deploy;
 mod disks;
 mod far_input;
 mod faults;
 mod host;
 mod large;
 mod names;
+mod reach;
 mod sobas;
 mod tree;
 mod verify;

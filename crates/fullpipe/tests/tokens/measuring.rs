@@ -224,7 +224,8 @@ fn ask_to_send_with(address: &str, cc: &str) -> [String; 2] {
         key: fullpipe_transfer::protocol::digest::Key([3; fullpipe_transfer::protocol::digest::Key::LEN]),
         tags: fullpipe_transfer::protocol::digest::Key([4; fullpipe_transfer::protocol::digest::Key::LEN]),
     });
-    let connect = message::Connect { transport, spare: 0, sizing: None, rtt_ns: 1_000_000, terms, port: 0 };
+    let (sizing, rtt_ns, relays) = (None, 1_000_000, false);
+    let connect = message::Connect { transport, spare: 0, sizing, rtt_ns, terms, port: 0, relays };
     let setup = message::Setup { task, options, probably: None };
     for message in [
         message::Message::Hello(hello),

@@ -7,17 +7,16 @@ use fullpipe_path::{Size, Time};
 use fullpipe_transfer::protocol::message::Direct;
 
 use super::transport::{HEADING, TransportArgs};
+use super::via::Wanted;
 
 /// Default of `--ssh`.
 pub const SSH: &str = "ssh";
-/// Default of `--far-program`.
-pub const FAR_PROGRAM: &str = "fullpipe";
 /// Default of `--seed`.
 pub const SEED: u64 = 1;
 
 const EXAMPLES: &str = "\
 Examples:
-  fullpipe cp -r big/ me@host:/data/              over ssh; fullpipe must be installed on host
+  fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
@@ -101,12 +100,23 @@ pub struct Args {
     /// Log in with this private key, as 'ssh -i'
     #[arg(long, short, value_name = "FILE", help_heading = OVER_SSH)]
     pub identity: Option<PathBuf>,
-    /// Run this program on HOST, if fullpipe is not on the PATH of its logins
-    #[arg(long, default_value = FAR_PROGRAM, value_name = "PROGRAM", help_heading = OVER_SSH)]
-    pub far_program: String,
+    /// Run this program on HOST [default: the fullpipe on the PATH of its logins; if that is missing or of another version, this
+    /// one, which is sent to ~/.cache/fullpipe/bin there]
+    #[arg(long, value_name = "PROGRAM", help_heading = OVER_SSH)]
+    pub far_program: Option<String>,
+    /// Send this fullpipe to HOST, such as one for another architecture, instead of the one that runs here
+    #[arg(long, value_name = "FILE", conflicts_with = "far_program", help_heading = OVER_SSH)]
+    pub far_binary: Option<PathBuf>,
+    /// Send no program to HOST
+    #[arg(long, conflicts_with = "far_binary", help_heading = OVER_SSH)]
+    pub no_deploy: bool,
     /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
+    /// Carry the data over TCP connections to the far host (tcp), over ssh connections (ssh), or over ssh if TCP does not get
+    /// through within 3 s, which is remembered (auto)
+    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", hide_possible_values = true, help_heading = OVER_SSH)]
+    pub via: Wanted,
 
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE", help_heading = WITH_SERVER)]

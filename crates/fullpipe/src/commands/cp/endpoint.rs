@@ -5,12 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
-use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
 use fullpipe_transfer::protocol::message::{Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
-use super::args::{Args, FAR_PROGRAM, SEED, SSH};
+use super::args::{Args, SEED, SSH};
+use super::via::Wanted;
 use crate::failure::{Failure, Result};
 
 /// Schemes of other tools, refused with a hint. Any other word before `://` is a host: `host://path` is `host:/path` with a
@@ -188,8 +189,11 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
         ("--port", args.port.is_some()),
         ("--identity", args.identity.is_some()),
         ("--ssh", args.ssh != SSH),
-        ("--far-program", args.far_program != FAR_PROGRAM),
+        ("--far-program", args.far_program.is_some()),
+        ("--far-binary", args.far_binary.is_some()),
+        ("--no-deploy", args.no_deploy),
         ("--data-ports", args.data_ports.is_some()),
+        ("--via", args.via != Wanted::Auto),
     ];
     let server = [("--token-file", args.token_file.is_some()), ("--insecure", args.insecure)];
     let lab = [("--memory", args.memory.is_some()), ("--seed", args.seed != SEED && args.guest.is_none())];
@@ -215,8 +219,13 @@ fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
-            let (ssh, program, ports) = (ssh_command(args)?, args.far_program.clone(), args.data_ports.clone());
-            Ok((Endpoint::Ssh { host: host.clone(), ssh, program, ports }, path.clone(), host.clone()))
+            let (ssh, ports) = (ssh_command(args)?, args.data_ports.clone());
+            let program = match &args.far_program {
+                Some(name) => FarProgram::Named(name.clone()),
+                None => FarProgram::Found { send: !args.no_deploy && !args.dry_run, file: args.far_binary.clone() },
+            };
+            let ssh = SshEndpoint { host: host.clone(), ssh, program, ports, via: Via::Tcp };
+            Ok((Endpoint::Ssh(ssh), path.clone(), host.clone()))
         }
         Place::Server(host, port, path) => {
             fits(args, place)?;

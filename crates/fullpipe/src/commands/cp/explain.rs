@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fullpipe_transfer::client::{self, Between, Way};
-use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use serde_json::json;
 
 use super::args::Args;
 use super::report::left;
 use super::transport::Chosen;
+use super::via::Choice;
 use crate::failure::{Failure, Result};
 use crate::format;
 use crate::output::outln;
@@ -26,6 +27,11 @@ pub fn known_bytes(way: &Way) -> Option<u64> {
     sources.paths.iter().map(|path| size(path).map(|file| file.len())).sum()
 }
 
+/// Whether the data streams are encrypted, between the two ends or by ssh.
+pub fn is_encrypted(args: &Args, between: &Between) -> bool {
+    !args.no_encrypt || between.via == Via::Ssh
+}
+
 /// Seconds that a copy of so many bytes is expected to take from the command's start; none without an expected rate.
 fn expected_seconds(chosen: &Chosen, between: &Between, options: Options, bytes: u64) -> Option<f64> {
     let (rtt_s, mtu) = (between.rtt_s, between.mtu);
@@ -38,7 +44,7 @@ fn expected_seconds(chosen: &Chosen, between: &Between, options: Options, bytes:
 /// `bytes`, prints the time and the rate to expect of it, too.
 pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, bytes: Option<u64>, why: bool) {
     outln!("round trip  {}", format::seconds(between.rtt_s));
-    outln!("transport   {}{}", chosen.transport, if args.no_encrypt { ", not encrypted" } else { "" });
+    outln!("transport   {}{}", chosen.transport, if is_encrypted(args, between) { "" } else { ", not encrypted" });
     if let Some(expected) = chosen.expected_bps {
         outln!(
             "expected    {} over {}; a shorter copy is slower, as TCP starts up",
@@ -59,14 +65,18 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
 }
 
 /// Prints what would be copied, how, and how long it would take. Nothing is copied.
-pub fn dry_run(args: &Args, endpoint: &Endpoint, way: &Way, options: Options) -> Result {
-    let client::Looked { between, count } = client::look(endpoint, options, way)?;
+pub fn dry_run(args: &Args, endpoint: &mut Endpoint, mut choice: Choice, way: &Way, options: Options) -> Result {
+    let looked = client::look(endpoint, options, way).or_else(|error| match choice.fall_back(&error, endpoint) {
+        Some(_) => client::look(endpoint, options, way),
+        None => Err(error),
+    });
+    let client::Looked { between, count } = looked?;
     let chosen = args.how.choose(&between)?;
     if args.json {
         outln!(
             "{}",
             json!({"kind": "dry_run", "files": count.files, "bytes": count.bytes, "rtt_s": between.rtt_s,
-                   "transport": chosen.transport, "encrypted": !args.no_encrypt, "expected_bps": chosen.expected_bps,
+                   "transport": chosen.transport, "encrypted": is_encrypted(args, &between), "expected_bps": chosen.expected_bps,
                    "expected_over": chosen.expected_bps.map(|_| chosen.over),
                    "expected_s": expected_seconds(&chosen, &between, options, count.bytes),
                    "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})

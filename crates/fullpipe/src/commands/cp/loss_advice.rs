@@ -67,6 +67,7 @@ pub fn advice(how: &TransportArgs, chosen: &Chosen, between: &Between, losses: &
 mod tests {
     use clap::Parser;
     use fullpipe_transfer::Sent;
+    use fullpipe_transfer::connection::endpoint::Via;
     use fullpipe_transfer::protocol::hello::Limits;
 
     use super::*;
@@ -89,8 +90,14 @@ mod tests {
         let how = Words::parse_from(["cp"].iter().chain(words)).how;
         let ccs = ["reno", "cubic", "bbr"].map(str::to_owned).to_vec();
         let limits = Limits { ccs, send: 1 << 30, receive: 1 << 30, tuned_send: 1 << 30, tuned_receive: 1 << 30 };
-        let between =
-            Between { rtt_s: 0.0456, relayed: false, mtu: Some(1500), sender: limits.clone(), receiver: limits };
+        let between = Between {
+            rtt_s: 0.0456,
+            via: Via::Tcp,
+            relayed: false,
+            mtu: Some(1500),
+            sender: limits.clone(),
+            receiver: limits,
+        };
         let chosen = how.choose(&between).map_err(|e| e.to_string()).unwrap();
         (how, chosen, between)
     }

@@ -34,7 +34,6 @@ pub struct Watch {
     bar: RefCell<ProgressBar>,
     json: bool,
     quiet: bool,
-    encrypted: bool,
     /// Whether `--explain` prints how data is sent.
     explained: bool,
     /// Whether this end sends.
@@ -88,7 +87,6 @@ impl Watch {
             bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,
             quiet: args.quiet,
-            encrypted: !args.no_encrypt,
             explained: args.explain,
             sends,
             moved: Cell::new(0),
@@ -135,12 +133,12 @@ impl Watch {
     }
 
     /// Tells how the data will be sent, and shows the bar.
-    pub fn chosen(&self, chosen: &Chosen, rtt_s: f64) {
+    pub fn chosen(&self, chosen: &Chosen, rtt_s: f64, encrypted: bool) {
         let t = &chosen.transport;
         if self.json {
             outln!(
                 "{}",
-                json!({"kind": "transport", "transport": t, "encrypted": self.encrypted, "rtt_s": rtt_s,
+                json!({"kind": "transport", "transport": t, "encrypted": encrypted, "rtt_s": rtt_s,
                        "expected_bps": chosen.expected_bps, "why": chosen.why})
             );
         } else if !self.quiet && !self.said.replace(true) && progress::watched(false) {

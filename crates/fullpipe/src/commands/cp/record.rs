@@ -31,7 +31,8 @@ pub fn write(
     let path = match (&args.guest, endpoint) {
         (Some(path), _) => path.parse()?,
         (None, Endpoint::Server { host, port, .. }) => Path::Host(Host { name: host.clone(), port: *port }),
-        (None, Endpoint::Ssh { host, .. }) => {
+        (None, Endpoint::Ssh(ssh)) => {
+            let host = &ssh.host;
             let name = host.rsplit('@').next().unwrap_or(host).to_owned();
             Path::Host(Host { name, port: fullpipe_path::path::DEFAULT_PORT })
         }
@@ -56,9 +57,9 @@ pub fn write(
     let over = match (&args.guest, endpoint) {
         (Some(_), _) => Over::Lab,
         (None, Endpoint::Server { .. }) => Over::Server,
-        (None, Endpoint::Ssh { .. }) => Over::Ssh,
+        (None, Endpoint::Ssh(_)) => Over::Ssh,
     };
-    let copy = Copied { over, encrypted: !args.no_encrypt };
+    let copy = Copied { over, encrypted: finished.encrypted };
     // On real hosts the seed has no effect, so it can number copies of one description and keep their records apart.
     let mut file = run_record::file(to, &run_record::id(&run, sized.as_ref(), Some(&copy)));
     while matches!(run.path, Path::Host(_)) && !run_record::is_file(to) && file.exists() {

@@ -37,7 +37,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         outln!(
             "{}",
             json!({"kind": "done", "files": summary.files, "skipped": summary.present, "newer": summary.newer, "bytes": bytes,
-                   "spared_bytes": spared, "encrypted": !args.no_encrypt, "seconds": seconds, "rate_bps": rate,
+                   "spared_bytes": spared, "encrypted": finished.encrypted, "seconds": seconds, "rate_bps": rate,
                    "transport": finished.transport, "rtt_s": finished.rtt_s,
                    "retransmits": finished.losses.map(|l| l.all.again),
                    "loss": finished.losses.and_then(|l| loss_advice::share(&l, finished.rtt_s)),
@@ -56,7 +56,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
             n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
             n => format!(" ({} already there)", format::thousands(n)),
         };
-        let encryption = if args.no_encrypt { "; not encrypted" } else { "" };
+        let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
         // No bytes have no rate.
         let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
         let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };

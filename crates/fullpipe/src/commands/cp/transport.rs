@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
+use fullpipe_transfer::connection::endpoint::Via;
 use fullpipe_transfer::protocol::hello::Limits;
 use fullpipe_transfer::protocol::sizing::SizingMode;
 
@@ -197,6 +198,7 @@ impl TransportArgs {
         // The sockets of a sender before a relay show the path to the relay alone.
         let sees_path = between.rtt_s >= LOCAL_S && !between.relayed;
         let law = match self.buffer {
+            _ if between.via == Via::Ssh => None,
             Some(Sizing::Sobas) => Some(self.sobas.unwrap_or(SizingMode::All)),
             Some(Sizing::Fixed(_)) => None,
             None => (!self.steady && self.pacing.is_none() && sees_path).then_some(SizingMode::All),
@@ -228,10 +230,10 @@ impl TransportArgs {
     /// # Errors
     /// The profile cannot be read, or the flags ask for a transport that does not exist.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
-        let mut chosen = if between.rtt_s < LOCAL_S {
-            local(between.rtt_s, &between.sender)
-        } else {
-            self.best_of_profile(between)?
+        let mut chosen = match between.via {
+            Via::Ssh => through_ssh(between.rtt_s, &between.sender),
+            Via::Tcp if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
+            Via::Tcp => self.best_of_profile(between)?,
         };
         chosen.sizing = self.sizing(between);
         if between.relayed {
@@ -401,6 +403,21 @@ fn local(rtt_s: f64, sender: &Limits) -> Chosen {
     unexpected(transport, why)
 }
 
+/// Most bytes that an ssh connection has in flight, by its own window (`CHAN_SES_WINDOW_DEFAULT`, OpenSSH's channels.h).
+const SSH_WINDOW: f64 = 2e6;
+/// Most ssh connections that are opened unless a flag asks for more: as many as may log in at the same time.
+const MAX_SSH: u16 = 8;
+/// Buffers of the sockets between fullpipe and ssh, bytes. What waits there is no use to other streams.
+const SSH_BUFFER: u64 = 1_000_000;
+
+/// The transport through ssh, whose own window limits each connection.
+fn through_ssh(rtt_s: f64, sender: &Limits) -> Chosen {
+    let streams = windows::streams_for(ASSUMED_RATE.0 as f64, rtt_s, SSH_WINDOW).clamp(local_streams(), MAX_SSH);
+    let why = format!("{streams} ssh connections, since ssh lets each have 2 MB in flight");
+    let buffer = Buffer::Bytes(Size(SSH_BUFFER.min(sender.send)));
+    unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None }, vec![why])
+}
+
 /// A transport of which no profile tells the rate.
 fn unexpected(transport: Transport, why: Vec<String>) -> Chosen {
     let over = Workload::Size(Size(0));
@@ -456,14 +473,22 @@ mod tests {
     /// What is chosen between two equal hosts whose kernels have these congestion controls and grant these buffers.
     fn chosen(rtt_s: f64, ccs: &[&str], limits: &Limits) -> Chosen {
         let limits = Limits { ccs: ccs.iter().map(|&cc| cc.to_owned()).collect(), ..limits.clone() };
-        let between = Between { rtt_s, relayed: false, mtu: Some(9000), sender: limits.clone(), receiver: limits };
+        let between =
+            Between { rtt_s, via: Via::Tcp, relayed: false, mtu: Some(9000), sender: limits.clone(), receiver: limits };
         Words::parse_from(["cp"]).how.choose(&between).map_err(|e| e.to_string()).unwrap()
     }
 
     #[test]
     fn nothing_is_adjusted_behind_a_relay() {
         let limits = Limits { send: 1 << 30, receive: 1 << 30, ccs: vec!["cubic".to_owned()], ..Limits::default() };
-        let mut between = Between { rtt_s: 0.127, relayed: false, mtu: None, sender: limits.clone(), receiver: limits };
+        let mut between = Between {
+            rtt_s: 0.127,
+            via: Via::Tcp,
+            relayed: false,
+            mtu: None,
+            sender: limits.clone(),
+            receiver: limits,
+        };
         let how = Words::parse_from(["cp"]).how;
         assert!(how.choose(&between).map_err(|e| e.to_string()).unwrap().sizing.is_some());
         between.relayed = true;

@@ -1,0 +1,44 @@
+# Becomes the far end: runs a fullpipe of the client's protocol, which it finds here or receives from the client.
+#
+# Arguments: the name under which the client's program is kept, the client's protocol, whether the program may be
+# received (yes or no), and the arguments of the far end.
+#
+# The client's login shell reads this as one line in single quotes, and login shells differ: no single quote, exclamation
+# mark or backslash may stand here, each line must be complete with its semicolon, and a comment takes a whole line.
+
+n=$1; k=$2; m=$3; shift 3;
+fits() { "$1" far --speaks "$k" </dev/null >/dev/null 2>&1; };
+if fits fullpipe; then exec fullpipe far "$@"; fi;
+
+# Programs are kept in folders of this user that nobody else may enter. Each is checked from within, so that it cannot be
+# exchanged for another one between the check and the use.
+w=$PWD; u=$(id -u);
+a=${HOME:-/dev/null}/.cache/fullpipe/bin; b=${XDG_RUNTIME_DIR:-/dev/null}/fullpipe; c=/tmp/fullpipe-$u;
+own() { [ -n "$(find "$1" -prune -user "$u" -type "$2" -perm 700 2>/dev/null)" ]; };
+enter() { own "$1" d && cd "$1" && own . d; };
+for d in "$a" "$b" "$c"; do
+if enter "$d" && own "$n" f && fits "./$n"; then exec "./$n" far --base "$w" "$@"; fi;
+done;
+if [ "$m" = no ]; then echo "fullpipe is not there" >&2; exit 127; fi;
+
+# What the client has sent already is dropped up to its answer, which tells the size and the SHA-256.
+echo; echo "fullpipe-wanted $n $(uname -s) $(uname -m)";
+g=; while [ -z "$g" ] && IFS= read -r l; do case $l in "fullpipe-comes "*) g=$l;; esac; done;
+if [ -z "$g" ]; then echo "fullpipe is not there" >&2; exit 127; fi;
+h=${g##* }; z=${g#* }; z=${z%% *};
+
+# An empty program shows whether a folder lets programs run.
+t=.$n.$$; p=;
+for d in "$a" "$b" "$c"; do
+mkdir -p -m 700 "$d";
+if enter "$d"; then
+if true >"$t" && chmod 700 "$t" && "./$t"; then p=$d; break; fi;
+rm -f "$t";
+fi;
+done 2>/dev/null;
+if [ -z "$p" ]; then echo "no folder of one and the same user, closed to others, lets programs run: tried $a, $b, $c" >&2; exit 126; fi;
+head -c "$z" >"$t";
+if [ "$(sha256sum <"$t")" = "$h  -" ]; then mv -f "$t" "$n"; else rm -f "$t"; echo "the program did not arrive whole in $p; is its disk full?" >&2; exit 126; fi;
+ls -t | grep "^fullpipe-" | tail -n +4 | while read -r f; do rm -f "$f"; done;
+e=$("./$n" far --speaks "$k" 2>&1 </dev/null) || { x=$?; rm -f "$n"; echo "the program that was sent cannot run there (status $x)" $e >&2; exit 126; };
+exec "./$n" far --base "$w" "$@";

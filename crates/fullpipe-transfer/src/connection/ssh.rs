@@ -1,0 +1,490 @@
+//! Runs the user's ssh: asks for its configuration, starts far ends, and opens data streams to them.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use fullpipe_net::socket;
+use fullpipe_path::{Transport, text};
+
+use crate::connection::deploy::{Program, Wanted};
+use crate::connection::endpoint::{FarProgram, SshEndpoint};
+use crate::connection::stop::{self, Stop};
+use crate::error::{self, TransferError, system};
+use crate::protocol::message::Message;
+use crate::protocol::{frame, hello};
+use crate::threads::{lock, thread};
+
+/// Timeout for ssh to connect if ssh's configuration sets none, in seconds.
+pub(super) const SSH_CONNECTS_S: u32 = 30;
+
+/// Maximum number of ssh's error lines that are kept.
+const MAX_ERROR_LINES: usize = 100;
+/// Maximum length of one of ssh's error lines, in bytes.
+const MAX_ERROR_LINE_BYTES: u64 = 4096;
+/// Most bytes that login scripts may print before the far end's first word.
+const MAX_LOGIN_BYTES: usize = 64 << 10;
+
+/// Bytes that a relay reads at a time: as many as a pipe holds.
+const RELAY_BUFFER: usize = 64 << 10;
+
+/// Most ssh connections that log in at the same time. sshd begins to refuse some at ten (sshd_config(5), MaxStartups).
+const MAX_LOGINS: usize = 8;
+/// Attempts to open one data stream. A refusal for too many logins lasts a moment.
+const ATTEMPTS: u32 = 3;
+/// Time before the second attempt; before the third, it is twice as long.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The user's ssh, with its configuration for a host.
+pub(crate) struct Ssh {
+    endpoint: SshEndpoint,
+    /// The configuration as `ssh -G` prints it; empty if the program is another one that has no `-G`.
+    configured: String,
+    /// The program that the far host looks for; `None` if the user has named one there.
+    program: Option<Program>,
+}
+
+/// What a far host says first.
+pub(super) enum FirstWord {
+    /// The far end runs.
+    Ready,
+    /// The host has no fullpipe of this version, and takes one.
+    Wanted(Wanted),
+    /// Too much else, so that it is no far end.
+    Other,
+}
+
+impl Ssh {
+    /// Asks ssh for its configuration.
+    pub(super) fn configured(endpoint: &SshEndpoint, stop: &Stop) -> Result<Ssh, TransferError> {
+        if endpoint.host.starts_with('-') {
+            return Err(TransferError::Usage(format!("'{}' is not a host", endpoint.host)));
+        }
+        std::thread::scope(|scope| {
+            // Reading the program and its hash takes as long as asking ssh.
+            let read = match &endpoint.program {
+                FarProgram::Named(_) => None,
+                FarProgram::Found { file, .. } => Some((file, scope.spawn(|| Program::read(file.as_deref())))),
+            };
+            let configured = ask_configuration(endpoint, stop);
+            let program = match read.map(|(file, read)| (file, read.join())) {
+                Some((_, Ok(Ok(program)))) => Some(program),
+                Some((Some(_), Ok(Err(error)))) => return Err(error),
+                // One that cannot be read is of no use to another host, which may have one of its own.
+                _ => None,
+            };
+            Ok(Ssh { endpoint: endpoint.clone(), configured, program })
+        })
+    }
+
+    /// Whether the far host may ask for the program.
+    pub(super) fn sends(&self) -> bool {
+        matches!(self.endpoint.program, FarProgram::Found { send: true, .. })
+    }
+
+    /// The program that the far host looks for.
+    pub(super) fn program(&self) -> Option<&Program> {
+        self.program.as_ref()
+    }
+
+    /// The host to which ssh connects, by its configuration; `None` if ssh did not tell.
+    pub(super) fn host_name(&self) -> Option<&str> {
+        self.configured.lines().find_map(|line| line.strip_prefix("hostname "))
+    }
+
+    /// Whether another host or a program makes ssh's connection, so that this host may not know the far host's name.
+    pub(super) fn is_proxied(&self) -> bool {
+        self.configured.lines().any(|line| line.starts_with("proxyjump ") || line.starts_with("proxycommand "))
+    }
+
+    /// Whether later connections may use the first one's login (ssh_config(5), ControlPath).
+    fn is_shared(&self) -> bool {
+        self.configured.lines().any(|line| line.starts_with("controlpath ")) && !self.has("controlpath none")
+    }
+
+    fn has(&self, line: &str) -> bool {
+        self.configured.lines().any(|other| other == line)
+    }
+
+    /// Returns the command that starts a far end; `options` are for ssh. With `sends`, the far host may ask for the program.
+    fn command(&self, options: &[&str], sends: bool) -> Command {
+        let mut command = Command::new(ssh_program(&self.endpoint));
+        command.args(self.endpoint.ssh.iter().skip(1)).args(options);
+        if self.has("connecttimeout none") && !self.is_proxied() {
+            // Without a limit, ssh waits for a host that does not answer as long as the kernel retries: two minutes. Through
+            // a jump host, the limit would also apply to the time in which a person types a password there.
+            command.args(["-o", &format!("ConnectTimeout={SSH_CONNECTS_S}")]);
+        }
+        command.arg(&self.endpoint.host).arg("--");
+        match (&self.program, &self.endpoint.program) {
+            (Some(program), _) => command.arg(program.command(sends)),
+            (None, FarProgram::Named(name)) => command.arg(name).arg("far"),
+            (None, FarProgram::Found { .. }) => command.args(["fullpipe", "far"]),
+        };
+        if let Some(ports) = &self.endpoint.ports {
+            command.args(["--data-ports", ports]);
+        }
+        command
+    }
+
+    /// Starts the far end. Returns before ssh has connected. The last of the results is the far end's output.
+    pub(super) fn start(&self, stop: &Stop) -> Result<(SshProcess, ChildStdin, UnixStream), TransferError> {
+        let mut command = self.command(&[], self.sends());
+        // Unlike a pipe, a socket can be shut down by its reader while other processes still hold its other end.
+        let (output, theirs) = UnixStream::pair().map_err(system("making a pair of sockets"))?;
+        lock(&stop.ears).push(output.try_clone().map_err(system("doubling a descriptor"))?);
+        command.stdin(Stdio::piped()).stdout(OwnedFd::from(theirs));
+        let anyone = is_anyone_there();
+        if !anyone {
+            // With a process group of its own, all processes that ssh starts can be killed with it. On a terminal the group
+            // would be a background job, which may not ask for a password.
+            command.process_group(0);
+        }
+        if self.has("batchmode yes") || !anyone {
+            *lock(&stop.awaited) = Some(Instant::now() + Duration::from_secs(SSH_CONNECTS_S.into()));
+        }
+        let (process, input) = SshProcess::start(command, stop)?;
+        let input = input.ok_or_else(|| TransferError::Unreachable("ssh has no pipes".into()))?;
+        Ok((process, input, output))
+    }
+}
+
+/// The ssh program.
+fn ssh_program(endpoint: &SshEndpoint) -> &OsStr {
+    endpoint.ssh.first().map_or(OsStr::new("ssh"), |ssh| ssh.as_os_str())
+}
+
+/// Whether ssh can ask the user for input (ssh(1), SSH_ASKPASS). Then waiting for ssh has no time limit.
+fn is_anyone_there() -> bool {
+    let asks = ["SSH_ASKPASS", "DISPLAY", "WAYLAND_DISPLAY"];
+    std::fs::File::open("/dev/tty").is_ok() || asks.iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// Returns ssh's configuration for a host, as `ssh -G` prints it; empty if `ssh` is another program that has no `-G`. A
+/// command that ssh runs for it (ssh_config(5), Match exec) may hang until `stop` ends it.
+fn ask_configuration(endpoint: &SshEndpoint, stop: &Stop) -> String {
+    let Ok((mut output, theirs)) = UnixStream::pair() else { return String::new() };
+    let mut command = Command::new(ssh_program(endpoint));
+    command.args(endpoint.ssh.iter().skip(1)).arg("-G").arg(&endpoint.host);
+    command.stdin(Stdio::null()).stdout(OwnedFd::from(theirs)).stderr(Stdio::null());
+    let Ok(child) = command.spawn() else { return String::new() };
+    drop(command);
+    let child = Arc::new(Mutex::new(child));
+    lock(&stop.children).push(child.clone());
+    *lock(&stop.awaited) = Some(Instant::now());
+    // The output fits into a socket's buffer, so it can be read after ssh has ended. Reading until the socket's end instead
+    // would also wait for processes that ssh has started.
+    let ended = loop {
+        match lock(&child).try_wait() {
+            Ok(None) => {}
+            ended => break ended.ok().flatten(),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    lock(&stop.children).retain(|other| !Arc::ptr_eq(other, &child));
+    *lock(&stop.awaited) = None;
+    let mut told = Vec::new();
+    if ended.is_some_and(|status| status.success()) {
+        // The shutdown ends the output here: other processes may still hold the socket's other end.
+        let _ = output.shutdown(Shutdown::Both).and_then(|()| output.read_to_end(&mut told));
+    }
+    String::from_utf8_lossy(&told).into_owned()
+}
+
+/// A running ssh. It is ended when this is dropped.
+pub(super) struct SshProcess {
+    child: Arc<Mutex<Child>>,
+    /// Guards the last lines that ssh printed to its standard error. Held only while lines are added or read.
+    errors: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl SshProcess {
+    /// Starts a command, and returns its standard input if that is a pipe.
+    fn start(mut command: Command, stop: &Stop) -> Result<(SshProcess, Option<ChildStdin>), TransferError> {
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(|source| {
+            let tool = command.get_program().to_string_lossy().into_owned();
+            TransferError::NoTool { tool, source }
+        })?;
+        // The command holds the other ends of sockets as long as it exists.
+        drop(command);
+        let (input, errors) = (child.stdin.take(), child.stderr.take());
+        let process = SshProcess { child: Arc::new(Mutex::new(child)), errors: Arc::default() };
+        lock(&stop.children).push(process.child.clone());
+        let said = process.errors.clone();
+        thread("ssh", move || {
+            let Some(errors) = errors else { return };
+            let mut errors = BufReader::new(errors);
+            let mut line = Vec::new();
+            // Long lines are cut and old lines are dropped: the far end must not fill this end's memory.
+            while errors.by_ref().take(MAX_ERROR_LINE_BYTES).read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+                let mut said = lock(&said);
+                if said.len() == MAX_ERROR_LINES {
+                    said.pop_front();
+                }
+                // The far host can make ssh print any text (ssh_config(5), Banner).
+                said.push_back(text::from_peer(String::from_utf8_lossy(&line).trim_end()));
+                line.clear();
+            }
+        })?;
+        Ok((process, input))
+    }
+
+    /// Waits a second for ssh to end. Returns its exit status, which is the far end's, and the reason that it printed. Its
+    /// last lines may come a little later than the end of its output.
+    pub(super) fn ended(&self) -> (Option<ExitStatus>, String) {
+        let mut status = None;
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(50));
+            status = lock(&self.child).try_wait().ok().flatten();
+            if status.is_some() {
+                break;
+            }
+        }
+        // ssh's warnings, such as the one about a new host key, are not the reason.
+        let is_reason =
+            |line: &&String| !line.trim().is_empty() && !line.starts_with("Warning:") && !line.starts_with("** ");
+        (status, lock(&self.errors).iter().rev().find(is_reason).cloned().unwrap_or_default())
+    }
+
+    /// Ends ssh at once.
+    fn end(&self) {
+        let mut child = lock(&self.child);
+        stop::end(&mut child);
+        let _ = child.wait();
+    }
+}
+
+impl Drop for SshProcess {
+    fn drop(&mut self) {
+        // ssh ends by itself when its input ends, unless it is stuck.
+        for _ in 0..50 {
+            if !matches!(lock(&self.child).try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.end();
+    }
+}
+
+/// Reads until the far host's first word, and drops what login scripts have printed before it.
+pub(super) fn first_word(input: &mut (impl Read + ?Sized), program: Option<&Program>) -> io::Result<FirstWord> {
+    let mut seen = Vec::new();
+    let mut line = 0;
+    let mut byte = [0];
+    while seen.len() < MAX_LOGIN_BYTES {
+        input.read_exact(&mut byte)?;
+        seen.push(byte[0]);
+        if seen.ends_with(hello::READY) {
+            return Ok(FirstWord::Ready);
+        }
+        if byte == *b"\n" {
+            if let Some(wanted) = program.and_then(|program| program.wanted(&seen[line..])) {
+                return Ok(FirstWord::Wanted(wanted));
+            }
+            line = seen.len();
+        }
+    }
+    Ok(FirstWord::Other)
+}
+
+/// The ssh connections that carry the data streams of a copy. They end when this is dropped.
+pub(crate) struct DataConnections {
+    /// Guards the connections. Held while one is added.
+    opened: Mutex<Vec<SshProcess>>,
+    /// Guards how many more connections may log in now. Held while that is read or changed.
+    logins: Mutex<usize>,
+    /// Wakes threads that wait to log in.
+    free: Condvar,
+    /// Whether connections use the first one's login, since one of their own was refused.
+    share: AtomicBool,
+}
+
+impl DataConnections {
+    pub(crate) fn new() -> DataConnections {
+        let (logins, free, share) = (Mutex::new(MAX_LOGINS), Condvar::new(), AtomicBool::new(false));
+        DataConnections { opened: Mutex::default(), logins, free, share }
+    }
+
+    /// Opens a connection to a port that the far end of this endpoint listens on, through an ssh connection of its own.
+    pub(crate) fn open(
+        &self,
+        ssh: &Ssh,
+        port: u16,
+        (transport, sends): (&Transport, bool),
+        (stop, patience): (&Stop, Duration),
+    ) -> Result<TcpStream, TransferError> {
+        let mut logins = lock(&self.logins);
+        while *logins == 0 {
+            logins = self.free.wait(logins).unwrap_or_else(PoisonError::into_inner);
+        }
+        *logins -= 1;
+        drop(logins);
+        let opened = self.log_in(ssh, |login| {
+            let (ours, theirs) = socket_pair(transport, sends).map_err(system("connecting to this host"))?;
+            open(ssh, login, port, (ours, theirs), (stop, patience))
+        });
+        *lock(&self.logins) += 1;
+        self.free.notify_one();
+        let (process, socket) = opened?;
+        lock(&self.opened).push(process);
+        Ok(socket)
+    }
+
+    /// Calls `open` with ssh's options for a login, until one works.
+    fn log_in<T>(
+        &self,
+        ssh: &Ssh,
+        open: impl Fn(&str) -> Result<Result<T, Refused>, TransferError>,
+    ) -> Result<T, TransferError> {
+        let mut attempt = 0;
+        loop {
+            let shares = self.share.load(Ordering::Relaxed);
+            let refused = match open(if shares { SHARED_LOGIN } else { OWN_LOGIN })? {
+                Ok(opened) => return Ok(opened),
+                Err(refused) => refused,
+            };
+            attempt += 1;
+            if !shares && ssh.is_shared() {
+                // Where a person has typed a password, nobody types it again.
+                self.share.store(true, Ordering::Relaxed);
+            } else if refused.for_good || attempt == ATTEMPTS {
+                return Err(refused.error(&ssh.endpoint.host));
+            } else {
+                std::thread::sleep(PAUSE * attempt);
+            }
+        }
+    }
+}
+
+/// Why an ssh connection for a data stream could not be opened.
+struct Refused {
+    why: String,
+    /// Whether another attempt would be refused, too, and might count against the user.
+    for_good: bool,
+}
+
+impl Refused {
+    fn error(self, host: &str) -> TransferError {
+        let advice = if self.for_good {
+            "each logs in by itself and cannot ask for a password: use a key or an agent"
+        } else {
+            "if the host limits new connections, open fewer with -n"
+        };
+        let why = self.why;
+        TransferError::Unreachable(format!("cannot open an ssh connection to {host} for the data: {why}; {advice}"))
+    }
+}
+
+impl Drop for DataConnections {
+    fn drop(&mut self) {
+        // What had to be sent has arrived, or is given up.
+        lock(&self.opened).iter().for_each(SshProcess::end);
+    }
+}
+
+/// Options of ssh for a connection with a TCP connection and a login of its own. Connections that share one are no faster
+/// than one.
+const OWN_LOGIN: &str = "-oControlPath=none";
+/// Options of ssh for a connection that uses another one's login.
+const SHARED_LOGIN: &str = "-oControlMaster=no";
+
+/// Starts ssh for a data stream, and asks the far end to relay its bytes to the session's port. `theirs` is ssh's end of a
+/// connection within this host.
+fn open(
+    ssh: &Ssh,
+    login: &str,
+    port: u16,
+    (mut ours, theirs): (TcpStream, TcpStream),
+    (stop, patience): (&Stop, Duration),
+) -> Result<Result<(SshProcess, TcpStream), Refused>, TransferError> {
+    // Nobody can be asked for a password by many connections at once, and forwarded ports belong to the first one.
+    let mut command = ssh.command(&["-T", "-oBatchMode=yes", login, "-oClearAllForwardings=yes"], false);
+    lock(&stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
+    let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
+    command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
+    let (process, _) = SshProcess::start(command, stop)?;
+    let mut asked = || {
+        ours.set_read_timeout(Some(patience))?;
+        // The far end of the copy has shown that the program is there.
+        if !matches!(first_word(&mut ours, None)?, FirstWord::Ready) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "what it sends is not fullpipe's greeting"));
+        }
+        frame::send(&mut ours, &Message::Relay { port })
+    };
+    Ok(match asked() {
+        Ok(()) => Ok((process, ours)),
+        Err(error) => {
+            process.end();
+            let (_, said) = process.ended();
+            let for_good = ["Permission denied", "verification failed"].iter().any(|word| said.contains(word));
+            let why = match error.kind() {
+                _ if !said.is_empty() => said,
+                io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+                _ => error::why(&error),
+            };
+            Err(Refused { why, for_good })
+        }
+    })
+}
+
+/// Returns the two ends of a TCP connection within this host.
+fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let ours = TcpStream::connect(listener.local_addr()?)?;
+    // Another user of this host may call, too.
+    let theirs = loop {
+        let (theirs, from) = listener.accept()?;
+        if from == ours.local_addr()? {
+            break theirs;
+        }
+    };
+    for (end, sends) in [(&ours, sends), (&theirs, false)] {
+        socket::apply_to_accepted(end, transport, sends).map_err(io::Error::other)?;
+    }
+    Ok((ours, theirs))
+}
+
+/// Relays bytes between a client's ssh connection and a port of a session on this host, until both directions have ended.
+/// The session believes nobody at its port who does not show its secret, and the client nobody without its certificate.
+///
+/// # Errors
+/// Nothing listens on the port, or the connection broke.
+pub(crate) fn relay(port: u16, mut input: std::fs::File, mut output: std::fs::File) -> io::Result<()> {
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut socket = TcpStream::connect(to)?;
+    socket.set_nodelay(true)?;
+    let mut from = socket.try_clone()?;
+    std::thread::scope(|scope| {
+        let back = scope.spawn(move || {
+            // The output is closed at the end, which tells the client.
+            copy(&mut from, &mut output)
+        });
+        let sent = copy(&mut input, &mut socket);
+        let _ = socket.shutdown(if sent.is_ok() { Shutdown::Write } else { Shutdown::Both });
+        let came = back.join().unwrap_or_else(|_| Err(io::Error::other("a relaying thread failed")));
+        sent.and(came)
+    })
+}
+
+/// Copies bytes until they end. `std::io::copy` would use splice(2), which holds a pipe's lock while it waits for a socket: sshd
+/// at the pipe's other end would hang for as long, although it reads and writes without waiting.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
+    let mut buffer = vec![0; RELAY_BUFFER];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => to.write_all(&buffer[..n])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

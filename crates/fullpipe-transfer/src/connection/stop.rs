@@ -1,0 +1,56 @@
+//! Ends connections that are being opened, and the processes that open them.
+
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::threads::lock;
+
+/// The sockets and processes of connections that are being opened. [`Stop::cut`] ends them, and then threads that wait for
+/// an answer get an error.
+#[derive(Default)]
+pub(crate) struct Stop {
+    /// Guards the list of sockets. Held while they are shut down.
+    pub(super) sockets: Mutex<Vec<TcpStream>>,
+    /// Guards the list of sockets that receive the children's output. Held while they are shut down.
+    pub(super) ears: Mutex<Vec<UnixStream>>,
+    /// Guards the list of children. A child's own lock may be taken while it is held.
+    pub(super) children: Mutex<Vec<Arc<Mutex<Child>>>>,
+    pub(super) awaited: Awaited,
+}
+
+/// The time since which the far end has been silent, in a lock that guards only it. `None` while ssh may still be waiting
+/// for the user's input.
+pub(super) type Awaited = Arc<Mutex<Option<Instant>>>;
+
+impl Stop {
+    /// Returns how long the far end has been silent.
+    pub(crate) fn awaited(&self) -> Duration {
+        lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    pub(crate) fn cut(&self) {
+        for socket in lock(&self.sockets).iter() {
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        for child in lock(&self.children).iter() {
+            end(&mut lock(child));
+        }
+        // A process that the child has started may live on and hold the other end of the socket: a script around ssh leaves
+        // ssh behind.
+        for ear in lock(&self.ears).iter() {
+            let _ = ear.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Kills a child, and its process group if it has its own.
+pub(super) fn end(child: &mut Child) {
+    use nix::sys::signal::{Signal, kill, killpg};
+    let Ok(None) = child.try_wait() else { return };
+    let id = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    let _ =
+        if nix::unistd::getpgid(Some(id)) == Ok(id) { killpg(id, Signal::SIGKILL) } else { kill(id, Signal::SIGKILL) };
+}

@@ -1,0 +1,246 @@
+//! What carries the data of a copy over ssh: TCP connections, or ssh connections where those do not get through.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fullpipe_transfer::TransferError;
+use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
+use serde::{Deserialize, Serialize};
+
+/// The value of `--via`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Wanted {
+    /// TCP if it gets through, else ssh.
+    Auto,
+    /// TCP only.
+    Tcp,
+    /// ssh only.
+    Ssh,
+}
+
+/// How long a host's closed port is remembered: firewalls change.
+const REMEMBERED: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Largest file that is read, bytes.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// The choice for one copy.
+pub struct Choice {
+    wanted: Wanted,
+    /// Where closed ports are remembered; `None` without a home.
+    memory: Option<PathBuf>,
+    /// The name under which the far end is remembered.
+    key: String,
+    /// Whether this copy has found that TCP does not get through.
+    found: bool,
+}
+
+impl Choice {
+    /// Chooses for a far end, by the flag and by what earlier copies have found.
+    pub fn new(wanted: Wanted, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
+        let memory = state_folder().map(|folder| folder.join("closed-ports.json"));
+        let mut choice = Choice { wanted, memory, key: String::new(), found: false };
+        let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
+        choice.key = key(ssh);
+        let mut note = None;
+        ssh.via = match wanted {
+            Wanted::Tcp => Via::Tcp,
+            Wanted::Ssh => Via::Ssh,
+            Wanted::Auto => match choice.remembered(SystemTime::now()) {
+                Ok(true) => {
+                    note = Some(format!(
+                        "copying through ssh, as {} had no open data port before; --via tcp tries it",
+                        ssh.host
+                    ));
+                    Via::Ssh
+                }
+                Ok(false) => Via::Tcp,
+                Err(why) => {
+                    note = Some(why);
+                    Via::Tcp
+                }
+            },
+        };
+        (choice, note)
+    }
+
+    /// Changes the far end's path to ssh if this error shows that TCP does not get through. Returns what to tell the user.
+    pub fn fall_back(&mut self, error: &TransferError, endpoint: &mut Endpoint) -> Option<String> {
+        let (Endpoint::Ssh(ssh), Some((to, why)), Wanted::Auto) = (endpoint, error.no_data_path(), self.wanted) else {
+            return None;
+        };
+        if ssh.via == Via::Ssh {
+            return None;
+        }
+        ssh.via = Via::Ssh;
+        let said = format!("cannot connect to {to} for the data ({why}); copying through ssh");
+        self.found = true;
+        Some(said)
+    }
+
+    /// Remembers what a successful copy has found.
+    pub fn remember(&self, endpoint: &Endpoint) {
+        let Some(memory) = self.memory.as_ref().filter(|_| !self.key.is_empty()) else { return };
+        let is_open = endpoint.via() == Via::Tcp;
+        let is_news = self.found || is_open && self.wanted == Wanted::Tcp;
+        if !is_news {
+            return;
+        }
+        // A file that is not trusted is replaced.
+        let mut closed = read(memory).unwrap_or_default();
+        if is_open {
+            if closed.hosts.remove(&self.key).is_none() {
+                return;
+            }
+        } else {
+            let now = SystemTime::now();
+            closed.hosts.retain(|_, since_unix_s| is_recent(*since_unix_s, now));
+            closed.hosts.insert(self.key.clone(), unix_s(now));
+        }
+        // Without a memory the next copy waits for 3 s, and works.
+        let _ = write(memory, &closed);
+    }
+
+    fn remembered(&self, now: SystemTime) -> Result<bool, String> {
+        let Some(memory) = &self.memory else { return Ok(false) };
+        let closed = read(memory)?;
+        Ok(closed.hosts.get(&self.key).is_some_and(|since_unix_s| is_recent(*since_unix_s, now)))
+    }
+}
+
+/// The far ends whose data port did not answer, as the file has them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Closed {
+    /// When that was found last, seconds since 1970.
+    hosts: BTreeMap<String, u64>,
+}
+
+/// What tells one far end from another: the host, ssh's command with its port, and the ports that were asked for.
+fn key(ssh: &SshEndpoint) -> String {
+    let words = ssh.ssh.iter().map(|word| word.to_string_lossy());
+    let command: Vec<_> = words.collect();
+    format!("{} {} {}", ssh.host, ssh.ports.as_deref().unwrap_or("any"), command.join(" "))
+}
+
+fn unix_s(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn is_recent(since_unix_s: u64, now: SystemTime) -> bool {
+    unix_s(now).checked_sub(since_unix_s).is_some_and(|age_s| age_s < REMEMBERED.as_secs())
+}
+
+/// The folder of fullpipe's state; `None` without a home.
+fn state_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+    Some(state.join("fullpipe"))
+}
+
+/// Reads the file. It is empty if it does not exist or is damaged.
+///
+/// # Errors
+/// Another user may have written it.
+fn read(path: &Path) -> Result<Closed, String> {
+    let Ok(file) = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) else {
+        return Ok(Closed::default());
+    };
+    let is_own = |meta: &fs::Metadata| meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0;
+    let trusted = file.metadata().is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && is_own(&meta));
+    if !trusted {
+        return Err(format!("ignored {}: another user may have written it; remove it", path.display()));
+    }
+    let mut text = Vec::new();
+    let read = file.take(MAX_BYTES).read_to_end(&mut text);
+    Ok(read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default())
+}
+
+/// Writes the file, readable by this user alone, and gives it its name when it is complete.
+fn write(path: &Path, closed: &Closed) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // It has mode 0600, and a name that nobody can guess.
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    serde_json::to_writer_pretty(&mut file, closed)?;
+    file.write_all(b"\n")?;
+    file.persist(path).map(|_| ()).map_err(|error| error.error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use fullpipe_transfer::connection::endpoint::FarProgram;
+
+    use super::*;
+
+    fn far(host: &str, ports: Option<&str>) -> Endpoint {
+        let program = FarProgram::Named("fullpipe".to_owned());
+        let (ssh, ports) = (vec!["ssh".into()], ports.map(str::to_owned));
+        Endpoint::Ssh(SshEndpoint { host: host.to_owned(), ssh, program, ports, via: Via::Tcp })
+    }
+
+    fn choice(memory: &Path, endpoint: &Endpoint) -> Choice {
+        let Endpoint::Ssh(ssh) = endpoint else { panic!("not over ssh") };
+        Choice { wanted: Wanted::Auto, memory: Some(memory.to_owned()), key: key(ssh), found: false }
+    }
+
+    #[test]
+    fn a_closed_port_is_remembered_for_a_week() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("state/closed-ports.json");
+        let mut endpoint = far("host", None);
+        let mut first = choice(&memory, &endpoint);
+        let now = SystemTime::now();
+        assert_eq!(first.remembered(now), Ok(false));
+        assert_eq!(first.fall_back(&TransferError::Interrupted, &mut endpoint), None);
+        let closed = TransferError::NoDataPort { to: "10.0.0.1:5".to_owned(), why: "no answer".to_owned() };
+        let said = first.fall_back(&closed, &mut endpoint).unwrap();
+        assert!(said.contains("10.0.0.1:5") && said.contains("no answer") && said.contains("through ssh"), "{said}");
+        assert_eq!((endpoint.via(), first.fall_back(&closed, &mut endpoint)), (Via::Ssh, None));
+        first.remember(&endpoint);
+        assert_eq!(choice(&memory, &endpoint).remembered(now), Ok(true));
+        assert_eq!(choice(&memory, &endpoint).remembered(now + REMEMBERED), Ok(false));
+        // With other ports or another name, all is open.
+        for other in [far("host", Some("7000-7001")), far("other", None)] {
+            assert_eq!(choice(&memory, &other).remembered(now), Ok(false));
+        }
+        // A copy over TCP that worked is the better knowledge.
+        let tcp = Choice { wanted: Wanted::Tcp, ..choice(&memory, &endpoint) };
+        tcp.remember(&far("host", None));
+        assert_eq!(choice(&memory, &endpoint).remembered(now), Ok(false));
+    }
+
+    #[test]
+    fn only_what_nobody_else_can_write_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = dir.path().join("closed-ports.json");
+        let endpoint = far("host", None);
+        let mut first = choice(&memory, &endpoint);
+        first.found = true;
+        let mut through_ssh = endpoint.clone();
+        if let Endpoint::Ssh(ssh) = &mut through_ssh {
+            ssh.via = Via::Ssh;
+        }
+        first.remember(&through_ssh);
+        let mode = |mode| fs::set_permissions(&memory, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(fs::metadata(&memory).unwrap().mode() & 0o777, 0o600);
+        mode(0o620);
+        assert!(first.remembered(SystemTime::now()).is_err());
+        mode(0o600);
+        fs::hard_link(&memory, dir.path().join("second")).unwrap();
+        assert!(first.remembered(SystemTime::now()).is_err());
+        fs::remove_file(&memory).unwrap();
+        std::os::unix::fs::symlink("second", &memory).unwrap();
+        assert_eq!(first.remembered(SystemTime::now()), Ok(false));
+        fs::remove_file(&memory).unwrap();
+        for damaged in ["", "{", "[]", "{\"hosts\":{\"a\":-1}}"] {
+            fs::write(&memory, damaged).unwrap();
+            mode(0o600);
+            assert_eq!(first.remembered(SystemTime::now()), Ok(false), "{damaged}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How data get to a host of which only ssh's port can be reached.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::host::{Cp, Done, Host};
+use crate::large::{MIB, some_blocks};
+use crate::tree::{bytes, leftovers, same, write};
+
+/// Ports that a firewall drops.
+const DROPPED: &str = "50000-50015";
+
+/// Copies a tree to the host and back; whatever is said of a copy over ssh is in the results.
+fn there_and_back(host: &Host, name: &str, words: &str) -> [Done; 2] {
+    write(host.file("tree/large"), bytes(20 * MIB, 1));
+    write(host.file("tree/empty"), "");
+    for i in 0..50 {
+        write(host.file(&format!("tree/small/{i}")), bytes(i * 100, i as u64));
+    }
+    let far = |path: &str| format!("{name}:{}", host.file(path).display());
+    let copy = |from: &std::ffi::OsStr, to: &std::ffi::OsStr| {
+        let mut cp = host.cp();
+        cp.words("-r -T --json").words(words).arg(from).arg(to).ok()
+    };
+    let there = copy(host.file("tree").as_os_str(), far("there").as_ref());
+    same(&host.file("tree"), &host.file("there"));
+    let back = copy(far("there").as_ref(), host.file("back").as_os_str());
+    same(&host.file("tree"), &host.file("back"));
+    assert!(leftovers(&host.file("")).is_empty());
+    [there, back]
+}
+
+/// The notes of a copy with `--json`.
+fn notes(done: &Done) -> Vec<String> {
+    let notes = done.json().into_iter().filter(|line| line["kind"] == "note");
+    notes.map(|line| line["note"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Runs a test in a network namespace with such a table of nftables. It needs root and nftables; without them it says so and
+/// does nothing.
+fn with_table(table: &str, test: impl FnOnce(&Host) + Send) {
+    if !nix::unistd::geteuid().is_root() || Command::new("nft").arg("--version").output().is_err() {
+        return eprintln!("skipped: it needs root and nftables");
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            for (program, words) in [("ip", &["link", "set", "lo", "up"][..]), ("nft", &[table])] {
+                assert!(Command::new(program).args(words).status().unwrap().success(), "{program} {words:?}");
+            }
+            test(&Host::start());
+        });
+    });
+}
+
+#[test]
+fn data_go_through_ssh() {
+    let host = Host::start();
+    for words in ["--via ssh", "--via ssh --no-encrypt -n 3 --buffer sobas"] {
+        for done in there_and_back(&host, "far", words) {
+            let streams = &done.json().pop().unwrap()["transport"]["streams"];
+            assert_eq!(notes(&done), [""; 0]);
+            assert!(streams.as_u64() >= Some(2), "{streams}");
+        }
+        ["there", "back"].iter().for_each(|name| fs::remove_dir_all(host.file(name)).unwrap());
+    }
+    // Nothing is left of the connections.
+    assert!(!host.home().join(".local/state").exists());
+}
+
+#[test]
+fn more_streams_than_may_log_in_at_once() {
+    let host = Host::start();
+    let [there, _] = there_and_back(&host, "far", "--via ssh -n 20");
+    assert_eq!(there.json().pop().unwrap()["transport"]["streams"], 20);
+}
+
+#[test]
+fn a_name_that_only_ssh_resolves() {
+    let host = Host::start();
+    // A copy that is only looked at finds the way, too.
+    write(host.file("a"), "1");
+    let looked = host.cp().words("--dry-run --explain").arg(host.file("a")).arg("inner:/tmp/fullpipe-never").ok();
+    assert!(looked.out.contains("ssh connections"), "{}", looked.out);
+    let [there, back] = there_and_back(&host, "inner", "");
+    let [said] = &notes(&there)[..] else { panic!("{:?}", notes(&there)) };
+    assert!(said.contains("node7.cluster.invalid") && said.contains("copying through ssh"), "{said}");
+    // The second time it is known.
+    let [said] = &notes(&back)[..] else { panic!("{:?}", notes(&back)) };
+    assert!(said.contains("had no open data port before"), "{said}");
+    let to = format!("inner:{}", host.file("x").display());
+    let fails = |words: &str, part: &str| {
+        host.cp().words(words).arg(host.file("tree/large")).arg(&to).fails(4, part);
+    };
+    fails("--via tcp", "cannot connect to node7.cluster.invalid for the data: its name is unknown here");
+}
+
+#[test]
+fn a_port_that_a_firewall_drops() {
+    let drop = format!("chain in {{ type filter hook input priority 0; tcp dport {DROPPED} drop; }};");
+    with_table(&format!("table inet test {{ {drop} }}"), |host| {
+        write(host.file("a"), bytes(3 * MIB, 1));
+        let copy = |words: &str| {
+            let mut cp = host.cp();
+            cp.words("--data-ports").arg(DROPPED).words(words).arg(host.file("a")).arg(host.far("b"));
+            cp
+        };
+        // What is wrong is named, and soon.
+        let began = Instant::now();
+        for words in ["--via tcp", "--via tcp --stall 5s", "--via tcp --stall 1s"] {
+            copy(words).fails_at_once(4, "for the data: no answer within");
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let done = copy("--json --stall 5s").ok();
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        assert!(said.contains("no answer within 3s") && said.contains("copying through ssh"), "{said}");
+        same(&host.file("a"), &host.file("b"));
+        // The second time it waits for nothing.
+        let done = copy("--json").ok();
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        assert!(said.contains("had no open data port before"), "{said}");
+        // Other ports are open, as far as anybody knows.
+        assert_eq!(notes(&host.cp().arg("--json").arg(host.file("a")).arg(host.far("c")).ok()), [""; 0]);
+    });
+}
+
+/// A machine on the way takes every connection for its own, and closes it when it does not know what is said.
+#[test]
+fn a_port_at_which_somebody_else_answers() {
+    let to_another = "ip daddr 127.0.0.2 tcp dport 1024-65535 redirect to :1023";
+    let nat = format!("chain out {{ type nat hook output priority -100; {to_another}; }};");
+    with_table(&format!("table ip test {{ {nat} }}"), |host| {
+        write(host.file("a"), bytes(MIB, 1));
+        let listener = std::net::TcpListener::bind("127.0.0.1:1023").unwrap();
+        std::thread::spawn(move || listener.incoming().for_each(drop));
+        // The name of the host leads there, as far as this end knows; ssh knows better.
+        let text = format!("[ \"$1\" = -G ] && echo hostname 127.0.0.2 && exit\nexec {} \"$@\"", host.ssh);
+        let ssh = host.script("elsewhere", &text);
+        let mut cp = host.cp();
+        let done = cp.ssh(ssh.to_str().unwrap()).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
+        let [said] = &notes(&done)[..] else { panic!("{:?}", notes(&done)) };
+        assert!(said.contains("copying through ssh"), "{said}");
+        same(&host.file("a"), &host.file("b"));
+    });
+}
+
+#[test]
+fn what_was_found_is_not_believed_if_others_may_have_written_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let host = Host::start();
+    there_and_back(&host, "inner", "");
+    let memory = host.home().join(".local/state/fullpipe/closed-ports.json");
+    assert_eq!(fs::metadata(&memory).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o622)).unwrap();
+    let to = format!("inner:{}", host.file("x").display());
+    let done = host.cp().arg("--json").arg(host.file("tree/large")).arg(&to).ok();
+    let said = notes(&done);
+    assert!(said.len() == 2 && said[0].contains("another user may have written it"), "{said:?}");
+    // It has been replaced by one's own.
+    assert_eq!(fs::metadata(&memory).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(notes(&host.cp().arg("--json").arg(host.file("tree/large")).arg(&to).ok()).len(), 1);
+}
+
+/// A copy through ssh that a later command goes on with.
+#[test]
+fn a_copy_through_ssh_goes_on() {
+    let host = Host::start();
+    write(host.file("large"), bytes(60 * MIB, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let copy = |words: &str| {
+        let mut cp: Cp = host.cp();
+        cp.words("--via ssh --json").words(words).arg(host.file("large")).arg(host.far("to/"));
+        cp
+    };
+    let running = copy("--pacing 80mbit --block 1MiB").start();
+    some_blocks(&host.file("to"));
+    running.kill();
+    let done = copy("").ok();
+    assert!(done.number("bytes") < 58 * MIB as u64, "{}", done.out);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
+fn data_share_a_login_where_they_get_none_of_their_own() {
+    let host = Host::start();
+    // As after a password that was typed once.
+    let text = format!(
+        "case \"$*\" in *ControlPath=none*) echo 'Permission denied (password).' >&2; exit 255;; esac\n\
+         exec {} -o ControlMaster=auto -o ControlPath={}/master \"$@\"",
+        host.ssh,
+        host.home().display()
+    );
+    let shared = host.script("shared", &text);
+    write(host.file("a"), bytes(20 * MIB, 1));
+    let mut cp = host.cp();
+    cp.ssh(shared.to_str().unwrap()).words("--via ssh").arg(host.file("a")).arg(host.far("b")).ok();
+    same(&host.file("a"), &host.file("b"));
+}
+
+#[test]
+fn logins_that_ask_are_no_data_streams() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    // The first login works, later ones do not.
+    let text = format!(
+        "case \"$*\" in *BatchMode=yes*) echo 'Permission denied (password).' >&2; exit 255;; esac\nexec {} \"$@\"",
+        host.ssh
+    );
+    let once = host.script("once", &text);
+    let mut cp = host.cp();
+    cp.ssh(once.to_str().unwrap()).words("--via ssh").arg(host.file("a")).arg(host.far("b"));
+    cp.fails_at_once(4, "cannot open an ssh connection to far for the data: Permission denied (password).");
+}
