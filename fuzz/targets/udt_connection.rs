@@ -124,7 +124,8 @@ fn work(ends: &mut [End; 2], now: u64, forged: bool) {
 
 fn connect(now: u64, how: u8) -> [End; 2] {
     let control = if how & 1 == 0 { RateControl::Native } else { RateControl::Fixed(1e8) };
-    let config = Config { mss: 300, send_buffer_bytes: 10_000, receive_buffer_bytes: 10_000, control, ..Config::default() };
+    let config =
+        Config { mss: 300, send_buffer_bytes: 10_000, receive_buffer_bytes: 10_000, control, ..Config::default() };
     let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut listener = Listener::new(config.clone(), 1, [how; 32]);
     let mut caller = Caller::new(now, config, address(1), [how; 16]);
@@ -138,9 +139,14 @@ fn connect(now: u64, how: u8) -> [End; 2] {
             }
             Request::Ignored => break,
         };
-        if let (Progress::Connected(connection), Some(other)) = (caller.handle_datagram(now, &answer), accepted.take()) {
-            return [*connection, other]
-                .map(|connection| End { connection, arriving: VecDeque::new(), written: 0, read: 0 });
+        if let (Progress::Connected(connection), Some(other)) = (caller.handle_datagram(now, &answer), accepted.take())
+        {
+            return [*connection, other].map(|connection| End {
+                connection,
+                arriving: VecDeque::new(),
+                written: 0,
+                read: 0,
+            });
         }
     }
     panic!("two ends without a path between them cannot connect");

@@ -51,11 +51,11 @@ pub mod packet;
 mod perfmon;
 mod receive_buffer;
 mod receiver;
-mod receiver_loss_list;
+pub mod receiver_loss_list;
 mod rtt;
 mod send_buffer;
 mod sender;
-mod sender_loss_list;
+pub mod sender_loss_list;
 pub mod seq;
 mod stamp;
 
