@@ -20,9 +20,7 @@ def shares(n: int, sd: np.ndarray) -> np.ndarray:
     rng = np.random.default_rng(11)
     rtt, hits = np.repeat(GRID, n), np.zeros(6)
     for _ in range(PROFILES):
-        found = fit_shape(
-            rtt, 2 - rtt / 400 + rng.normal(0, 1, len(rtt)) * np.repeat(sd, n)
-        )
+        found = fit_shape(rtt, 2 - rtt / 400 + rng.normal(0, 1, len(rtt)) * np.repeat(sd, n))
         hits[np.searchsorted(GRID, [low for low, _ in found.splits_ms])] += 1
     return hits / PROFILES
 

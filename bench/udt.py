@@ -1,10 +1,10 @@
-"""Compares streams over UDT with libudt 4.11 between namespaces joined by veth, in pairs; and has the two talk to each other.
+"""Compares streams over UDT with libudt 4.11 over veth, in pairs, and has the two talk to each other.
 
-Each run moves bytes from memory to memory; goodput is what the receiving program reports, processor time that
-of both ends' processes (wait4) per byte. It needs g++ and libudt-dev. With --interop it moves data between the
-two programs instead, in both directions and both roles, checks every byte, and counts the transfers that were
-equal: over veth as it is, then through a relay that loses, duplicates and reorders datagrams.
-"""
+Each run moves bytes from memory to memory; goodput is what the receiving program reports, processor time
+that of both ends' processes (wait4) per byte. It needs g++ and libudt-dev. With --interop it moves data
+between the two programs instead, in both directions and both roles, checks every byte, and counts the
+transfers that were equal: over veth as it is, then through a relay that loses, duplicates and reorders
+datagrams. """
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def programs() -> tuple[str, str]:
     subprocess.run(command, cwd=ROOT, check=True)
     libudt = str(Path(tempfile.mkdtemp()) / "libudt")
     source = str(ROOT / "bench/libudt.cpp")
-    subprocess.run(
-        ["g++", "-O2", "-o", libudt, source, "-ludt", "-lpthread"], check=True
-    )
+    subprocess.run(["g++", "-O2", "-o", libudt, source, "-ludt", "-lpthread"], check=True)
     return OURS, libudt
 
 
@@ -73,11 +71,10 @@ def bulk(program: str, streams: int) -> Run:
 
 def compare(ours: str, libudt: str, pairs: int) -> bool:
     """Prints the table; false if a bar is missed."""
+    print(f"{machine()}; veth, {pairs} pairs of {BYTES / 1e9:.0f} GB, buffers of {BUFFER >> 20} MiB\n")
     print(
-        f"{machine()}; veth, {pairs} pairs of {BYTES / 1e9:.0f} GB, buffers of {BUFFER >> 20} MiB\n"
-    )
-    print(
-        "| MTU | streams | fullpipe, Gb/s | libudt, Gb/s | goodput ratio | fullpipe, CPU s/GB | CPU s/GB ratio | |"
+        "| MTU | streams | fullpipe, Gb/s | libudt, Gb/s | goodput ratio "
+        "| fullpipe, CPU s/GB | CPU s/GB ratio | |"
     )
     print("|---|---|---|---|---|---|---|---|")
     good = True
@@ -89,22 +86,20 @@ def compare(ours: str, libudt: str, pairs: int) -> bool:
                 mine.append(bulk(ours, streams))
                 theirs.append(bulk(libudt, streams))
             rate = [a.goodput / b.goodput for a, b in zip(mine, theirs, strict=True)]
-            cpu = [
-                a.cpu_per_gb / b.cpu_per_gb for a, b in zip(mine, theirs, strict=True)
-            ]
+            cpu = [a.cpu_per_gb / b.cpu_per_gb for a, b in zip(mine, theirs, strict=True)]
             ok = statistics.median(rate) >= LEAST and statistics.median(cpu) <= MOST
             good &= ok
             print(
-                f"| {mtu} | {streams} | {spread([r.goodput for r in mine])} | {spread([r.goodput for r in theirs])} "
-                f"| {spread(rate)} | {spread([r.cpu_per_gb for r in mine])} | {spread(cpu)} | {verdict(ok)} |",
+                f"| {mtu} | {streams} "
+                f"| {spread([r.goodput for r in mine])} | {spread([r.goodput for r in theirs])} "
+                f"| {spread(rate)} | {spread([r.cpu_per_gb for r in mine])} | {spread(cpu)} "
+                f"| {verdict(ok)} |",
                 flush=True,
             )
     return good
 
 
-def transfer(
-    caller: list[str], listener: list[str], streams: int, nbytes: int, port: int
-) -> bool:
+def transfer(caller: list[str], listener: list[str], streams: int, nbytes: int, port: int) -> bool:
     """Moves checked bytes between two programs, each given with its direction; whether all were equal."""
     rest = [str(nbytes // streams), str(streams), "check", str(BUFFER)]
     far = subprocess.Popen(
@@ -145,7 +140,7 @@ def transfer(
 
 
 def interop(ours: str, libudt: str, runs: int, nbytes: int) -> bool:
-    """Prints a line for each direction and role, clean and through the relay; false if a transfer was not equal."""
+    """Prints a line for each direction and role; false if a transfer was not equal."""
     set_mtu(1500)
     # The relay stands on the listener's host.
     subprocess.run(["ip", "-n", "far", "link", "set", "lo", "up"], check=True)
@@ -156,14 +151,8 @@ def interop(ours: str, libudt: str, runs: int, nbytes: int) -> bool:
                 equal = 0
                 for seed in range(runs):
                     with relay(("10.9.0.2", PORT), faults, seed) as port:
-                        equal += transfer(
-                            [caller, there], [listener, back], 1, nbytes, port
-                        )
-                who = (
-                    "fullpipe calls libudt"
-                    if caller == ours
-                    else "libudt calls fullpipe"
-                )
+                        equal += transfer([caller, there], [listener, back], 1, nbytes, port)
+                who = "fullpipe calls libudt" if caller == ours else "libudt calls fullpipe"
                 path = "through the relay" if faults else "clean"
                 print(
                     f"{who}, the caller {there}s, {path}: {equal} of {runs} equal",
@@ -181,9 +170,7 @@ def main() -> int:
         action="store_true",
         help="have the two programs talk to each other",
     )
-    parser.add_argument(
-        "--pairs", type=int, default=PAIRS, help="pairs of runs in each row"
-    )
+    parser.add_argument("--pairs", type=int, default=PAIRS, help="pairs of runs in each row")
     parser.add_argument(
         "--runs",
         type=int,
@@ -200,11 +187,7 @@ def main() -> int:
     enter()
     build()
     ours, libudt = programs()
-    good = (
-        interop(ours, libudt, args.runs, args.bytes)
-        if args.interop
-        else compare(ours, libudt, args.pairs)
-    )
+    good = interop(ours, libudt, args.runs, args.bytes) if args.interop else compare(ours, libudt, args.pairs)
     return 0 if good else 1
 
 
