@@ -4,7 +4,8 @@ Each run moves bytes from memory to memory; goodput is what the receiving progra
 that of both ends' processes (wait4) per byte. It needs g++ and libudt-dev. With --interop it moves data
 between the two programs instead, in both directions and both roles, checks every byte, and counts the
 transfers that were equal: over veth as it is, then through a relay that loses, duplicates and reorders
-datagrams. """
+datagrams.
+"""
 
 from __future__ import annotations
 
