@@ -299,7 +299,7 @@ fn unless_stopped<R>(
         let result = connect();
         connected.store(true, Ordering::SeqCst);
         watch.thread().unpark();
-        let silent = || format!("{peer} has not answered for {stall:?}; raise --stall if it is only slow");
+        let silent = || format!("{peer} has not answered for {stall:?}; if it is there and only slow, raise --stall");
         result.map_err(|error| if late.load(Ordering::SeqCst) { TransferError::Unreachable(silent()) } else { error })
     })
 }

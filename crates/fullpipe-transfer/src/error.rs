@@ -54,7 +54,7 @@ pub enum TransferError {
         /// The version of the other end.
         theirs: String,
         /// The version of this end.
-        ours: &'static str,
+        ours: String,
     },
     /// The other end refused the transfer.
     #[error("{peer} refused: {why}")]
@@ -122,8 +122,8 @@ pub enum TransferError {
     Unreachable(String),
     /// The far host can be reached, but not its port for the data streams.
     #[error(
-        "cannot connect to {to} for the data: {why}; let its firewall pass the port, name those that it passes with \
-         --data-ports, or copy over ssh alone (HOST:PATH, --via ssh)"
+        "cannot connect to {to} for the data: {why}; open a data port there (--data-ports; for a server, that of its \
+         'fullpipe serve'), or copy over ssh alone (HOST:PATH, --via ssh)"
     )]
     NoDataPort {
         /// The host, and its port if that is known.

@@ -38,6 +38,12 @@ impl Program {
     pub(super) fn read(file: Option<&Path>) -> Result<Program, TransferError> {
         let path = file.map_or_else(|| PathBuf::from("/proc/self/exe"), Path::to_owned);
         let what = || format!("cannot read the program for the far host, {}", path.display());
+        if file.is_some() && !path.exists() {
+            return Err(TransferError::Usage(format!(
+                "{}: there is no such file; give a fullpipe with --far-binary",
+                path.display()
+            )));
+        }
         let mut content = Vec::new();
         let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut content));
         read.map_err(|source| TransferError::Local { what: what(), source })?;

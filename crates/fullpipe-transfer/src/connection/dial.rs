@@ -268,19 +268,19 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
     }
     match status.and_then(|status| status.code()) {
         Some(127) if ssh.program().is_some() => TransferError::Unreachable(format!(
-            "{peer} has no fullpipe of this version; copy without --no-deploy and --dry-run to send it this one, or \
-             install it there"
+            "{peer} has no fullpipe of this version; a copy without --no-deploy and --dry-run sends it this one"
         )),
         Some(127) => TransferError::Unreachable(format!(
             "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
         )),
-        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}")),
+        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}; ssh itself says more")),
         Some(2) if said.contains("far") => TransferError::Unreachable(format!(
             "{peer} has another version of fullpipe ({said}); install this version there"
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
         Some(code) if is_end(&error) => TransferError::Unreachable(format!(
-            "{peer}: the program that was started there ended without a message (status {code}); check --ssh and --far-program"
+            "{peer}: the program that was started there ended without a message (status {code}); \
+             does the login there run commands (ssh {peer} true)? If so, check --ssh and --far-program"
         )),
         _ => error,
     }

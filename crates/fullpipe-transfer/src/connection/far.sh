@@ -27,18 +27,18 @@ g=; while [ -z "$g" ] && IFS= read -r l; do case $l in "fullpipe-comes "*) g=$l;
 if [ -z "$g" ]; then echo "fullpipe is not there" >&2; exit 127; fi;
 h=${g##* }; z=${g#* }; z=${z%% *};
 
-# An empty program shows whether a folder lets programs run.
+# An empty program shows whether a folder lets programs run, and zeros whether it has room.
 t=.$n.$$; p=;
 for d in "$a" "$b" "$c"; do
 mkdir -p -m 700 "$d";
 if enter "$d"; then
-if true >"$t" && chmod 700 "$t" && "./$t"; then p=$d; break; fi;
+if true >"$t" && chmod 700 "$t" && "./$t" && head -c "$z" /dev/zero >"$t"; then p=$d; break; fi;
 rm -f "$t";
 fi;
 done 2>/dev/null;
-if [ -z "$p" ]; then echo "no folder of one and the same user, closed to others, lets programs run: tried $a, $b, $c" >&2; exit 126; fi;
+if [ -z "$p" ]; then echo "no folder takes the program: one of $a, $b, $c must belong to the login user, be closed to others (mode 700), let programs run, and have room" >&2; exit 126; fi;
 head -c "$z" >"$t";
 if [ "$(sha256sum <"$t")" = "$h  -" ]; then mv -f "$t" "$n"; else rm -f "$t"; echo "the program did not arrive whole in $p; is its disk full?" >&2; exit 126; fi;
 ls -t | grep "^fullpipe-" | tail -n +4 | while read -r f; do rm -f "$f"; done;
-e=$("./$n" far --speaks "$k" 2>&1 </dev/null) || { x=$?; rm -f "$n"; echo "the program that was sent cannot run there (status $x)" $e >&2; exit 126; };
+e=$("./$n" far --speaks "$k" 2>&1 </dev/null) || { x=$?; rm -f "$n"; o=; case $e in *GLIBC*) o="its C library is too old, so give a fullpipe that was built on an older system with --far-binary: ";; esac; echo "the program that was sent cannot run there (status $x): $o" $e >&2; exit 126; };
 exec "./$n" far --base "$w" "$@";

@@ -48,7 +48,8 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
     }
     if hello.protocol != PROTOCOL {
         let theirs = format!("{} (protocol {})", text::from_peer(&hello.program), hello.protocol);
-        return Err(TransferError::Version { peer: peer.into(), theirs, ours: PROGRAM });
+        let ours = format!("{PROGRAM} (protocol {PROTOCOL})");
+        return Err(TransferError::Version { peer: peer.into(), theirs, ours });
     }
     Ok(hello.limits)
 }

@@ -375,11 +375,12 @@ struct Refused {
 impl Refused {
     fn error(self, host: &str) -> TransferError {
         let advice = if self.for_good {
-            "each logs in by itself and cannot ask for a password: use a key or an agent"
+            "each logs in by itself and cannot ask for a password: use a key or an agent, or let them share a login \
+             (ControlMaster auto and a ControlPath in ssh's configuration)"
         } else {
             "if the host limits new connections, open fewer with -n"
         };
-        let why = self.why;
+        let why = self.why.trim_end_matches('.');
         TransferError::Unreachable(format!("cannot open an ssh connection to {host} for the data: {why}; {advice}"))
     }
 }

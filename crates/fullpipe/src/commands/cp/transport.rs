@@ -413,7 +413,7 @@ const SSH_BUFFER: u64 = 1_000_000;
 /// The transport through ssh, whose own window limits each connection.
 fn through_ssh(rtt_s: f64, sender: &Limits) -> Chosen {
     let streams = windows::streams_for(ASSUMED_RATE.0 as f64, rtt_s, SSH_WINDOW).clamp(local_streams(), MAX_SSH);
-    let why = format!("{streams} ssh connections, since ssh lets each have 2 MB in flight");
+    let why = format!("{streams} ssh connections unless -n says otherwise, since ssh lets each have 2 MB in flight");
     let buffer = Buffer::Bytes(Size(SSH_BUFFER.min(sender.send)));
     unexpected(Transport { cc: usual_cc(sender), streams, buffer, pacing: None }, vec![why])
 }
