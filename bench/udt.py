@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 from common import ROOT, machine, spread, verdict
+from namespaces import Run, build, enter, pair
 from udt_relay import Faults, relay
-from veth import Run, build, enter, pair
 
 OURS = str(ROOT / "target/release/examples/udt_bulk")
 #: Bars: the least ratio of goodput, the largest of processor time per byte.
