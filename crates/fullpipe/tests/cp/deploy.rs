@@ -1,12 +1,12 @@
 //! Copies to and from a host on which no fullpipe of this version is installed.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::host::{FULLPIPE, Host};
-use crate::tree::{bytes, same, write};
+use crate::tree::{bytes, mode, same, write};
 
 /// Where the program is kept in a home.
 const KEPT: &str = "home/.cache/fullpipe/bin";
@@ -23,10 +23,6 @@ fn names(host: &Host, folder: &str) -> Vec<String> {
 fn install(host: &Host, name: &str, text: &str) {
     let script = host.script(name, text);
     fs::rename(script, host.home().join("bin").join(name)).unwrap();
-}
-
-fn mode(path: impl AsRef<Path>, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Gives a file to a user who has no part in the copy.

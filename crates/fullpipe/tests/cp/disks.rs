@@ -205,16 +205,7 @@ fn an_attribute_that_is_too_large_is_named_and_its_file_copied() {
             xattr::set(tree.join(name), "user.short", b"value").unwrap();
             xattr::set(tree.join(name), "user.long", &[b'0'; 20_000]).unwrap();
         }
-        let copy = |how: &str, to: &str| {
-            let mut cp = host.cp();
-            cp.words(how);
-            if push {
-                cp.arg(&tree).arg(host.far(to))
-            } else {
-                cp.arg(far(&tree)).arg(host.file(to))
-            };
-            cp
-        };
+        let copy = |how: &str, to: &str| host.copy(push, how, "memory/tree", to);
         let done = copy("-r --xattrs --json", "to/a").fails(1, "3 files or folders were copied without all of the");
         for name in ["small", "large", "folder"] {
             let line = format!(
@@ -242,7 +233,7 @@ fn a_destination_without_access_lists_is_told_once() {
     }
     for name in ["small", "large", "folder"] {
         let path = host.file("tree").join(name);
-        if xattr::set(path, "system.posix_acl_access", &crate::content::access_list()).is_err() {
+        if xattr::set(path, "system.posix_acl_access", &crate::rights::access_list()).is_err() {
             return;
         }
     }
@@ -270,14 +261,9 @@ fn a_destination_without_attributes_is_told_once() {
                 return;
             }
         }
-        let mut cp = host.cp();
-        cp.words("-r --xattrs --json -n 1");
-        if push {
-            cp.arg(&from).arg(host.far("to/"))
-        } else {
-            cp.arg(host.far("tree")).arg(host.file("to/"))
-        };
-        let done = cp.fails(1, "4 files or folders were copied without all of the attributes");
+        let done = host
+            .copy(push, "-r --xattrs --json -n 1", "tree", "to/")
+            .fails(1, "4 files or folders were copied without all of the attributes");
         let lines: Vec<&str> = done.err.lines().filter(|line| line.starts_with("not kept: ")).collect();
         assert!(lines.len() == 1 && lines[0].contains("extended attributes of 4 files or folders"), "{}", done.err);
         assert!(lines[0].ends_with("the destination's file system has none"), "{}", done.err);

@@ -105,6 +105,19 @@ impl Host {
         far(&self.file(name))
     }
 
+    /// A copy with such words: with `push` from this end to the far one, else back. Both names are below [`Host::file`].
+    pub fn copy(&self, push: bool, words: &str, from: &str, to: &str) -> Cp {
+        let (here, there) = (|name: &str| self.file(name).into_os_string(), |name: &str| self.far(name));
+        let mut cp = self.cp();
+        cp.words(words);
+        if push {
+            cp.arg(here(from)).arg(there(to))
+        } else {
+            cp.arg(there(from)).arg(here(to))
+        };
+        cp
+    }
+
     /// `fullpipe cp` over this host's ssh.
     pub fn cp(&self) -> Cp {
         let mut cp = Cp::new();

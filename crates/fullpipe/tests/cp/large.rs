@@ -36,12 +36,5 @@ pub fn slow(host: &Host, push: bool) -> Running {
 }
 
 pub fn repeat(host: &Host, push: bool, how: &str) -> Cp {
-    let mut cp = host.cp();
-    cp.words(how).arg("--json");
-    if push {
-        cp.arg(host.file("large")).arg(host.far("to/"));
-    } else {
-        cp.arg(host.far("large")).arg(host.file("to/"));
-    }
-    cp
+    host.copy(push, &format!("--json {how}"), "large", "to/")
 }

@@ -102,16 +102,7 @@ fn a_tree_under_another_name_again() {
     write(host.file("tree/a"), "1");
     write(host.file("tree/large"), crate::tree::bytes(3 << 20, 1));
     for push in [true, false] {
-        let copy = |how: &str, to: &str| {
-            let mut cp = host.cp();
-            cp.words(how).arg("--json");
-            if push {
-                cp.arg(host.file("tree")).arg(host.far(to))
-            } else {
-                cp.arg(host.far("tree")).arg(host.file(to))
-            };
-            cp
-        };
+        let copy = |how: &str, to: &str| host.copy(push, &format!("--json {how}"), "tree", to);
         let to = if push { "push" } else { "pull" };
         for skipped in [0, 2, 2] {
             assert_eq!(copy("-ruT", to).ok().number("skipped"), skipped);
@@ -122,15 +113,8 @@ fn a_tree_under_another_name_again() {
         same(&host.file("tree"), &host.file(to).join("tree"));
         // The content of a folder goes to the same place each time, too.
         for skipped in [0, 2] {
-            let mut cp = host.cp();
-            cp.words("-ru --json");
             let content = format!("{to}-content/");
-            if push {
-                cp.arg(host.file("tree/.")).arg(host.far(&content))
-            } else {
-                cp.arg(host.far("tree/.")).arg(host.file(&content))
-            };
-            assert_eq!(cp.ok().number("skipped"), skipped);
+            assert_eq!(host.copy(push, "-ru --json", "tree/.", &content).ok().number("skipped"), skipped);
             only(&host.file(&content), &["a", "large"]);
         }
     }
@@ -142,92 +126,6 @@ fn a_tree_under_another_name_again() {
     let mut two = host.cp();
     two.arg("-T").arg(host.file("tree/a")).arg(host.file("tree/large")).arg(host.far("push"));
     two.fails_at_once(2, "-T takes one source");
-}
-
-#[test]
-fn what_is_excluded_stays() {
-    let host = Host::start();
-    for name in ["a", "a.tmp", "raw/b", "raw/c.tmp", "sub/raw/d", "sub/e"] {
-        write(host.file("tree").join(name), name);
-    }
-    for (from, to) in
-        [(host.file("tree").into_os_string(), host.far("up/")), (host.far("tree"), host.file("down/").into())]
-    {
-        let with = |word: &str| {
-            let mut cp = host.cp();
-            cp.words("-a --exclude *.tmp --exclude raw/** --json").arg(word).arg(&from).arg(&to);
-            cp
-        };
-        assert_eq!(with("--dry-run").ok().json()[0]["files"], 3);
-        assert_eq!(with("-r").fails(2, "cannot be used multiple times").json()[0]["kind"], "failed");
-        assert_eq!(with("--exclude=d").ok().number("files"), 2);
-        assert_eq!(with("--xattrs").ok().number("files"), 3);
-        with("--token-file=t").fails(2, "--token-file has an effect only on copies to or from a server");
-        with("--exclude=[").fails(2, "--exclude '[': unclosed character class");
-    }
-    for to in ["up", "down"] {
-        only(&host.file(to).join("tree"), &["a", "raw", "sub"]);
-        only(&host.file(to).join("tree/raw"), &[]);
-        same(&host.file("tree/sub"), &host.file(to).join("tree/sub"));
-    }
-}
-
-#[test]
-fn an_exclude_with_a_slash_before_it_counts_at_the_top_only() {
-    let host = Host::start();
-    for name in ["nm/a", "s/nm/b", "c"] {
-        write(host.file("tree").join(name), name);
-    }
-    for (i, pattern) in ["./nm", "/nm", "./nm/", ".//nm"].into_iter().enumerate() {
-        for (source, below) in [("tree/.", ""), ("tree", "tree")] {
-            let to = format!("to{i}{below}");
-            let mut cp = host.cp();
-            let excluded = cp.arg("-r").arg("--exclude").arg(pattern);
-            if i % 2 == 0 {
-                excluded.arg(host.file(source)).arg(host.far(&format!("{to}/"))).ok();
-            } else {
-                excluded.arg(host.far(source)).arg(host.file(&format!("{to}/"))).ok();
-            }
-            only(&host.file(&to).join(below), &["c", "s"]);
-            same(&host.file("tree/s"), &host.file(&to).join(below).join("s"));
-        }
-    }
-    host.cp().words("-r --exclude ./").arg(host.file("tree")).arg(host.far("to/")).fails_at_once(2, "matches no name");
-}
-
-#[test]
-fn patterns_are_expanded_at_the_far_end() {
-    let host = Host::start();
-    for name in ["r/1.h5", "r/2.h5", "r/.3.h5", "r/x", "s/1.h5", "r/[9].h5", "r/9.h5"] {
-        write(host.file(name), name);
-    }
-    std::os::unix::fs::symlink("nowhere", host.file("r/broken.h5")).unwrap();
-    let get = |pattern: &str, to: &str| {
-        let mut cp = host.cp();
-        cp.words("-r --json").arg(host.far(pattern)).arg(host.file(to));
-        cp
-    };
-    get("r/?.h5", "some/").ok();
-    only(&host.file("some"), &["1.h5", "2.h5", "9.h5"]);
-    same(&host.file("r/2.h5"), &host.file("some/2.h5"));
-    // What is called so is taken as it is.
-    get("r/[9].h5", "literal/").ok();
-    write(host.file("r/{run"), "no pattern");
-    get("r/{run", "literal/").ok();
-    fs::remove_file(host.file("r/{run")).unwrap();
-    get("r/{run", "literal/").fails(2, "nothing there is called so, and as a pattern: unclosed alternate group");
-    only(&host.file("literal"), &["[9].h5", "{run"]);
-    get("*/1.h5", "two/").fails(2, "two sources are called 1.h5");
-    get("[rs]", "all/").ok();
-    only(&host.file("all/r"), &[".3.h5", "1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5", "x"]);
-    assert_eq!(get("r/[12]*", "none/").arg("--dry-run").ok().json()[0]["files"], 2);
-    get("r/*.nc", "none/").fails(2, "nothing there is called so");
-    get("r/?.h5", "name").fails(2, "patterns are expanded at the far end only, and where DST is a folder");
-    // One of many that cannot be read does not keep the others.
-    get("r/*.h5", "most/").fails(1, "broken.h5: this symbolic link points at a file that does not exist");
-    write(host.file("r/nowhere"), "mended");
-    get("r/*.h5", "most/").ok();
-    only(&host.file("most"), &["1.h5", "2.h5", "9.h5", "[9].h5", "broken.h5"]);
 }
 
 #[test]
@@ -320,27 +218,6 @@ fn a_tilde_is_the_home_directory_only_where_it_stands_alone() {
     only(&host.file("one"), &["~"]);
     get("r/[~]/x", "inner/");
     assert_eq!(fs::read(host.file("inner/x")).unwrap(), b"another x");
-}
-
-#[test]
-fn what_a_pattern_cannot_look_into_is_named() {
-    let host = Host::start();
-    for name in ["p/1/a.h5", "p/2/b.h5", "p/f"] {
-        write(host.file(name), name);
-    }
-    let program = host.unprivileged();
-    fs::set_permissions(host.file("p/2"), std::os::unix::fs::PermissionsExt::from_mode(0o0)).unwrap();
-    let get = |pattern: &str, to: &str| {
-        let mut cp = host.cp();
-        cp.far_program(&program).arg(host.far(pattern)).arg(host.file(to));
-        cp
-    };
-    get("p/*/*.h5", "to/").fails(1, "p/2: cannot be read at the source: permission denied");
-    assert!(host.file("to/a.h5").exists());
-    get("p/2/*.h5", "none/").fails(2, "as far as that can be seen");
-    fs::set_permissions(host.file("p/2"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    get("p/*/*.h5", "to/").ok();
-    only(&host.file("to"), &["a.h5", "b.h5"]);
 }
 
 #[test]

@@ -1,12 +1,17 @@
 //! Trees of files, and whether two are the same.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+/// Sets the mode of a file or folder.
+pub fn mode(path: impl AsRef<Path>, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
 
 /// Bytes that differ from place to place, the same for the same seed.
 pub fn bytes(len: usize, seed: u64) -> Vec<u8> {
