@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from common import FULLPIPE, verdict
+from scenarios import Scenario
 
 RATE = 10e9
 PAYLOAD = 8948 / 9014
@@ -49,44 +50,20 @@ PEERS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-def scenario(rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> str:
-    """The scenario: a file and a copy command at end a, a server at end b."""
-    source = "b" if ":webdav:data" in copy else "a"
-    fill = ["dd", "if=/dev/zero", "of=/space/data", "bs=1M", f"count={megabytes}", "status=none"]
-    programs = [(source, "0s", fill), ("b", "1s", serve), ("a", "5s", copy)]
-    text = [
-        f'path = {{ rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B" }}',
-        f'space = "{megabytes + 200}MB"',
-        f'memory = "{2 * megabytes + 4000}MB"',
-        "[sysctl]",
-        f'"net.ipv4.tcp_rmem" = "4096 131072 {LARGEST}"',
-        f'"net.ipv4.tcp_wmem" = "4096 65536 {LARGEST}"',
-    ]
-    for end, start, run in programs:
-        wait = json.dumps(run is not serve)
-        text += [
-            "[[program]]",
-            f'end = "{end}"',
-            f'start = "{start}"',
-            f"run = {json.dumps(run)}",
-            f"wait = {wait}",
-        ]
-    return "\n".join(text)
-
-
-def peer(folder: Path, rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> float:
+def peer(rtt_ms: float, megabytes: int, serve: list[str], copy: list[str]) -> float:
     """Measures the copy of a peer, in s."""
-    file = folder / "scenario.toml"
-    file.write_text(scenario(rtt_ms, megabytes, serve, copy))
-    done = subprocess.run(
-        [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)], capture_output=True, text=True
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    ran = [line for line in lines if line.get("start_s") == 5]
-    if done.returncode or not ran:
-        said = [line.get("stderr", "") for line in lines if line.get("stderr")]
-        raise SystemExit(f"{' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}")
-    return float(ran[0]["end_s"]) - 5
+    return Scenario(
+        path=f'rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B"',
+        megabytes=megabytes,
+        memory_mb=3 * megabytes + 4000,
+        serve=serve,
+        copy=copy,
+        source="b" if ":webdav:data" in copy else "a",
+        sysctl={
+            "net.ipv4.tcp_rmem": f"4096 131072 {LARGEST}",
+            "net.ipv4.tcp_wmem": f"4096 65536 {LARGEST}",
+        },
+    ).seconds()
 
 
 def ours(folder: Path, rtt_ms: float, megabytes: int) -> float:
@@ -122,7 +99,7 @@ def main() -> int:
             mine = ours(Path(base), rtt_ms, args.megabytes)
             row(rtt_ms, "fullpipe cp", mine, "")
             for name, (serve, copy) in PEERS.items():
-                theirs = peer(Path(base), rtt_ms, args.megabytes, serve, copy)
+                theirs = peer(rtt_ms, args.megabytes, serve, copy)
                 row(rtt_ms, name, theirs, verdict(mine <= theirs))
                 good &= mine <= theirs
     return 0 if good else 1

@@ -14,21 +14,18 @@ import json
 import math
 import random
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from common import FULLPIPE, ROOT, verdict
+from common import ROOT, verdict
+from scenarios import CopyFailed, Scenario
 
 #: Bars: rate as typed over the best found.
 ROWS_BAR, MEDIAN_BAR, TENTH_BAR, WORST_BAR = 0.95, 0.97, 0.90, 0.75
-#: Seconds of virtual time until the copy starts.
-START_S = 5
 #: Seconds, and RTTs, that a copy must take at the capacity for its regret to count in the bars.
 COUNTS_S, COUNTS_RTTS = 2.0, 20
 GRID = [
@@ -126,34 +123,21 @@ def draw(number: int, seed: int) -> list[World]:
     return worlds
 
 
-def scenario(world: World, serve: list[str], copy: list[str]) -> str:
-    """The scenario: a file at end a, a server at end b, and the copy."""
-    fill = ["dd", "if=/dev/urandom", "of=/space/data", "bs=1M", f"count={world.megabytes}", "status=none"]
-    text = [
-        f"path = {{ {world.table} }}",
-        f'space = "{world.megabytes * 2 + 200}MB"',
-        f'memory = "{3 * world.megabytes + 6000}MB"',
-    ]
-    for end, start, run in [("a", "0s", fill), ("b", "1s", serve), ("a", f"{START_S}s", copy)]:
-        text += ["[[program]]", f'end = "{end}"', f'start = "{start}"', f"run = {json.dumps(run)}"]
-        text += [f"wait = {json.dumps(run is not serve)}"]
-    return "\n".join(text)
-
-
 def measure(world: World, serve: list[str], copy: list[str]) -> float | None:
-    """The rate of a copy, bit/s; none if it failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "scenario.toml"
-        file.write_text(scenario(world, serve, copy))
-        command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    ran = [line for line in lines if line.get("start_s") == START_S]
-    if not ran or ran[0].get("code"):
-        said = [line.get("stderr", "") for line in lines if line.get("stderr")]
-        print(f"{world.name}: {' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}", file=sys.stderr)
+    """The rate of a copy of random bytes, bit/s; none if it failed."""
+    scenario = Scenario(
+        path=world.table,
+        megabytes=world.megabytes,
+        memory_mb=3 * world.megabytes + 6000,
+        serve=serve,
+        copy=copy,
+        content="/dev/urandom",
+    )
+    try:
+        return world.megabytes * 2**20 * 8 / scenario.seconds()
+    except CopyFailed as why:
+        print(f"{world.name}: {why}", file=sys.stderr)
         return None
-    return world.megabytes * 2**20 * 8 / (float(ran[0]["end_s"]) - START_S)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ windows allow, exactly and whatever else the machine does. Both copy from memory
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from common import FULLPIPE, verdict
+from scenarios import Scenario
 
 RATE = 10e9
 #: The least ratio of the rates.
@@ -40,40 +40,16 @@ Host *
 """
 
 
-def scenario(folder: Path, rtt_ms: float, megabytes: int, copy: list[str]) -> str:
-    """The scenario: a file and a copy command at end a, sshd at end b."""
-    fill = ["dd", "if=/dev/zero", "of=/space/data", "bs=1M", f"count={megabytes}", "status=none"]
-    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd"
-    serve = ["sh", "-c", f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"]
-    text = [
-        f'path = {{ rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B" }}',
-        f'space = "{megabytes + 200}MB"',
-        f'memory = "{3 * megabytes + 4000}MB"',
-    ]
-    for end, start, run in [("a", "0s", fill), ("b", "1s", serve), ("a", "5s", copy)]:
-        text += [
-            "[[program]]",
-            f'end = "{end}"',
-            f'start = "{start}"',
-            f"run = {json.dumps(run)}",
-            f"wait = {json.dumps(run is not serve)}",
-        ]
-    return "\n".join(text)
-
-
 def copied(folder: Path, rtt_ms: float, megabytes: int, copy: list[str]) -> float:
-    """Measures a copy, in s."""
-    file = folder / "scenario.toml"
-    file.write_text(scenario(folder, rtt_ms, megabytes, copy))
-    done = subprocess.run(
-        [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)], capture_output=True, text=True
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    ran = [line for line in lines if line.get("start_s") == 5]
-    if done.returncode or not ran or ran[0].get("ended") != {"exit": 0}:
-        said = [line.get("stderr", "") for line in lines if line.get("stderr")]
-        raise SystemExit(f"{' '.join(copy)}: {done.stderr.strip()} {' '.join(said)}")
-    return float(ran[0]["end_s"]) - 5
+    """Measures a copy to an sshd, in s."""
+    sshd = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd"
+    return Scenario(
+        path=f'rtt = "{rtt_ms:g}ms", rate = "10gbit", queue = "{int(RATE * rtt_ms / 8e3)}B"',
+        megabytes=megabytes,
+        memory_mb=3 * megabytes + 4000,
+        serve=["sh", "-c", f"mkdir -p /run/sshd && exec {sshd} -D -e -f {folder}/sshd_config"],
+        copy=copy,
+    ).seconds()
 
 
 def main() -> int:

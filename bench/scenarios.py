@@ -1,0 +1,66 @@
+"""A copy over an emulated path: a server at end b, and a command at end a that is timed in virtual time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from common import FULLPIPE
+
+#: Seconds of virtual time until the copy starts.
+START_S = 5
+
+
+class CopyFailed(SystemExit):
+    """The copy did not end well; the text has what was printed. A benchmark that does not catch this ends."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A file of random or equal bytes at /space/data, a server, and a copy."""
+
+    #: The path as the content of a TOML table.
+    path: str
+    #: Size of the file in MiB, and memory of the guest in MB.
+    megabytes: int
+    memory_mb: int
+    serve: list[str]
+    copy: list[str]
+    #: The end at which the file is made, and what it is made of.
+    source: str = "a"
+    content: str = "/dev/zero"
+    #: Kernel settings of both ends.
+    sysctl: dict[str, str] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """The scenario for `fullpipe lab run`."""
+        count = f"count={self.megabytes}"
+        fill = ["dd", f"if={self.content}", "of=/space/data", "bs=1M", count, "status=none"]
+        text = [
+            f"path = {{ {self.path} }}",
+            f'space = "{self.megabytes * 2 + 200}MB"',
+            f'memory = "{self.memory_mb}MB"',
+        ]
+        if self.sysctl:
+            text += ["[sysctl]", *(f'"{key}" = "{value}"' for key, value in self.sysctl.items())]
+        for end, start, run in ((self.source, 0, fill), ("b", 1, self.serve), ("a", START_S, self.copy)):
+            text += ["[[program]]", f'end = "{end}"', f'start = "{start}s"', f"run = {json.dumps(run)}"]
+            text += [f"wait = {json.dumps(run is not self.serve)}"]
+        return "\n".join(text)
+
+    def seconds(self) -> float:
+        """Measures the copy, in s of virtual time from the start of its command to its end."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "scenario.toml"
+            file.write_text(self.text())
+            command = [FULLPIPE, "lab", "run", "--quiet", "--json", str(file)]
+            done = subprocess.run(command, check=False, capture_output=True, text=True)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        ran = [line for line in lines if line.get("start_s") == START_S]
+        if not ran or ran[0].get("ended") != {"exit": 0}:
+            said = [line.get("stderr", "") for line in lines if line.get("stderr")]
+            raise CopyFailed(f"{' '.join(self.copy)}: {done.stderr.strip()} {' '.join(said)}")
+        return float(ran[0]["end_s"]) - START_S
