@@ -116,22 +116,12 @@ impl Pacing {
     }
 
     fn apply(&self, streams: &Streams, shared: Shared) {
-        if shared.limit.is_some() || self.always_in_parts {
-            self.limit_bursts(streams, shared);
-        } else {
-            for stream in streams {
-                let _ = stream.set_max_burst(None);
-            }
-        }
-        for stream in streams {
-            let _ = stream.set_pacing(shared.each(streams.len()).map(|bps| bps / 8));
-        }
-    }
-
-    fn limit_bursts(&self, streams: &Streams, shared: Shared) {
-        let bytes = burst_bytes(shared.limit, shared.among(streams.len()));
+        let each_bps = shared.each(streams.len());
+        let in_parts = shared.limit.is_some() || self.always_in_parts;
+        let burst = in_parts.then(|| burst_bytes(shared.limit, shared.among(streams.len())));
         for (stream, segment) in streams.iter().zip(&self.segments) {
-            let _ = stream.set_max_burst(Some(whole_segments(bytes, *segment)));
+            let _ = stream.set_max_burst(burst.map(|bytes| whole_segments(bytes, *segment)));
+            let _ = stream.set_pacing(each_bps.map(|bps| bps / 8));
         }
     }
 }
@@ -149,7 +139,7 @@ fn burst_bytes(bps: Option<u64>, streams: usize) -> usize {
     (often as usize).max(BURSTS_BYTES / streams.max(1)).min(MAX_BURST_BYTES as usize)
 }
 
-/// The bytes as whole segments, at least one.
+/// The bytes as whole segments: at least two, or one where two are more than a burst may have.
 fn whole_segments(bytes: usize, segment: usize) -> usize {
     let bytes = bytes.max(MIN_BURST_SEGMENTS * segment).min(MAX_BURST_BYTES as usize);
     (bytes / segment).max(1) * segment
