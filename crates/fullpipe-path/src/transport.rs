@@ -39,6 +39,9 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
 /// Name of UDT in the place of a congestion control. UDT brings its own, so a transport needs no further word for it.
 pub const UDT: &str = "udt";
 
+/// Buffers of a stream over UDT without a given size, bytes: 10 Gb/s over 50 ms.
+const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
+
 /// The protocol that carries a transport's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
@@ -203,12 +206,7 @@ impl Transport {
         }
         Err(TransportError::NotInLab { name: self.cc.clone(), known: LINUX_CONGESTION_CONTROLS.join(", ") })
     }
-}
 
-/// Buffers of a stream over UDT without a given size, bytes: 10 Gb/s over 50 ms.
-const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
-
-impl Transport {
     /// Size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
     pub fn udt_buffer_bytes(&self) -> u64 {
         match self.buffer {

@@ -276,7 +276,7 @@ impl Sender {
 
     /// Skips a file that cannot be read.
     pub(super) fn skip(&self, name: &[u8], why: impl std::fmt::Display) {
-        lock(&self.state).skipped.add(SkippedEntry::new(name, why));
+        self.skip_entry(SkippedEntry::new(name, why));
     }
 
     /// Reads the part of a file's metadata that takes an open file: extended attributes, of which those that cannot be sent
@@ -374,7 +374,7 @@ impl Sender {
                         self.session.send(&Message::Link { name, target, meta })
                     }
                     Found::Skipped(entry) => {
-                        lock(&self.state).skipped.add(entry);
+                        self.skip_entry(entry);
                         Ok(())
                     }
                     Found::Attribute(name, why) => {
