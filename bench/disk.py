@@ -1,9 +1,10 @@
 """Compares `fullpipe measure disk:` with fio, on the same folder and with the same pattern, in pairs.
 
-Both read or write one file with n threads. Each thread takes every n-th block, and reads or writes it in calls
-of the size that fullpipe uses, one call at a time (fio: psync). Both drop the file from the page cache before
-a read, and both count fsync in the time of a write. The file is on XFS on a loop device with direct I/O, or in
-memory. The two take turns in going first, and each runs once before without being counted.
+Both read or write one file with n threads. Each thread takes every n-th block, and reads or writes it in
+calls of the size that fullpipe uses, one call at a time (fio: psync). Both drop the file from the page cache
+before a read, and both count fsync in the time of a write. The file is on XFS on a loop device with direct
+I/O, or in memory. What is read has just been written. The two take turns in going first, and each runs once
+before without being counted.
 
 fio times a run itself; so the start of the programs counts for neither.
 
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from common import FULLPIPE, machine, spread, verdict
@@ -30,6 +31,8 @@ ROUNDS = 7
 #: The least ratio of the rates: within 5% of fio, or faster.
 BAR = 0.95
 BLOCK = 8 << 20
+#: The threads with which fullpipe writes a file that it only reads.
+WRITING_THREADS = 4
 #: The bytes of a call of fullpipe: past the page cache, and through it.
 DIRECT_CALL, CACHED_CALL = 1 << 20, 256 << 10
 
@@ -38,19 +41,35 @@ DIRECT_CALL, CACHED_CALL = 1 << 20, 256 << 10
 class Case:
     """One pattern."""
 
+    storage: str
     operation: str
     threads: int
     direct: bool
 
-    def __str__(self) -> str:
+    def name(self) -> str:
+        """The pattern in words."""
         how = "direct I/O" if self.direct else "page cache"
         return f"{self.operation}, {self.threads} thread{'s' * (self.threads > 1)}, {how}"
 
 
 def ours(case: Case, folder: Path, size: int) -> float:
     """The rate that fullpipe measures, in Gb/s."""
-    command = [FULLPIPE, "measure", f"disk:{folder}", f"--{case.operation}", "--json", "--quiet"]
-    command += ["--threads", str(case.threads), "--block", f"{BLOCK >> 20}MiB", "--size", f"{size >> 20}MiB"]
+    command = [
+        FULLPIPE,
+        "measure",
+        f"disk:{folder}",
+        f"--{case.operation}",
+        "--json",
+        "--quiet",
+    ]
+    command += [
+        "--threads",
+        str(case.threads),
+        "--block",
+        f"{BLOCK >> 20}MiB",
+        "--size",
+        f"{size >> 20}MiB",
+    ]
     command += ["--direct", "on" if case.direct else "off"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(json.loads(done.stdout.splitlines()[-1])["rate_bps"]) / 1e9
@@ -60,10 +79,24 @@ def fio(case: Case, folder: Path, size: int) -> float:
     """The rate that fio measures, in Gb/s."""
     file = folder / "fio"
     call = DIRECT_CALL if case.direct else CACHED_CALL
-    command = [need("fio", "fio"), "--name=fio", f"--filename={file}", f"--rw={case.operation}"]
-    command += ["--output-format=json", "--ioengine=psync", "--thread", "--group_reporting"]
+    command = [
+        need("fio", "fio"),
+        "--name=fio",
+        f"--filename={file}",
+        f"--rw={case.operation}",
+    ]
+    command += [
+        "--output-format=json",
+        "--ioengine=psync",
+        "--thread",
+        "--group_reporting",
+    ]
     command += [f"--bs={call}", f"--filesize={size}", f"--direct={int(case.direct)}"]
-    command += [f"--numjobs={case.threads}", f"--io_size={size // case.threads}", f"--offset_increment={BLOCK}"]
+    command += [
+        f"--numjobs={case.threads}",
+        f"--io_size={size // case.threads}",
+        f"--offset_increment={BLOCK}",
+    ]
     if case.threads > 1:
         command += ["--zonemode=strided", f"--zonesize={BLOCK}", f"--zonerange={BLOCK}"]
         command += [f"--zoneskip={BLOCK * (case.threads - 1)}"]
@@ -74,44 +107,49 @@ def fio(case: Case, folder: Path, size: int) -> float:
     job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0][case.operation]
     if job["io_bytes"] != size:
         sys.exit(f"error: fio moved {job['io_bytes']} of {size} bytes")
-    return float(job["io_bytes"]) * 8 / (job["runtime"] / 1e3) / 1e9
+    return size * 8 / (float(job["runtime"]) / 1e3) / 1e9
 
 
-def plant(folder: Path, size: int) -> None:
-    """Writes the file that fio reads."""
-    case = Case("write", 1, direct=False)
-    fio(case, folder, size)
+def fresh(case: Case, folder: Path, size: int) -> float:
+    """The rate that fio measures, in Gb/s. A file to read is written first, as fullpipe writes it."""
+    if case.operation == "read":
+        written = replace(case, operation="write", threads=WRITING_THREADS, direct=case.storage != "tmpfs")
+        fio(written, folder, size)
+    return fio(case, folder, size)
 
 
 def compare(case: Case, folder: Path, size: int, rounds: int) -> bool:
     """Prints the row of a case; returns whether it is within the bar."""
-    if case.operation == "read":
-        plant(folder, size)
     pairs = []
     for number in range(rounds + 1):
         if number % 2:
-            theirs, mine = fio(case, folder, size), ours(case, folder, size)
+            theirs, mine = fresh(case, folder, size), ours(case, folder, size)
         else:
-            mine, theirs = ours(case, folder, size), fio(case, folder, size)
+            mine, theirs = ours(case, folder, size), fresh(case, folder, size)
+        (folder / "fio").unlink()
         # The first pair only warms up.
         if number:
             pairs.append((mine, theirs))
-    (folder / "fio").unlink()
     ratios = [mine / theirs for mine, theirs in pairs]
     ok = statistics.median(ratios) >= BAR
-    cells = [str(case), f"{spread(ratios)} ×", spread([m for m, _ in pairs]), spread([t for _, t in pairs])]
+    cells = [
+        case.name(),
+        f"{spread(ratios)} ×",
+        spread([m for m, _ in pairs]),
+        spread([t for _, t in pairs]),
+    ]
     print(f"| {' | '.join(cells)} | {verdict(ok)} |", flush=True)
     return ok
 
 
 @contextlib.contextmanager
 def storage(name: str, disk: Path, size: int) -> Iterator[Path]:
-    """A folder on the storage of this name, with room for two files."""
+    """A folder on the storage of this name. XFS frees the room of a removed file only after a while."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as point:
         if name == "tmpfs":
             yield Path(point)
         else:
-            with xfs(Path(point), disk, 3 * size):
+            with xfs(Path(point), disk, 5 * size):
                 yield Path(point)
 
 
@@ -138,7 +176,12 @@ def main() -> int:
                 for direct in (True, False) if name == "xfs" else (False,):
                     for operation in ("write", "read"):
                         for threads in args.threads:
-                            good &= compare(Case(operation, threads, direct), folder, size, args.rounds)
+                            good &= compare(
+                                Case(name, operation, threads, direct),
+                                folder,
+                                size,
+                                args.rounds,
+                            )
         except Missing as why:
             print(f"left out: {why}")
     return 0 if good else 1

@@ -111,15 +111,13 @@ impl StorageFolder {
     /// # Errors
     /// There is no such folder, or this user cannot write to it.
     pub fn open(path: &Path) -> Result<StorageFolder, StorageError> {
-        let no_folder = |e: io::Error| StorageError::NoFolder { folder: path.to_owned(), why: why(&e) };
-        let denied = |e: Errno| StorageError::Denied { folder: path.to_owned(), why: why(&e.into()) };
-        let path = path.canonicalize().map_err(no_folder)?;
-        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let fd = match nix::fcntl::open(&path, how, Mode::empty()) {
-            Ok(fd) => fd,
-            Err(e @ (Errno::EACCES | Errno::EPERM)) => return Err(denied(e)),
-            Err(e) => return Err(no_folder(e.into())),
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::PermissionDenied => StorageError::Denied { folder: path.to_owned(), why: why(&e) },
+            _ => StorageError::NoFolder { folder: path.to_owned(), why: why(&e) },
         };
+        let path = path.canonicalize().map_err(failed)?;
+        let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let fd = nix::fcntl::open(&path, how, Mode::empty()).map_err(|e| failed(e.into()))?;
         let opened = File::from(fd);
         let device = opened.metadata().ok().and_then(|meta| Device::of(&meta));
         let in_memory = sparse::in_memory(&opened);
