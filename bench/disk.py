@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -33,6 +34,8 @@ BAR = 0.95
 BLOCK = 8 << 20
 #: The threads with which fullpipe writes a file that it only reads.
 WRITING_THREADS = 4
+#: How many times the memory of a file is written and freed before a run; memory freed last is reused late.
+WARM, ZEROS = 2.5, bytes(8 << 20)
 #: The bytes of a call of fullpipe: past the page cache, and through it.
 DIRECT_CALL, CACHED_CALL = 1 << 20, 256 << 10
 
@@ -52,8 +55,22 @@ class Case:
         return f"{self.operation}, {self.threads} thread{'s' * (self.threads > 1)}, {how}"
 
 
+def warm(size: int) -> None:
+    """Writes and frees more memory than a run needs, so that none waits for fresh memory of the machine."""
+    with tempfile.TemporaryFile(dir="/dev/shm", buffering=0) as file:
+        for _ in range(int(WARM * size) // len(ZEROS)):
+            file.write(ZEROS)
+
+
+def remove(file: Path) -> None:
+    """Removes a file whose room must be free at once. XFS frees that of a removed file only after a while."""
+    os.truncate(file, 0)
+    file.unlink()
+
+
 def ours(case: Case, folder: Path, size: int) -> float:
     """The rate that fullpipe measures, in Gb/s."""
+    warm(size)
     command = [
         FULLPIPE,
         "measure",
@@ -101,7 +118,6 @@ def fio(case: Case, folder: Path, size: int) -> float:
         command += ["--zonemode=strided", f"--zonesize={BLOCK}", f"--zonerange={BLOCK}"]
         command += [f"--zoneskip={BLOCK * (case.threads - 1)}"]
     if case.operation == "write":
-        file.unlink(missing_ok=True)
         command += ["--end_fsync=1", "--fallocate=keep"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     job = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0][case.operation]
@@ -115,6 +131,7 @@ def fresh(case: Case, folder: Path, size: int) -> float:
     if case.operation == "read":
         written = replace(case, operation="write", threads=WRITING_THREADS, direct=case.storage != "tmpfs")
         fio(written, folder, size)
+    warm(size)
     return fio(case, folder, size)
 
 
@@ -126,7 +143,7 @@ def compare(case: Case, folder: Path, size: int, rounds: int) -> bool:
             theirs, mine = fresh(case, folder, size), ours(case, folder, size)
         else:
             mine, theirs = ours(case, folder, size), fresh(case, folder, size)
-        (folder / "fio").unlink()
+        remove(folder / "fio")
         # The first pair only warms up.
         if number:
             pairs.append((mine, theirs))
@@ -144,12 +161,12 @@ def compare(case: Case, folder: Path, size: int, rounds: int) -> bool:
 
 @contextlib.contextmanager
 def storage(name: str, disk: Path, size: int) -> Iterator[Path]:
-    """A folder on the storage of this name. XFS frees the room of a removed file only after a while."""
+    """A folder on the storage of this name."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as point:
         if name == "tmpfs":
             yield Path(point)
         else:
-            with xfs(Path(point), disk, 5 * size):
+            with xfs(Path(point), disk, 4 * size):
                 yield Path(point)
 
 
