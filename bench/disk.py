@@ -34,8 +34,8 @@ BAR = 0.95
 BLOCK = 8 << 20
 #: The threads with which fullpipe writes a file that it only reads.
 WRITING_THREADS = 4
-#: How many times the memory of a file is written and freed before a run; memory freed last is reused late.
-WARM, ZEROS = 2.5, bytes(8 << 20)
+#: The part of the memory that is written before the first run, and what is written to it.
+WARM, ZEROS = 0.8, bytes(8 << 20)
 #: The bytes of a call of fullpipe: past the page cache, and through it.
 DIRECT_CALL, CACHED_CALL = 1 << 20, 256 << 10
 
@@ -55,10 +55,12 @@ class Case:
         return f"{self.operation}, {self.threads} thread{'s' * (self.threads > 1)}, {how}"
 
 
-def warm(size: int) -> None:
-    """Writes and frees more memory than a run needs, so that none waits for fresh memory of the machine."""
+def warm() -> None:
+    """Writes and frees most of the free memory, which a virtual machine gets from its host when it is used."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(line for line in lines if line.startswith("MemAvailable:"))
     with tempfile.TemporaryFile(dir="/dev/shm", buffering=0) as file:
-        for _ in range(int(WARM * size) // len(ZEROS)):
+        for _ in range(int(WARM * int(free.split()[1]) * 1024) // len(ZEROS)):
             file.write(ZEROS)
 
 
@@ -70,7 +72,6 @@ def remove(file: Path) -> None:
 
 def ours(case: Case, folder: Path, size: int) -> float:
     """The rate that fullpipe measures, in Gb/s."""
-    warm(size)
     command = [
         FULLPIPE,
         "measure",
@@ -131,7 +132,6 @@ def fresh(case: Case, folder: Path, size: int) -> float:
     if case.operation == "read":
         written = replace(case, operation="write", threads=WRITING_THREADS, direct=case.storage != "tmpfs")
         fio(written, folder, size)
-    warm(size)
     return fio(case, folder, size)
 
 
@@ -183,6 +183,7 @@ def main() -> int:
     print(f"{machine()}; medians (least to most) of {args.rounds} pairs; a file of {args.mib} MiB")
     print(f"bar: at least {BAR:g} × fio's rate")
     size, good = args.mib << 20, True
+    warm()
     for name in ("xfs", "tmpfs"):
         if args.only not in (None, name):
             continue
