@@ -56,7 +56,7 @@ class Case:
 
 
 def warm() -> None:
-    """Writes and frees most of the free memory, which a virtual machine gets from its host when it is used."""
+    """Writes and frees most of the free memory: a virtual machine gets it from its host once it is used."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(line for line in lines if line.startswith("MemAvailable:"))
     with tempfile.TemporaryFile(dir="/dev/shm", buffering=0) as file:
