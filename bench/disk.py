@@ -1,10 +1,10 @@
 """Compares `fullpipe measure disk:` with fio, on the same folder and with the same pattern, in pairs.
 
 Both read or write one file with n threads. Each thread takes every n-th block, and reads or writes it in
-calls of the size that fullpipe uses, one call at a time (fio: psync). Both drop the file from the page cache
-before a read, and both count fsync in the time of a write. The file is on XFS on a loop device with direct
-I/O, or in memory. What is read has just been written. The two take turns in going first, and each runs once
-before without being counted.
+calls of the size that fullpipe uses, one call at a time (fio: psync), without a hint to the kernel. Both
+drop the file from the page cache before a read, and both count fsync in the time of a write. The file is on
+XFS on a loop device with direct I/O, or in memory. What is read has just been written. The two take turns
+in going first, and each runs once before without being counted.
 
 fio times a run itself; so the start of the programs counts for neither.
 
@@ -106,6 +106,7 @@ def fio(case: Case, folder: Path, size: int) -> float:
     command += [
         "--output-format=json",
         "--ioengine=psync",
+        "--fadvise_hint=0",
         "--thread",
         "--group_reporting",
     ]
