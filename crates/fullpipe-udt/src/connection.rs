@@ -92,13 +92,14 @@ pub struct Connection {
 impl Connection {
     pub(crate) fn new(now_ns: u64, config: &Config, agreed: Agreed, seed: u64) -> Connection {
         let (send, receive) = (first_index(agreed.send_isn), first_index(agreed.receive_isn));
+        let rtt = Rtt::new(agreed.rtt_ns);
         Connection {
             clock: Clock::new(now_ns),
             start_ns: now_ns,
             state: State::Open,
-            sender: Sender::new(now_ns, config, agreed.mss, send, u64::from(agreed.flow_window), seed),
+            sender: Sender::new(now_ns, config, agreed.mss, send, u64::from(agreed.flow_window), &rtt, seed),
             receiver: Receiver::new(now_ns, config, agreed.mss, receive),
-            rtt: Rtt::new(agreed.rtt_ns),
+            rtt,
             exp: ExpTimer::new(now_ns, config.peer_timeout_ns),
             pending: ControlQueue::default(),
             counters: Counters::default(),
