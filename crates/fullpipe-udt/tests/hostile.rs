@@ -115,7 +115,7 @@ fn strangers_end_nothing() {
 }
 
 /// Every second packet of a wide window, then what is missing from the middle outwards: each a range of its own in the loss
-/// list. What that costs is measured by `cargo bench -p fullpipe-udt`.
+/// list. `cargo bench -p fullpipe-udt` checks what that costs, as a part of `bench/run`.
 #[test]
 fn a_connection_with_100_000_gaps_is_as_good_as_new_once_they_are_filled() {
     let mut worst = gaps::Gaps::new(100_000);
