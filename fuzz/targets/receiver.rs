@@ -40,6 +40,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
         plain_streams: true,
         special_bits: true,
         most_streams: 8,
+        relays: false,
         stall: Duration::from_secs(2),
     };
     let how = script.how;

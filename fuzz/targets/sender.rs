@@ -34,6 +34,7 @@ fn run(script: Script) {
         plain_streams: true,
         special_bits: true,
         most_streams: 8,
+        relays: false,
         stall: Duration::from_secs(2),
     };
     let how = script.how;

@@ -14,7 +14,7 @@ use crate::connection::dial::{self, ControlChannel, SshConnection};
 use crate::connection::endpoint::{Endpoint, Via};
 use crate::connection::join::{self, TcpPort};
 use crate::connection::session::Session;
-use crate::connection::ssh::DataConnections;
+use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
 use crate::connection::stream::Protection;
 use crate::connection::tls;
@@ -212,6 +212,8 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         // At the far host, ssh's relays meet the session on a port of that host, which another user may take after the session's
         // end: only the session itself can read what is encrypted.
         order.options.encrypt = true;
+        // The sockets before ssh show the path to ssh alone.
+        order.options.sample_ns = 0;
     }
     // Local errors show before the server is called.
     let here = here(&order.way)?;
@@ -266,7 +268,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         session.hang_up(MAX_HANG_UP);
     }
     (order.show)(&counters);
-    // Before ssh's sockets, TCP loses nothing whatever the path loses.
+    // Through ssh, the sender's sockets lead no further than ssh, and lose nothing whatever the path loses.
     let losses = losses.filter(|_| order.endpoint.via() == Via::Tcp);
     let trace = samples.zip(peer_samples).map(|((zero_ns, ours), theirs)| {
         let (sender, receiver) = if sends { (ours, theirs) } else { (theirs, ours) };
@@ -429,8 +431,7 @@ fn introduce(
     let choose = |line: &ControlChannel, trip: RoundTrip, theirs: &Limits| {
         let between = between(order.endpoint, line, trip, sends, ours.clone(), theirs.clone());
         let Sending { transport, sizing, spare } = (order.choose)(&between)?;
-        // The sockets of a sender before ssh show the path to ssh alone.
-        let sizing = sizing.filter(|_| via == Via::Tcp).map(|law| law.with(&between.sender));
+        let sizing = sizing.map(|law| law.with(&between.sender));
         // Without a law that paces nobody could tell when they are of use.
         let spare = if sizing.is_some_and(SizingMode::paces) { spare } else { 0 };
         let rtt_ns = (trip.seconds * 1e9) as u64;
@@ -441,7 +442,8 @@ fn introduce(
     let probably = known_s.map(|rtt_s| choose(line, RoundTrip::of_tcp(rtt_s), &ours)).transpose()?;
     // The streams connect while the request for this port is still on its way to the server.
     let to = line.addresses.first();
-    let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends));
+    let stall = Duration::from_nanos(options.stall_ns);
+    let knocked = probably.as_ref().zip(to).and_then(|(connect, to)| join::Early::knock(*to, connect, sends, stall));
     let asked = Instant::now();
     let theirs = greet(order.endpoint, options, task, probably.clone(), (session, line), order.say)?;
     let answered_s = asked.elapsed().as_secs_f64();
@@ -468,19 +470,19 @@ fn introduce(
         }
     };
     line.await_nothing();
-    let (n, carriers) = (connect.opened(), DataConnections::new());
-    let (streams, udp) = match (via, &line.ssh) {
+    let n = connect.opened();
+    let (streams, carriers, udp) = match (via, &line.ssh) {
         (Via::Ssh, Some(SshConnection { ssh, .. })) => {
-            let open = || carriers.open(ssh, port, (&connect.transport, sends), (stop, join::JOIN));
-            (join::connect(session, n, &open, &guard, &token)?, None)
+            let far = SshPort::new(ssh, port, &connect, sends, stop);
+            let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;
+            (streams, far.into_connections(), None)
         }
         _ => {
-            let stall = Duration::from_nanos(options.stall_ns);
             let (mut to, patience) = join::answering(&line.addresses, port, stall)?;
             let tcp = TcpPort::new((to, patience), &connect, sends, knocked);
             let streams = join::connect(session, n, &|| tcp.open(), &guard, &token)?;
             to.set_port(udp);
-            (streams, Some(to))
+            (streams, DataConnections::default(), Some(to))
         }
     };
     let Connect { transport, sizing, rtt_ns, .. } = connect;

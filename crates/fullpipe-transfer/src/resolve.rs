@@ -358,12 +358,16 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
     // If an earlier attempt made a folder under this very name, the name still stands for that folder, not for a place in
     // it.
-    let goes_on = |parent: &Root| !is_folder_needed && (target.exact || Destination::begun(parent, target.transfer));
+    let goes_on = |parent: &Root, is_folder: bool| {
+        !is_folder_needed && (target.exact && is_folder || Destination::begun(parent, target.transfer))
+    };
     let (root, rename) = match realm {
         Realm::User(base) => {
             let path = resolve(&target.path, base);
             let parent = path.parent().and_then(|parent| Root::open(parent, Within::Anywhere).ok());
-            if let (Some(parent), Some(name)) = (parent.filter(goes_on), path.file_name()) {
+            if let (Some(parent), Some(name)) =
+                (parent.filter(|parent| goes_on(parent, path.is_dir())), path.file_name())
+            {
                 (Ok(parent), Some(name.as_bytes().to_vec()))
             } else if path.is_dir() {
                 (Root::open(&path, Within::Anywhere), None)
@@ -396,7 +400,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
             let parent = name.as_ref().and_then(Name::parent);
             let parent = root.below(parent.as_ref().map_or_else(|| Path::new("."), Name::path));
             match root.below(path) {
-                Ok(_) if rename.is_some() && parent.as_ref().is_ok_and(goes_on) => (parent, rename),
+                Ok(_) if rename.is_some() && parent.as_ref().is_ok_and(|parent| goes_on(parent, true)) => {
+                    (parent, rename)
+                }
                 Ok(inner) => (Ok(inner), None),
                 Err(e) if e.raw_os_error() == Some(libc::ENOTDIR) && is_folder_needed => {
                     return Err(wrong("a file stands where a folder is needed"));

@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub special_bits: bool,
     /// Most data streams of one client.
     pub most_streams: u16,
+    /// Whether data streams may come through relays on this host, which ssh starts.
+    pub relays: bool,
     /// Time without progress after which a transfer fails, even if a client asks for more.
     pub stall: Duration,
 }
@@ -107,7 +109,8 @@ pub fn serve(
     serve_session(&session, first, Box::new(BufReader::new(input)), options, &|| Ok(()), &AllowAll)
 }
 
-/// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session watches for stalls.
+/// Serves one client of a session, whose first message is `first`. `untimed` removes the time limit on reads, once the session
+/// watches for stalls.
 fn serve_session(
     session: &Arc<Session>,
     first: Result<Message, TransferError>,
@@ -268,7 +271,9 @@ fn prepare(
     let DataListener { listener, guard, token, mut udp } = data;
     let opened = connect.opened();
     let transport = connect.transport;
-    let streams = join::accept(session, &listener, opened, &guard, &token)?;
+    // Through ssh they come a few at a time, each after a login.
+    let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
+    let streams = join::accept(session, &listener, opened, (&guard, &token), patience)?;
     for stream in streams.iter().filter(|_| role.sends()) {
         fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
     }
@@ -377,6 +382,11 @@ impl DataListener {
         if role.sends() {
             fullpipe_net::socket::check_known(&transport.cc)?;
         }
+        if connect.relays && !options.relays {
+            return Err(TransferError::Usage(
+                "data through relays; only a far end that ssh has started takes them".into(),
+            ));
+        }
         if connect.opened() > options.most_streams {
             let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
             return Err(TransferError::Usage(why));
@@ -389,9 +399,10 @@ impl DataListener {
         };
         // Buffers must be set before the first packet. The congestion control is the sender's matter, and this kernel may
         // lack it.
-        let (at, ports) = match connect.relays {
-            true => (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0)),
-            false => (options.listen, options.ports),
+        let (at, ports) = if connect.relays {
+            (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0))
+        } else {
+            (options.listen, options.ports)
         };
         let listen = |ports| fullpipe_net::socket::listen(at, ports, transport, false);
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);

@@ -4,7 +4,7 @@
 //! receives it over ssh's input. So ssh logs in once, and a host that has the program answers as if there were no script.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use fullpipe_path::text;
@@ -19,8 +19,8 @@ const SCRIPT: &str = include_str!("far.sh");
 const WANTED: &str = "fullpipe-wanted ";
 /// The first word of the line by which the client answers.
 const COMES: &str = "fullpipe-comes";
-/// Bytes of the program's hash in its name.
-const NAME_HASH_BYTES: usize = 8;
+/// Digits of the program's hash in its name.
+const NAME_HASH_DIGITS: usize = 16;
 
 /// The machines that programs for Linux are built for: their number in the program's head (elf(5), `e_machine`), and their
 /// name (uname(2)).
@@ -29,6 +29,8 @@ const MACHINES: [(u16, &str); 5] = [(62, "x86_64"), (183, "aarch64"), (243, "ris
 /// A program that can be sent, and its name at the far host.
 pub(super) struct Program {
     content: Vec<u8>,
+    /// SHA-256 of the content, hexadecimal.
+    hash: String,
     machine: &'static str,
     name: String,
 }
@@ -38,25 +40,21 @@ impl Program {
     pub(super) fn read(file: Option<&Path>) -> Result<Program, TransferError> {
         let path = file.map_or_else(|| PathBuf::from("/proc/self/exe"), Path::to_owned);
         let what = || format!("cannot read the program for the far host, {}", path.display());
-        if file.is_some() && !path.exists() {
-            return Err(TransferError::Usage(format!(
-                "{}: there is no such file; give a fullpipe with --far-binary",
-                path.display()
-            )));
-        }
         let mut content = Vec::new();
         let read = File::open(&path).and_then(|mut file| file.read_to_end(&mut content));
-        read.map_err(|source| TransferError::Local { what: what(), source })?;
+        read.map_err(|source| match source.kind() {
+            ErrorKind::NotFound => TransferError::Usage(format!("{}: there is no such file", what())),
+            _ => TransferError::Local { what: what(), source },
+        })?;
         let machine = machine(&content).ok_or_else(|| {
             TransferError::Usage(format!(
                 "{} is no program for Linux; give a fullpipe with --far-binary",
                 path.display()
             ))
         })?;
-        let hash = blake3::hash(&content);
-        let hash: String = hash.as_bytes()[..NAME_HASH_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        let name = format!("fullpipe-{}-{machine}-{hash}", env!("CARGO_PKG_VERSION"));
-        Ok(Program { content, machine, name })
+        let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = format!("fullpipe-{}-{machine}-{}", env!("CARGO_PKG_VERSION"), &hash[..NAME_HASH_DIGITS]);
+        Ok(Program { content, hash, machine, name })
     }
 
     /// Returns the words of the command that becomes the far end. With `may_receive`, the far host may ask for the program.
@@ -68,28 +66,34 @@ impl Program {
     }
 
     /// Returns what the far host's line asks for; `None` if it is another line.
-    pub(super) fn wanted(&self, line: &[u8]) -> Option<Wanted> {
+    pub(super) fn wanted(&self, line: &[u8]) -> Option<Request> {
         let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.strip_prefix(WANTED)?;
         let mut words = line.strip_prefix(&self.name)?.strip_prefix(' ')?.splitn(2, ' ').map(text::from_peer);
-        Some(Wanted { system: words.next()?, machine: words.next()? })
+        Some(Request { system: words.next()?, machine: words.next()? })
     }
 
     /// Returns the answer that comes before the program, and the program.
     pub(super) fn answer(&self) -> (String, &[u8]) {
-        let hash: String = Sha256::digest(&self.content).iter().map(|byte| format!("{byte:02x}")).collect();
-        (format!("\n{COMES} {} {hash}\n", self.content.len()), &self.content)
+        (format!("\n{COMES} {} {}\n", self.content.len(), self.hash), &self.content)
+    }
+
+    /// Frees the memory of the content, which is not sent any more.
+    pub(super) fn forget_content(&mut self) {
+        self.content = Vec::new();
     }
 
     /// Checks that the program can run at the far host.
-    pub(super) fn check(&self, peer: &str, wanted: &Wanted) -> Result<(), TransferError> {
-        let Wanted { system, machine } = wanted;
+    pub(super) fn check(&self, peer: &str, wanted: &Request) -> Result<(), TransferError> {
+        let Request { system, machine } = wanted;
         if system == "Linux" && machine == self.machine {
             return Ok(());
         }
-        let version = env!("CARGO_PKG_VERSION");
+        let remedy = match &system[..] {
+            "Linux" => format!("name a fullpipe {} for {machine} with --far-binary", env!("CARGO_PKG_VERSION")),
+            _ => "fullpipe runs on Linux only".to_owned(),
+        };
         Err(TransferError::Unreachable(format!(
-            "{peer} has no fullpipe, and runs {system} on {machine}: this program is for Linux on {}; name a fullpipe \
-             {version} for {system} on {machine} with --far-binary, or install it there",
+            "{peer} has no fullpipe, and runs {system} on {machine}: this program is for Linux on {}; {remedy}",
             self.machine
         )))
     }
@@ -102,7 +106,7 @@ impl Program {
 
 /// The system and machine of a far host that asks for the program (uname(1)).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct Request {
     system: String,
     machine: String,
 }
@@ -150,7 +154,7 @@ mod tests {
         let program = program();
         let line = format!("fullpipe-wanted {} Linux x86_64\n", program.name);
         let (system, machine) = ("Linux".to_owned(), "x86_64".to_owned());
-        assert_eq!(program.wanted(line.as_bytes()), Some(Wanted { system, machine }));
+        assert_eq!(program.wanted(line.as_bytes()), Some(Request { system, machine }));
         for other in
             [&line[..line.len() - 1], &line[1..], "fullpipe-wanted other Linux x86_64\n", "\n", "", "\u{fffd}\n"]
         {

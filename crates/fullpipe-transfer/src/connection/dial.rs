@@ -67,7 +67,8 @@ impl ControlChannel {
                 say(&format!("{peer} has no fullpipe of this version; sending this one ({})", program.size()));
                 let (answer, content) = program.answer();
                 for part in std::iter::once(answer.as_bytes()).chain(content.chunks(SENT_AT_ONCE)) {
-                    *lock(&self.awaited) = Some(Instant::now());
+                    // What ssh has taken may still take long to arrive.
+                    *lock(&self.awaited) = Some(Instant::now() + JOIN);
                     send(part)?;
                 }
                 if !matches!(next()?, FirstWord::Ready) {
@@ -77,6 +78,9 @@ impl ControlChannel {
             }
             _ => return Err(stranger(peer)),
         };
+        if let Some(SshConnection { ssh, .. }) = &mut self.ssh {
+            ssh.forget_content();
+        }
         *lock(&self.awaited) = Some(Instant::now());
         Ok(sent)
     }
@@ -92,7 +96,7 @@ impl ControlChannel {
 const SENT_AT_ONCE: usize = 64 << 10;
 
 fn stranger(peer: &str) -> TransferError {
-    TransferError::Stranger { peer: peer.to_owned(), why: "what it sends is not fullpipe's greeting".to_owned() }
+    TransferError::Stranger { peer: peer.to_owned(), why: ssh::NO_GREETING.to_owned() }
 }
 
 /// The input from the far end. Each read resets the time of silence.
@@ -166,15 +170,14 @@ fn answer(
         None => Protection::None,
     };
     let mut stream = guard.wrap(socket).map_err(|e| {
-        // Bytes that are not TLS at all (`InvalidMessage`) say nothing about the certificate.
-        let told = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        let told = tls::objection(&e);
         if matches!(told, Some(rustls::Error::InvalidCertificate(_))) {
             let why = "this is not the server that the token is for; the token is mistyped, or from before the server got a \
                        new key, or another server answers here. Ask the server's operator for a new token";
             return TransferError::Trust { peer: peer.clone(), why: why.to_owned() };
         }
-        if matches!(told, Some(e) if !matches!(e, rustls::Error::InvalidMessage(_))) {
-            let why = format!("no encrypted connection ({}); ask its operator", text::from_peer(&e.to_string()));
+        if let Some(told) = told {
+            let why = format!("no encrypted connection ({}); ask its operator", text::from_peer(&told.to_string()));
             return TransferError::Trust { peer: peer.clone(), why };
         }
         let why = error::why(&e);
@@ -271,11 +274,11 @@ pub(crate) fn explain(line: &ControlChannel, error: TransferError) -> TransferEr
             "{peer} has no fullpipe of this version; a copy without --no-deploy and --dry-run sends it this one"
         )),
         Some(127) => TransferError::Unreachable(format!(
-            "{peer} does not find fullpipe ({said}); copy this program to the PATH of its ssh logins, or say where it is with --far-program"
+            "{peer} does not find the program of --far-program ({said}); leave the flag out to have this program sent"
         )),
-        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}; ssh itself says more")),
+        Some(255) => TransferError::Unreachable(format!("ssh {peer}: {said}; run 'ssh {peer}' to see all of it")),
         Some(2) if said.contains("far") => TransferError::Unreachable(format!(
-            "{peer} has another version of fullpipe ({said}); install this version there"
+            "{peer} has another version of fullpipe ({said}); install this version there, or leave out --far-program"
         )),
         _ if !said.is_empty() => TransferError::Unreachable(format!("{peer}: {said}")),
         Some(code) if is_end(&error) => TransferError::Unreachable(format!(

@@ -16,6 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::connection::session::Session;
 use crate::connection::stream::{Protection, Stream};
+use crate::connection::tls;
 use crate::error::{self, TransferError, system};
 use crate::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
 use crate::protocol::message::Connect;
@@ -58,15 +59,20 @@ pub(crate) fn greet(peer: &str, hello: Hello) -> Result<Limits, TransferError> {
 /// at least twice (RFC 6298, section 2).
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
 
-/// Returns the first of a host's addresses at which the port answers, and the time that is left for connections to it: a
-/// name may have several addresses, and a firewall may stand before some of them. The last one is returned without a trial,
-/// which would take a round trip.
+/// Time for the first connection to the data port of a copy that may not be silent for longer than `stall`.
+fn first_answer(stall: Duration) -> Duration {
+    FIRST_ANSWER.min(stall)
+}
+
+/// Returns the first of a host's addresses at which the port answers, and the time that a connection to it may take: a name
+/// may have several addresses, and a firewall may stand before some of them. The last one is returned without a trial, which
+/// would take a round trip; trials of the others take as long as its connection may, together.
 pub(crate) fn answering(
     addresses: &[SocketAddr],
     port: u16,
     stall: Duration,
 ) -> Result<(SocketAddr, Duration), TransferError> {
-    let share = FIRST_ANSWER.min(stall) / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+    let share = first_answer(stall) / u32::try_from(addresses.len().saturating_sub(1)).unwrap_or(u32::MAX).max(1);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
     let Some(mut to) = all.next() else {
         let why = "the host has no address that is known here".to_owned();
@@ -74,11 +80,11 @@ pub(crate) fn answering(
     };
     for next in all {
         if TcpStream::connect_timeout(&to, share).is_ok() {
-            break;
+            return Ok((to, JOIN));
         }
         to = next;
     }
-    Ok((to, share))
+    Ok((to, first_answer(stall)))
 }
 
 /// Replaces the port of an address, and keeps the rest: a link-local address also names its interface.
@@ -107,7 +113,7 @@ pub(crate) struct Early {
 impl Early {
     /// Starts to connect to the port that `connect` asks for, after the time that the far end gets to open it. Returns `None`
     /// if it asks for no port.
-    pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool) -> Option<Early> {
+    pub(crate) fn knock(address: SocketAddr, connect: &Connect, sends: bool, stall: Duration) -> Option<Early> {
         if connect.port == 0 {
             return None;
         }
@@ -117,7 +123,7 @@ impl Early {
             let transport = connect.transport.clone();
             let knock = move || {
                 std::thread::sleep(OPENING + rtt / 32);
-                fullpipe_net::socket::connect(to, &transport, sends, FIRST_ANSWER)
+                fullpipe_net::socket::connect(to, &transport, sends, first_answer(stall))
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
@@ -158,7 +164,6 @@ impl<'a> TcpPort<'a> {
     /// Opens one connection. It may be called from several threads at once.
     pub(crate) fn open(&self) -> Result<TcpStream, TransferError> {
         let connect = |time| fullpipe_net::socket::connect(self.to, &self.agreed.transport, self.sends, time);
-        let is_late = |result: &Result<TcpStream, NetError>| matches!(result, Err(NetError::Connect { source, .. }) if source.kind() == io::ErrorKind::TimedOut);
         let early = lock(&self.early).next().and_then(|knock| knock.join().ok());
         let mut connected = match early {
             Some(early) if early.is_ok() || is_late(&early) => early,
@@ -181,6 +186,12 @@ impl<'a> TcpPort<'a> {
         self.is_open.store(true, Ordering::Relaxed);
         Ok(socket)
     }
+}
+
+/// Whether nobody has answered in time.
+fn is_late(connected: &Result<TcpStream, NetError>) -> bool {
+    let Err(NetError::Connect { source, .. }) = connected else { return false };
+    source.kind() == io::ErrorKind::TimedOut
 }
 
 /// Opens `n` streams at once: one after the other, they would take at least as many round trips. `open` opens a connection to
@@ -225,7 +236,7 @@ fn join_as(mut socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) 
 }
 
 fn untrusted(session: &Session, error: io::Error) -> TransferError {
-    if error.kind() == io::ErrorKind::InvalidData {
+    if tls::objection(&error).is_some() {
         let why = format!("its data streams are not its own: {error}");
         return TransferError::Trust { peer: session.peer.clone(), why };
     }
@@ -251,17 +262,17 @@ enum Seat {
     Joined(Stream),
 }
 
-/// Waits for a session's streams. A connection that does not show the token is dropped and does no harm: only the time limit
-/// and the loss of the client end the waiting early.
+/// Waits for a session's streams, for `patience`. A connection that does not show the token is dropped and does no harm: only
+/// the time limit and the loss of the client end the waiting early.
 pub(crate) fn accept(
     session: &Session,
     listener: &TcpListener,
     n: u16,
-    guard: &Protection,
-    token: &[u8; 32],
+    (guard, token): (&Protection, &[u8; 32]),
+    patience: Duration,
 ) -> Result<Vec<Stream>, TransferError> {
     let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
-    let waited = fill(session, listener, guard, token, &mut seats);
+    let waited = fill(session, listener, (guard, token), &mut seats, Instant::now() + patience);
     let mut joined = Vec::new();
     for seat in seats {
         match seat {
@@ -281,11 +292,10 @@ pub(crate) fn accept(
 fn fill(
     session: &Session,
     listener: &TcpListener,
-    guard: &Protection,
-    token: &[u8; 32],
+    (guard, token): (&Protection, &[u8; 32]),
     seats: &mut [Seat],
+    deadline: Instant,
 ) -> Result<(), TransferError> {
-    let deadline = Instant::now() + JOIN;
     let (done, shaken) = mpsc::channel();
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(nix_error)?);
     let mut door =
@@ -298,7 +308,7 @@ fn fill(
             return Err(session.lost("waiting for the streams", io::ErrorKind::ConnectionAborted.into()));
         }
         if left.is_zero() || session.is_over() {
-            let why = io::Error::new(io::ErrorKind::TimedOut, "not all came; is the data port open?");
+            let why = io::Error::new(io::ErrorKind::TimedOut, "not all came");
             return Err(session.lost("waiting for the streams", why));
         }
         let ready = sys::wait_readable([door.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
@@ -386,7 +396,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 call(&listener, &preamble(&TOKEN, 0))
             });
-            (accept(&session(), &listener, 1, &Protection::None, &TOKEN).unwrap(), right.join().unwrap())
+            (accept(&session(), &listener, 1, (&Protection::None, &TOKEN), JOIN).unwrap(), right.join().unwrap())
         });
         let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
         assert_eq!(peers, [right.local_addr().unwrap()]);
@@ -437,7 +447,7 @@ mod tests {
                 };
                 [stream(0), stream(1)]
             });
-            let joined = accept(&session(), &listener, 2, &Protection::Server(server), &TOKEN);
+            let joined = accept(&session(), &listener, 2, (&Protection::Server(server), &TOKEN), JOIN);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);
             let right = right.join().unwrap();
             let peers = joined.unwrap().iter().map(|it| it.socket().peer_addr().unwrap()).collect::<Vec<_>>();
@@ -465,7 +475,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 join_as(socket, 0, &guard, &TOKEN).unwrap()
             });
-            let joined = accept(&session(), listener, 1, &Protection::Server(server), &TOKEN).unwrap();
+            let joined = accept(&session(), listener, 1, (&Protection::Server(server), &TOKEN), JOIN).unwrap();
             (joined, calling.join().unwrap())
         });
         assert_eq!(joined[0].socket().peer_addr().unwrap(), ours);

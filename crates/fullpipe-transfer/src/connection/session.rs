@@ -340,7 +340,7 @@ impl Session {
                         Ok(false)
                     }
                     Ok(message) => {
-                        // It concerns both: the rate is divided among the streams that send, and the handler lets them.
+                        // It concerns both: pacing is shared among the streams that send, and the handler lets more of them send.
                         if let (Message::Streams { .. }, Some(take)) = (&message, &*lock(&session.on_sizing)) {
                             take(message.clone());
                         }

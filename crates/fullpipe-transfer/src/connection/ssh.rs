@@ -8,18 +8,18 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::socket;
 use fullpipe_path::{Transport, text};
 
-use crate::connection::deploy::{Program, Wanted};
+use crate::connection::deploy::{Program, Request};
 use crate::connection::endpoint::{FarProgram, SshEndpoint};
+use crate::connection::join;
 use crate::connection::stop::{self, Stop};
 use crate::error::{self, TransferError, system};
-use crate::protocol::message::Message;
+use crate::protocol::message::{Connect, Message};
 use crate::protocol::{frame, hello};
 use crate::threads::{lock, thread};
 
@@ -33,11 +33,15 @@ const MAX_ERROR_LINE_BYTES: u64 = 4096;
 /// Most bytes that login scripts may print before the far end's first word.
 const MAX_LOGIN_BYTES: usize = 64 << 10;
 
+/// Least port on which a session may listen (ip(7), `ip_local_port_range`).
+const FIRST_USER_PORT: u16 = 1024;
 /// Bytes that a relay reads at a time: as many as a pipe holds.
 const RELAY_BUFFER: usize = 64 << 10;
 
 /// Most ssh connections that log in at the same time. sshd begins to refuse some at ten (sshd_config(5), MaxStartups).
-const MAX_LOGINS: usize = 8;
+pub(crate) const MAX_LOGINS: u16 = 8;
+/// What is wrong with a far end that says something else first.
+pub(super) const NO_GREETING: &str = "what it sends is not fullpipe's greeting";
 /// Attempts to open one data stream. A refusal for too many logins lasts a moment.
 const ATTEMPTS: u32 = 3;
 /// Time before the second attempt; before the third, it is twice as long.
@@ -57,7 +61,7 @@ pub(super) enum FirstWord {
     /// The far end runs.
     Ready,
     /// The host has no fullpipe of this version, and takes one.
-    Wanted(Wanted),
+    Wanted(Request),
     /// Too much else, so that it is no far end.
     Other,
 }
@@ -88,6 +92,13 @@ impl Ssh {
     /// Whether the far host may ask for the program.
     pub(super) fn sends(&self) -> bool {
         matches!(self.endpoint.program, FarProgram::Found { send: true, .. })
+    }
+
+    /// Frees the memory of the program, which is not sent any more.
+    pub(super) fn forget_content(&mut self) {
+        if let Some(program) = &mut self.program {
+            program.forget_content();
+        }
     }
 
     /// The program that the far host looks for.
@@ -254,6 +265,11 @@ impl SshProcess {
         (status, lock(&self.errors).iter().rev().find(is_reason).cloned().unwrap_or_default())
     }
 
+    /// Whether ssh has printed one of these words.
+    fn has_said(&self, words: &[&str]) -> bool {
+        lock(&self.errors).iter().any(|line| words.iter().any(|word| line.contains(word)))
+    }
+
     /// Ends ssh at once.
     fn end(&self) {
         let mut child = lock(&self.child);
@@ -297,73 +313,146 @@ pub(super) fn first_word(input: &mut (impl Read + ?Sized), program: Option<&Prog
 }
 
 /// The ssh connections that carry the data streams of a copy. They end when this is dropped.
-pub(crate) struct DataConnections {
-    /// Guards the connections. Held while one is added.
-    opened: Mutex<Vec<SshProcess>>,
-    /// Guards how many more connections may log in now. Held while that is read or changed.
-    logins: Mutex<usize>,
-    /// Wakes threads that wait to log in.
-    free: Condvar,
-    /// Whether connections use the first one's login, since one of their own was refused.
-    share: AtomicBool,
+#[derive(Default)]
+pub(crate) struct DataConnections(Vec<SshProcess>);
+
+impl Drop for DataConnections {
+    fn drop(&mut self) {
+        // What had to be sent has arrived, or is given up.
+        self.0.iter().for_each(SshProcess::end);
+    }
 }
 
-impl DataConnections {
-    pub(crate) fn new() -> DataConnections {
-        let (logins, free, share) = (Mutex::new(MAX_LOGINS), Condvar::new(), AtomicBool::new(false));
-        DataConnections { opened: Mutex::default(), logins, free, share }
+/// A port that the far end listens on, as data streams reach it: each through an ssh connection of its own.
+pub(crate) struct SshPort<'a> {
+    ssh: &'a Ssh,
+    port: u16,
+    agreed: &'a Connect,
+    sends: bool,
+    stop: &'a Stop,
+    /// Guards the connections. Held while one is added.
+    opened: Mutex<DataConnections>,
+    /// Guards who may log in. Held while that is read or changed.
+    logins: Mutex<Logins>,
+    /// Wakes threads that wait to log in.
+    free: Condvar,
+}
+
+/// Who may log in.
+#[derive(Default)]
+struct Logins {
+    /// Number of connections that are logging in.
+    under_way: u16,
+    /// Whether connections use the first one's login, since one of their own was refused.
+    shares: bool,
+    /// Why a connection could not be opened. Then no other is tried: each refusal may count against the user.
+    given_up: Option<String>,
+}
+
+impl<'a> SshPort<'a> {
+    pub(crate) fn new(ssh: &'a Ssh, port: u16, agreed: &'a Connect, sends: bool, stop: &'a Stop) -> SshPort<'a> {
+        let (opened, logins, free) = (Mutex::default(), Mutex::default(), Condvar::new());
+        SshPort { ssh, port, agreed, sends, stop, opened, logins, free }
     }
 
-    /// Opens a connection to a port that the far end of this endpoint listens on, through an ssh connection of its own.
-    pub(crate) fn open(
-        &self,
-        ssh: &Ssh,
-        port: u16,
-        (transport, sends): (&Transport, bool),
-        (stop, patience): (&Stop, Duration),
-    ) -> Result<TcpStream, TransferError> {
+    /// Opens one connection. It may be called from several threads at once.
+    pub(crate) fn open(&self) -> Result<TcpStream, TransferError> {
         let mut logins = lock(&self.logins);
-        while *logins == 0 {
+        while logins.under_way == MAX_LOGINS && logins.given_up.is_none() {
             logins = self.free.wait(logins).unwrap_or_else(PoisonError::into_inner);
         }
-        *logins -= 1;
+        logins.under_way += 1;
         drop(logins);
-        let opened = self.log_in(ssh, |login| {
-            let (ours, theirs) = socket_pair(transport, sends).map_err(system("connecting to this host"))?;
-            open(ssh, login, port, (ours, theirs), (stop, patience))
-        });
-        *lock(&self.logins) += 1;
-        self.free.notify_one();
+        let opened = self.log_in();
+        let mut logins = lock(&self.logins);
+        logins.under_way -= 1;
+        if let Err(error) = &opened {
+            logins.given_up.get_or_insert_with(|| error.to_string());
+        }
+        drop(logins);
+        self.free.notify_all();
         let (process, socket) = opened?;
-        lock(&self.opened).push(process);
+        lock(&self.opened).0.push(process);
         Ok(socket)
     }
 
-    /// Calls `open` with ssh's options for a login, until one works.
-    fn log_in<T>(
-        &self,
-        ssh: &Ssh,
-        open: impl Fn(&str) -> Result<Result<T, Refused>, TransferError>,
-    ) -> Result<T, TransferError> {
+    /// The connections, once all are open.
+    pub(crate) fn into_connections(self) -> DataConnections {
+        self.opened.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a connection, if need be in several attempts.
+    fn log_in(&self) -> Result<(SshProcess, TcpStream), TransferError> {
         let mut attempt = 0;
         loop {
-            let shares = self.share.load(Ordering::Relaxed);
-            let refused = match open(if shares { SHARED_LOGIN } else { OWN_LOGIN })? {
+            let shares = {
+                let logins = lock(&self.logins);
+                if let Some(why) = &logins.given_up {
+                    return Err(TransferError::Unreachable(why.clone()));
+                }
+                logins.shares
+            };
+            if self.stop.is_cut() {
+                return Err(TransferError::Unreachable(
+                    "the copy ended while its streams were being opened".to_owned(),
+                ));
+            }
+            let refused = match self.attempt(if shares { SHARED_LOGIN } else { OWN_LOGIN })? {
                 Ok(opened) => return Ok(opened),
                 Err(refused) => refused,
             };
             attempt += 1;
-            if !shares && ssh.is_shared() {
+            let is_last = refused.for_good || attempt == ATTEMPTS;
+            if is_last && !shares && self.ssh.is_shared() {
                 // Where a person has typed a password, nobody types it again.
-                self.share.store(true, Ordering::Relaxed);
-            } else if refused.for_good || attempt == ATTEMPTS {
-                return Err(refused.error(&ssh.endpoint.host));
+                lock(&self.logins).shares = true;
+                attempt = 0;
+            } else if is_last {
+                return Err(refused.error(&self.ssh.endpoint.host));
             } else {
                 std::thread::sleep(PAUSE * attempt);
             }
         }
     }
+
+    /// Starts ssh with such a login, and asks the far end to relay its bytes to the session's port.
+    fn attempt(&self, login: &str) -> Result<Result<(SshProcess, TcpStream), Refused>, TransferError> {
+        let (ours, theirs) =
+            socket_pair(&self.agreed.transport, self.sends).map_err(system("connecting to this host"))?;
+        // Nobody can be asked for a password by many connections at once, and forwarded ports belong to the first one.
+        let mut options = vec!["-T", "-oBatchMode=yes", login, "-oClearAllForwardings=yes"];
+        let limit = format!("-oConnectTimeout={SSH_CONNECTS_S}");
+        if self.ssh.has("connecttimeout none") {
+            options.push(&limit);
+        }
+        let mut command = self.ssh.command(&options, false);
+        lock(&self.stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
+        let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
+        command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
+        let (process, _) = SshProcess::start(command, self.stop)?;
+        let asked = || {
+            ours.set_read_timeout(Some(join::JOIN))?;
+            // The far end of the copy has shown that the program is there.
+            if !matches!(first_word(&mut &ours, None)?, FirstWord::Ready) {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, NO_GREETING));
+            }
+            frame::send(&mut &ours, &Message::Relay { port: self.port })
+        };
+        let Err(error) = asked() else { return Ok(Ok((process, ours))) };
+        process.end();
+        let (_, said) = process.ended();
+        let for_good = process.has_said(&REFUSED_FOR_GOOD);
+        let why = match error.kind() {
+            _ if !said.is_empty() => said,
+            io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
+            _ => error::why(&error),
+        };
+        Ok(Err(Refused { why, for_good }))
+    }
 }
+
+/// What ssh prints where another attempt would be refused, too.
+const REFUSED_FOR_GOOD: [&str; 3] = ["Permission denied", "Too many authentication failures", "verification failed"];
 
 /// Why an ssh connection for a data stream could not be opened.
 struct Refused {
@@ -385,57 +474,11 @@ impl Refused {
     }
 }
 
-impl Drop for DataConnections {
-    fn drop(&mut self) {
-        // What had to be sent has arrived, or is given up.
-        lock(&self.opened).iter().for_each(SshProcess::end);
-    }
-}
-
 /// Options of ssh for a connection with a TCP connection and a login of its own. Connections that share one are no faster
 /// than one.
 const OWN_LOGIN: &str = "-oControlPath=none";
 /// Options of ssh for a connection that uses another one's login.
 const SHARED_LOGIN: &str = "-oControlMaster=no";
-
-/// Starts ssh for a data stream, and asks the far end to relay its bytes to the session's port. `theirs` is ssh's end of a
-/// connection within this host.
-fn open(
-    ssh: &Ssh,
-    login: &str,
-    port: u16,
-    (mut ours, theirs): (TcpStream, TcpStream),
-    (stop, patience): (&Stop, Duration),
-) -> Result<Result<(SshProcess, TcpStream), Refused>, TransferError> {
-    // Nobody can be asked for a password by many connections at once, and forwarded ports belong to the first one.
-    let mut command = ssh.command(&["-T", "-oBatchMode=yes", login, "-oClearAllForwardings=yes"], false);
-    lock(&stop.sockets).push(ours.try_clone().map_err(system("doubling a descriptor"))?);
-    let theirs_too = theirs.try_clone().map_err(system("doubling a descriptor"))?;
-    command.stdin(OwnedFd::from(theirs)).stdout(OwnedFd::from(theirs_too)).process_group(0);
-    let (process, _) = SshProcess::start(command, stop)?;
-    let mut asked = || {
-        ours.set_read_timeout(Some(patience))?;
-        // The far end of the copy has shown that the program is there.
-        if !matches!(first_word(&mut ours, None)?, FirstWord::Ready) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "what it sends is not fullpipe's greeting"));
-        }
-        frame::send(&mut ours, &Message::Relay { port })
-    };
-    Ok(match asked() {
-        Ok(()) => Ok((process, ours)),
-        Err(error) => {
-            process.end();
-            let (_, said) = process.ended();
-            let for_good = ["Permission denied", "verification failed"].iter().any(|word| said.contains(word));
-            let why = match error.kind() {
-                _ if !said.is_empty() => said,
-                io::ErrorKind::UnexpectedEof => "it closed the connection".to_owned(),
-                _ => error::why(&error),
-            };
-            Err(Refused { why, for_good })
-        }
-    })
-}
 
 /// Returns the two ends of a TCP connection within this host.
 fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, TcpStream)> {
@@ -460,15 +503,21 @@ fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, Tcp
 /// # Errors
 /// Nothing listens on the port, or the connection broke.
 pub(crate) fn relay(port: u16, mut input: std::fs::File, mut output: std::fs::File) -> io::Result<()> {
+    if port < FIRST_USER_PORT {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "no session listens on a port of the system's services",
+        ));
+    }
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut socket = TcpStream::connect(to)?;
     socket.set_nodelay(true)?;
     let mut from = socket.try_clone()?;
     std::thread::scope(|scope| {
-        let back = scope.spawn(move || {
+        let back = std::thread::Builder::new().spawn_scoped(scope, move || {
             // The output is closed at the end, which tells the client.
             copy(&mut from, &mut output)
-        });
+        })?;
         let sent = copy(&mut input, &mut socket);
         let _ = socket.shutdown(if sent.is_ok() { Shutdown::Write } else { Shutdown::Both });
         let came = back.join().unwrap_or_else(|_| Err(io::Error::other("a relaying thread failed")));

@@ -3,6 +3,7 @@
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ pub(crate) struct Stop {
     /// Guards the list of children. A child's own lock may be taken while it is held.
     pub(super) children: Mutex<Vec<Arc<Mutex<Child>>>>,
     pub(super) awaited: Awaited,
+    is_cut: AtomicBool,
 }
 
 /// The time since which the far end has been silent, in a lock that guards only it. `None` while ssh may still be waiting
@@ -31,7 +33,14 @@ impl Stop {
         lock(&self.awaited).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
+    /// Whether the connections have been ended, so that no more are to be opened.
+    pub(super) fn is_cut(&self) -> bool {
+        self.is_cut.load(Ordering::SeqCst)
+    }
+
+    /// Ends all connections that are being opened.
     pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::SeqCst);
         for socket in lock(&self.sockets).iter() {
             let _ = socket.shutdown(Shutdown::Both);
         }

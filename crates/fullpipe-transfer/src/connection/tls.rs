@@ -27,6 +27,13 @@ pub struct Identity {
     pub key: Vec<u8>,
 }
 
+/// What TLS found wrong with the other end, if that is the error. Bytes that are no TLS at all (`InvalidMessage`) say nothing
+/// about who it is.
+pub(crate) fn objection(error: &std::io::Error) -> Option<&rustls::Error> {
+    let told = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+    (!matches!(told, rustls::Error::InvalidMessage(_))).then_some(told)
+}
+
 fn tls(what: &str, error: impl std::fmt::Display) -> TransferError {
     TransferError::Unreachable(format!("{what}: {error}"))
 }

@@ -172,7 +172,7 @@ pub(crate) struct Secret {
 /// # Errors
 /// It is no regular file, another user owns it, other users may write to it, or it cannot be read.
 pub(crate) fn read_secret(file: &Path) -> Result<Option<Secret>, TransferError> {
-    // Without waiting for whoever holds the other end of a FIFO that stands in the file's place.
+    // A FIFO may stand in the file's place. Opening it must not wait for whoever opens its other end.
     read_checked(file, libc::O_NONBLOCK, |meta| {
         // A folder cannot be read, which the reading says.
         if meta.is_file() || meta.is_dir() {
@@ -210,7 +210,10 @@ fn read_checked(
 }
 
 /// Refuses a file that another user may have written. Files of root are accepted, since root can change any file anyway.
-fn check_own(file: &Path, meta: &fs::Metadata) -> Result<(), TransferError> {
+///
+/// # Errors
+/// Another user owns it, or others may write to it.
+pub fn check_own(file: &Path, meta: &fs::Metadata) -> Result<(), TransferError> {
     let (shown, me) = (file.display(), nix::unistd::geteuid().as_raw());
     if meta.uid() != me && meta.uid() != 0 {
         return Err(TransferError::Usage(format!(

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
-use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use rand::RngExt;
 
@@ -70,7 +70,7 @@ fn copy(args: Args) -> Result {
     let (mut endpoint, way) = endpoint::order(&args, &from, &to)?;
     let (choice, note) = via::Choice::new(args.via, &mut endpoint);
     if args.dry_run {
-        return explain::dry_run(&args, &mut endpoint, choice, &way, options);
+        return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
@@ -162,6 +162,7 @@ impl Copy<'_> {
             };
             // Where TCP got through before, the network or the host is down.
             if watch.moved() == 0
+                && !is_interrupted()
                 && let Some(note) = choice.fall_back(&error, &mut self.endpoint.borrow_mut())
             {
                 watch.say(&note);
@@ -178,7 +179,7 @@ impl Copy<'_> {
                 watch.say(&format!("{error}; connecting again"));
                 // --stall bounds the pause too: a user who wants to know soon does not want to wait in between.
                 let pause = Duration::from_secs(1 << idle.min(MAX_PAUSE_LOG2_S)).min(self.args.stall.duration());
-                // Not always equally long: what cuts connections off at regular times would else always meet the same moment.
+                // Pauses vary: what cuts connections off at regular times would otherwise always meet the same moment.
                 let pause = pause.mul_f64(rand::rng().random_range(0.5..1.0));
                 let until = Instant::now() + pause;
                 while !is_interrupted() && Instant::now() < until {
@@ -227,6 +228,10 @@ impl Copy<'_> {
     /// records would claim that the path has none.
     fn record(&self, watch: &Watch, finished: &Finished, took: Duration) -> Result {
         let Some(to) = &self.args.record else { return Ok(()) };
+        if self.endpoint.borrow().via() == Via::Ssh {
+            watch.say("no record was written: the data went through ssh, so no kernel here has seen the path; --via tcp shows it");
+            return Ok(());
+        }
         if finished.summary.bytes == 0 && watch.earlier() == 0 {
             watch.say(&format!("everything was there already, so no record was written to {}", to.display()));
             return Ok(());

@@ -12,6 +12,7 @@ use fullpipe_transfer::resolve::Realm;
 use fullpipe_transfer::server::{self, ServerOptions};
 
 use crate::failure::{Failure, Result};
+use crate::output::outln;
 use crate::ports::data_ports;
 use crate::rlimit;
 
@@ -24,7 +25,7 @@ pub struct Args {
     /// Take relative paths below this folder [default: the current one]
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
-    /// Only say by the exit code whether this program speaks this version of the protocol
+    /// Only say whether this program speaks this version of the protocol
     #[arg(long, value_name = "VERSION")]
     speaks: Option<u32>,
 }
@@ -50,8 +51,11 @@ fn take_stdout() -> std::io::Result<File> {
 /// Serves one client over standard input and output.
 pub fn run(args: Args) -> Result {
     if let Some(version) = args.speaks {
-        let why = format!("this is fullpipe's protocol {}", hello::PROTOCOL);
-        return if version == hello::PROTOCOL { Ok(()) } else { Err(Failure::new(ExitClass::Peer, why)) };
+        if version != hello::PROTOCOL {
+            return Err(Failure::new(ExitClass::Peer, format!("this is fullpipe's protocol {}", hello::PROTOCOL)));
+        }
+        outln!("fullpipe {version}");
+        return Ok(());
     }
     rlimit::raise_open_files();
     let ports = data_ports(args.data_ports.as_deref())?;
@@ -63,6 +67,7 @@ pub fn run(args: Args) -> Result {
         plain_streams: true,
         special_bits: true,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
+        relays: true,
         stall: std::time::Duration::MAX,
     };
     let missing = |e| Failure::new(ExitClass::Peer, e);

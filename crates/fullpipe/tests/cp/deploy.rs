@@ -45,7 +45,7 @@ fn nothing_is_installed() {
     let said = copied(&host, "");
     assert_eq!(said.matches("far has no fullpipe of this version; sending this one").count(), 1, "{said}");
     let kept = names(&host, KEPT);
-    assert!(kept.len() == 1 && kept[0].starts_with("fullpipe-0.1.0-"), "{kept:?}");
+    assert!(kept.len() == 1 && kept[0].starts_with(concat!("fullpipe-", env!("CARGO_PKG_VERSION"), "-")), "{kept:?}");
     let program = host.home().join(KEPT).join(&kept[0]);
     assert_eq!(fs::metadata(&program).unwrap().mode() & 0o7777, 0o700);
     assert_eq!(fs::metadata(program.parent().unwrap()).unwrap().mode() & 0o7777, 0o700);
@@ -169,6 +169,36 @@ fn the_newest_three_are_kept() {
     let mut kept = vec![new.clone(), "fullpipe-3".to_owned(), "fullpipe-4".to_owned(), "precious".to_owned()];
     kept.sort();
     assert_eq!(names(&host, KEPT), kept);
+}
+
+/// Such as a loss of power leaves.
+#[test]
+fn an_empty_program_is_sent_again() {
+    let host = Host::start();
+    copied(&host, "");
+    let [name] = &names(&host, KEPT)[..] else { panic!("{:?}", names(&host, KEPT)) };
+    fs::write(host.home().join(KEPT).join(name), "").unwrap();
+    assert!(copied(&host, "").contains("sending this one"));
+    assert!(!copied(&host, "").contains("sending"));
+}
+
+/// A fullpipe that takes any command, and does nothing.
+#[test]
+fn a_program_that_says_nothing_is_no_fullpipe() {
+    let host = Host::start();
+    install(&host, "fullpipe", "exit 0");
+    assert!(copied(&host, "").contains("sending this one"));
+}
+
+/// As a folder made below one with the setgid bit is.
+#[test]
+fn a_folder_with_its_parents_group_is_this_users() {
+    let host = Host::start();
+    fs::create_dir_all(host.home().join("home/.cache")).unwrap();
+    mode(host.home().join("home/.cache"), 0o2755);
+    copied(&host, "");
+    assert_eq!(names(&host, KEPT).len(), 1);
+    assert_eq!(fs::metadata(host.home().join(KEPT)).unwrap().mode() & 0o7777, 0o2700);
 }
 
 #[test]

@@ -476,11 +476,16 @@ fn a_link_that_is_named_as_destination_is_written_through() {
     symlink(host.file("real/file"), host.file("links/absolute")).unwrap();
     symlink("absolute", host.file("links/twice")).unwrap();
     for (round, link) in ["relative", "absolute", "twice"].into_iter().enumerate() {
-        for (push, len) in [(true, 10), (true, 3 << 20), (false, 11), (false, 2 << 20)] {
+        for (push, words, len) in [
+            (true, "", 10),
+            (true, "-T", 3 << 20),
+            (false, "", 11),
+            (false, "-T", 2 << 20),
+            (true, "-T", 12),
+            (false, "-T", 13),
+        ] {
             write(host.file("a"), crate::tree::bytes(len, round as u64));
-            let (from, to) = (host.file("a"), host.file("links").join(link));
-            let (from, to) = if push { (from.into_os_string(), far(&to)) } else { (far(&from), to.into_os_string()) };
-            host.cp().arg(from).arg(to).ok();
+            host.copy(push, words, "a", &format!("links/{link}")).ok();
             same(&host.file("a"), &host.file("real/file"));
             only(&host.file("real"), &["file"]);
         }

@@ -115,7 +115,8 @@ pub struct Args {
     pub data_ports: Option<String>,
     /// Carry the data over TCP connections to the far host (tcp), over ssh connections (ssh), or over ssh if TCP does not get
     /// through within 3 s, which is remembered (auto)
-    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", hide_possible_values = true, help_heading = OVER_SSH)]
+    #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
+    #[arg(hide_possible_values = true)]
     pub via: Wanted,
 
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]

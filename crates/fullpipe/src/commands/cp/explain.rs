@@ -14,7 +14,7 @@ use super::transport::Chosen;
 use super::via::Choice;
 use crate::failure::{Failure, Result};
 use crate::format;
-use crate::output::outln;
+use crate::output::{errln, outln};
 use crate::start_up::StartUp;
 
 /// Round trips from the arrival of the last byte until this end knows of it.
@@ -64,10 +64,28 @@ pub fn print(args: &Args, chosen: &Chosen, between: &Between, options: Options, 
     }
 }
 
-/// Prints what would be copied, how, and how long it would take. Nothing is copied.
-pub fn dry_run(args: &Args, endpoint: &mut Endpoint, mut choice: Choice, way: &Way, options: Options) -> Result {
+/// Prints what would be copied, how, and how long it would take. Nothing is copied. With the choice of what carries the data
+/// comes what is to be said of it.
+pub fn dry_run(
+    args: &Args,
+    endpoint: &mut Endpoint,
+    (mut choice, note): (Choice, Option<String>),
+    way: &Way,
+    options: Options,
+) -> Result {
+    let say = |note: String| {
+        if args.json {
+            outln!("{}", json!({"kind": "note", "note": note}));
+        } else if !args.quiet {
+            errln!("{note}");
+        }
+    };
+    note.into_iter().for_each(say);
     let looked = client::look(endpoint, options, way).or_else(|error| match choice.fall_back(&error, endpoint) {
-        Some(_) => client::look(endpoint, options, way),
+        Some(note) => {
+            say(note);
+            client::look(endpoint, options, way)
+        }
         None => Err(error),
     });
     let client::Looked { between, count } = looked?;

@@ -373,8 +373,8 @@ impl TransportArgs {
     }
 }
 
-/// The best of a ranking with the largest buffers that the kernels grant, and over as many streams as its rate takes then. Returns it and the
-/// rate to expect, bit/s.
+/// The best of a ranking with the largest buffers that the kernels grant, and over as many streams as its rate takes then.
+/// Returns it and the rate to expect, bit/s.
 fn over_more_streams(ranking: &[Choice], between: &Between) -> Option<(Transport, f64)> {
     let (buffer, window) = windows::granted(&between.sender, &between.receiver)?;
     let there = ranking.iter().filter(|choice| has(&between.sender, &choice.transport.cc));

@@ -1,7 +1,7 @@
 //! What carries the data of a copy over ssh: TCP connections, or ssh connections where those do not get through.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
+use fullpipe_transfer::connection::token;
 use serde::{Deserialize, Serialize};
+
+use crate::token_files;
 
 /// The value of `--via`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -41,7 +44,7 @@ pub struct Choice {
 impl Choice {
     /// Chooses for a far end, by the flag and by what earlier copies have found.
     pub fn new(wanted: Wanted, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
-        let memory = state_folder().map(|folder| folder.join("closed-ports.json"));
+        let memory = token_files::state_folder().map(|folder| folder.join("closed-ports.json"));
         let mut choice = Choice { wanted, memory, key: String::new(), found: false };
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
         choice.key = key(ssh);
@@ -133,13 +136,6 @@ fn is_recent(since_unix_s: u64, now: SystemTime) -> bool {
     unix_s(now).checked_sub(since_unix_s).is_some_and(|age_s| age_s < REMEMBERED.as_secs())
 }
 
-/// The folder of fullpipe's state; `None` without a home.
-fn state_folder() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    Some(state.join("fullpipe"))
-}
-
 /// Reads the file. It is empty if it does not exist or is damaged.
 ///
 /// # Errors
@@ -148,17 +144,18 @@ fn read(path: &Path) -> Result<Closed, String> {
     let Ok(file) = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path) else {
         return Ok(Closed::default());
     };
-    let is_own = |meta: &fs::Metadata| meta.uid() == nix::unistd::geteuid().as_raw() && meta.mode() & 0o022 == 0;
-    let trusted = file.metadata().is_ok_and(|meta| meta.is_file() && meta.nlink() == 1 && is_own(&meta));
-    if !trusted {
-        return Err(format!("ignored {}: another user may have written it; remove it", path.display()));
+    let ignored = |why: String| format!("ignored {}: {why}", path.display());
+    let meta = file.metadata().map_err(|error| ignored(error.to_string()))?;
+    if !meta.is_file() || meta.nlink() != 1 {
+        return Err(ignored("it is no file with a single name; remove it".to_owned()));
     }
+    token::check_own(path, &meta).map_err(|error| ignored(error.to_string()))?;
     let mut text = Vec::new();
     let read = file.take(MAX_BYTES).read_to_end(&mut text);
     Ok(read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default())
 }
 
-/// Writes the file, readable by this user alone, and gives it its name when it is complete.
+/// Writes the file, readable by this user alone, and gives it its name when it is complete. Several copies may do so at once.
 fn write(path: &Path, closed: &Closed) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -171,6 +168,7 @@ fn write(path: &Path, closed: &Closed) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use fullpipe_transfer::connection::endpoint::FarProgram;

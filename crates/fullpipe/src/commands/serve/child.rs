@@ -92,6 +92,7 @@ fn copy(
         plain_streams: options.plain_streams,
         special_bits: options.special_bits,
         most_streams: fullpipe_path::transport::MAX_STREAMS,
+        relays: false,
         stall: options.stall,
     };
     let done = server::serve_socket(socket, peer, options.identity.as_ref(), &far, access);
