@@ -431,8 +431,8 @@ fn join(
     while streams.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let source = io::ErrorKind::TimedOut.into();
-            return Err(control.lost("waiting for its data streams; is the data port open?", source));
+            let late = io::ErrorKind::WouldBlock.into();
+            return Err(control.lost("waiting for its data streams; is the data port open?", late));
         }
         let wait = left.min(LOOK_INTERVAL).as_nanos() as u64;
         let ready = sys::wait_readable([acceptor.as_fd(), control.stream.as_fd()], wait);

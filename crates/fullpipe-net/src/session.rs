@@ -72,8 +72,8 @@ impl Control {
         match source.kind() {
             // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
-            // The kernel's own words for a timeout are about a resource.
-            WouldBlock | TimedOut => {
+            // A read has waited for too long. The kernel's own words for that are about a resource.
+            WouldBlock => {
                 let why = format!("no answer for {} s", ANSWER.as_secs());
                 NetError::Lost { peer: self.peer.clone(), doing, source: io::Error::new(TimedOut, why) }
             }
@@ -356,6 +356,18 @@ mod tests {
         let begun = Instant::now();
         let ended = run(&role, vec![Box::new(Broken)], 0, &mut control, None).map(drop);
         (ended, begun.elapsed(), receiver)
+    }
+
+    /// A transport's own limit is not that of an answer on the control connection.
+    #[test]
+    fn only_an_answer_that_is_missing_is_said_to_be_missing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let control = Control::new(stream, "peer".into()).unwrap();
+        let late = control.lost("asking", io::ErrorKind::WouldBlock.into());
+        assert_eq!(late.to_string(), "lost peer while asking: no answer for 20 s");
+        let silent = control.lost("sending data", io::Error::new(io::ErrorKind::TimedOut, "no datagram for 30 s"));
+        assert_eq!(silent.to_string(), "lost peer while sending data: no datagram for 30 s");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use fullpipe_path::transport::UDT;
 use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use super::config::PEER_TIMEOUT;
 use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use crate::stream::Settings;
 use crate::sys;
@@ -118,7 +119,10 @@ impl State {
             return error.again();
         }
         match self.connection.ended() {
-            Some(End::PeerLost) => io::ErrorKind::TimedOut.into(),
+            Some(End::PeerLost) => {
+                let why = format!("no datagram came from the other end for {} s", PEER_TIMEOUT.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            }
             Some(End::Incomplete) => io::ErrorKind::ConnectionReset.into(),
             _ => io::ErrorKind::BrokenPipe.into(),
         }
