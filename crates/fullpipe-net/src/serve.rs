@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
-use crate::error::{Denial, NetError, system};
+use crate::error::{Denial, NetError, buffers, system};
 use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
@@ -373,9 +373,9 @@ fn deny_setting(error: NetError) -> NetError {
             format!("its kernel has no congestion control '{name}', only: {available}"),
             "choose one of these, or ask its operator to load it",
         ),
-        NetError::Memory { buffer, memory } => Denial::new(
-            format!("a buffer of {buffer} is larger than its memory ({memory})"),
-            "ask for a smaller --buffer",
+        NetError::Memory { buffer, streams, memory } => Denial::new(
+            format!("{} larger than its memory ({memory})", buffers(streams, buffer)),
+            if streams > 1 { "ask for a smaller --buffer, or fewer --streams" } else { "ask for a smaller --buffer" },
         ),
         other => return other,
     })
