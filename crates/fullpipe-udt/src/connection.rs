@@ -321,6 +321,13 @@ impl Connection {
         self.receiver.consume(bytes)
     }
 
+    /// Takes only so many packets of the other end, counted from its first, or all with `None`. An end that does not know yet
+    /// who the other one is spares its buffer's memory so. A packet that is refused has to be sent again.
+    pub fn limit_packets(&mut self, packets: Option<u64>) {
+        let first = first_index(self.agreed.receive_isn);
+        self.receiver.refuse_from(packets.map_or(u64::MAX, |packets| first.saturating_add(packets)));
+    }
+
     /// Ends this direction: what has been written is sent and acknowledged, then the connection is shut down. UDT has no half
     /// closed connections, so what the other end still sends is lost from then on.
     pub fn finish(&mut self, now_ns: u64) {
@@ -337,6 +344,15 @@ impl Connection {
         self.clock.at(now_ns);
         if matches!(self.state, State::Open | State::Finishing) {
             self.shut_down(End::Aborted);
+        }
+    }
+
+    /// Ends the connection at once. The other end is told so only once, and this end does not answer it any more.
+    pub fn reset(&mut self, now_ns: u64) {
+        self.clock.at(now_ns);
+        if !matches!(self.state, State::Ended(_)) {
+            self.pending.shutdown = true;
+            self.state = State::Ended(End::Aborted);
         }
     }
 
