@@ -406,16 +406,31 @@ impl Driven {
         }
     }
 
-    /// Closes both directions at once. The shutdown has been sent when this returns.
+    /// Closes both directions at once. The shutdown has been sent when this returns, and is sent again for a while to an end
+    /// that has not heard it.
     pub(super) fn abort(&self) {
+        self.close(Connection::abort);
+    }
+
+    /// Closes both directions at once, as [`Driven::abort`] does, but sends the shutdown only once. The driver ends.
+    pub(super) fn reset(&self) {
+        self.close(Connection::reset);
+    }
+
+    fn close(&self, how: fn(&mut Connection, u64)) {
         let mut state = self.lock();
         if state.is_over() {
             return;
         }
-        state.connection.abort(sys::now_ns());
+        how(&mut state.connection, sys::now_ns());
         let _ = self.work(&mut state, sys::now_ns());
         self.tell(&mut state);
         self.rouse(&mut state);
+    }
+
+    /// Takes all packets of a connection that was started with a limit; see [`Connection::limit_packets`].
+    pub(super) fn take_all_packets(&self) {
+        self.lock().connection.limit_packets(None);
     }
 
     pub(super) fn observe(&self) -> io::Result<(Snapshot, u64)> {
