@@ -304,8 +304,21 @@ fn udt_evidence(samples: &[&Sample], streams: usize) -> Evidence {
     evidence
 }
 
-/// The largest receive window that the sender saw and the largest congestion window, of any stream, bytes. The rate of
-/// `--pacing` has no congestion window.
+/// Whether a transport has a congestion window: UDT at the rate of `--pacing` has none.
+fn has_cwnd(transport: &Transport) -> bool {
+    transport.protocol() != Protocol::Udt || transport.pacing.is_none()
+}
+
+/// Rate of payload at the transport's pacing rate, bit/s. UDT's rate counts the headers of its packets of `packet_bytes`.
+fn paced_payload_bps(transport: &Transport, payload_bytes: u32, packet_bytes: Option<u32>) -> Option<f64> {
+    let bps = transport.pacing?.0 as f64;
+    Some(match (transport.protocol(), packet_bytes) {
+        (Protocol::Udt, Some(packet)) if packet > 0 => bps * f64::from(payload_bytes) / f64::from(packet),
+        _ => bps,
+    })
+}
+
+/// The largest receive window that the sender saw and the largest congestion window, of any stream, bytes.
 fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u64) -> (Option<u64>, u64) {
     match transport.protocol() {
         Protocol::Tcp => (
@@ -317,7 +330,7 @@ fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u6
             let congestion = |s: &Sample| Some(bytes(s.udt?.instant.pkt_congestion_window));
             (
                 largest(samples, |s| Some(bytes(s.udt?.instant.pkt_flow_window))),
-                largest(samples, congestion).filter(|_| transport.pacing.is_none()).unwrap_or(0),
+                largest(samples, congestion).filter(|_| has_cwnd(transport)).unwrap_or(0),
             )
         }
     }
@@ -397,7 +410,8 @@ fn conclude(
     let evidence = |goodput: f64| Evidence {
         goodput,
         capacity,
-        pacing: request.transport.pacing.map(|rate| rate.0 as f64),
+        pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
+        has_cwnd: has_cwnd(&request.transport),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
         ..evidence(&at_sender, streams.len(), &request.transport)
     };
@@ -434,5 +448,22 @@ fn conclude(
         receiver: receiver.report.end,
         samples,
         outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_path::{Buffer, Rate};
+
+    use super::*;
+
+    #[test]
+    fn a_rate_of_udt_counts_headers() {
+        let paced = |cc: &str| {
+            let transport =
+                Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: Some(Rate(1_000_000)) };
+            paced_payload_bps(&transport, 456, Some(500))
+        };
+        assert_eq!((paced("udt"), paced("cubic")), (Some(912_000.0), Some(1_000_000.0)));
     }
 }

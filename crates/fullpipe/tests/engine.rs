@@ -214,6 +214,7 @@ fn udt_keeps_to_a_rate() {
     let goodput = result["goodput_bps"].as_f64().unwrap();
     assert!((300e6..=404e6).contains(&goodput), "{goodput}");
     assert_eq!((&result["cwnd_max"], &result["retransmits"]), (&0.into(), &0.into()));
+    assert_eq!(result["bottleneck"], "pacing");
     assert_eq!(record[0]["sender"]["pacing"], "200mbit");
 }
 
