@@ -29,9 +29,13 @@ mod tests {
     }
 
     fn acceptor() -> UdtAcceptor<2> {
+        acceptor_for(&transport())
+    }
+
+    fn acceptor_for(transport: &Transport) -> UdtAcceptor<2> {
         let check = |preamble: &[u8; 2]| (preamble[0] == 7).then_some(u16::from(preamble[1]));
         let expected = Expected { ports: (0, 0), peer: None, check: Box::new(check) };
-        UdtAcceptor::new(([127, 0, 0, 1], 0).into(), &transport(), expected).unwrap()
+        UdtAcceptor::new(([127, 0, 0, 1], 0).into(), transport, expected).unwrap()
     }
 
     /// Calls with a preamble; returns the stream.
@@ -128,5 +132,55 @@ mod tests {
         let error = UdtConnector::new(at, &transport).connect(Duration::from_millis(600)).err().unwrap();
         assert!(error.to_string().contains("within 0.6 s"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+
+    /// A link of 80 Mb/s whose queue takes all that the socket's buffer has room for, in a network namespace of its own. It needs
+    /// root; without it, it says so and does nothing.
+    #[test]
+    fn a_sender_that_waits_for_its_kernel_can_be_observed() {
+        if !nix::unistd::geteuid().is_root() {
+            return eprintln!("skipped: it needs root");
+        }
+        let run = || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            for words in ["ip link set lo up", "tc qdisc add dev lo root tbf rate 80mbit burst 100kb limit 64mb"] {
+                let mut words = words.split_whitespace();
+                assert!(std::process::Command::new(words.next().unwrap()).args(words).status().unwrap().success());
+            }
+            let buffer = Buffer::Bytes(Size(40_000_000));
+            let transport = Transport { buffer, pacing: Some(fullpipe_path::Rate(4_000_000_000)), ..transport() };
+            let mut acceptor = acceptor_for(&transport);
+            let at = acceptor.address().unwrap();
+            let calling = std::thread::spawn(move || {
+                let mut sending = UdtConnector::new(at, &transport).connect(Duration::from_secs(5)).unwrap();
+                sending.write_all(&[7, 0]).unwrap();
+                sending.flush().unwrap();
+                sending
+            });
+            let mut receiving = take(&mut acceptor, 1).remove(0).1;
+            let mut sending = calling.join().unwrap();
+            let data: Vec<u8> = (0..30_000_000_u32).map(|i| (i % 251) as u8).collect();
+            let handle = sending.handle();
+            let sender = std::thread::spawn({
+                let data = data.clone();
+                move || sending.write_all(&data).and_then(|()| sending.finish())
+            });
+            let receiver = std::thread::spawn(move || {
+                let mut all = Vec::new();
+                receiving.read_to_end(&mut all).map(|_| all)
+            });
+            let mut longest = Duration::ZERO;
+            while !sender.is_finished() {
+                let begun = std::time::Instant::now();
+                handle.observe().unwrap();
+                longest = longest.max(begun.elapsed());
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            sender.join().unwrap().unwrap();
+            assert!(receiver.join().unwrap().unwrap() == data);
+            // Half of the buffer's 16 MB take 0.8 s.
+            assert!(longest < Duration::from_millis(400), "{longest:?}");
+        };
+        std::thread::scope(|scope| scope.spawn(run).join()).unwrap();
     }
 }

@@ -41,6 +41,7 @@ impl Datagrams {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
         // Kernels before 5.0 deliver each datagram alone.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
@@ -67,36 +68,35 @@ impl Datagrams {
         Ok(packet_bytes(to))
     }
 
-    /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter. It waits for room in the kernel.
-    pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+    /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter, without waiting. Returns the bytes of
+    /// the datagrams that the kernel had room for.
+    pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
         let size = u16::try_from(segment_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let mut messages = bytes.chunks(message_bytes(segment_bytes));
-        while bytes.len() > segment_bytes && self.segments.load(Ordering::Relaxed) {
+        let mut sent = 0;
+        while bytes.len() > sent + segment_bytes && self.segments.load(Ordering::Relaxed) {
             let mut some = [[].as_slice(); sys::MAX_MESSAGES];
-            let ahead = messages.clone();
-            let count = some.iter_mut().zip(ahead).map(|(slot, message)| *slot = message).count();
-            if count == 0 {
-                return Ok(());
-            }
-            match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
-                Ok(sent) => {
-                    messages.nth(sent.saturating_sub(1));
-                }
+            let messages = bytes[sent..].chunks(message_bytes(segment_bytes));
+            let count = some.iter_mut().zip(messages).map(|(slot, message)| *slot = message).count();
+            let handed_over = match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
+                Ok(messages) => messages.max(1),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
                 // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) => {
                     self.segments.store(false, Ordering::Relaxed);
+                    0
                 }
-                Err(error) => {
-                    lost_or(error)?;
-                    messages.next();
-                }
-            }
+                Err(error) => lost_or(error).map(|()| 1)?,
+            };
+            sent += some[..handed_over].iter().map(|message| message.len()).sum::<usize>();
         }
-        messages.flat_map(|message| message.chunks(segment_bytes)).try_for_each(|one| self.send_one(one))
-    }
-
-    fn send_one(&self, bytes: &[u8]) -> io::Result<()> {
-        self.socket.send(bytes).map(drop).or_else(lost_or)
+        for datagram in bytes[sent..].chunks(segment_bytes) {
+            match self.socket.send(datagram) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
+                other => other.map(drop).or_else(lost_or)?,
+            }
+            sent += datagram.len();
+        }
+        Ok(sent)
     }
 
     /// Sends one datagram to an address, from a socket that is not connected.
@@ -119,10 +119,7 @@ impl Datagrams {
 
     /// Receives one datagram and its sender, without waiting. `None`: nothing is there.
     pub(super) fn receive_from(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-        self.socket.set_nonblocking(true)?;
-        let got = self.socket.recv_from(into);
-        self.socket.set_nonblocking(false)?;
-        match got {
+        match self.socket.recv_from(into) {
             Ok(got) => Ok(Some(got)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -22,12 +22,13 @@ const MAX_TRANSMIT_BYTES: usize = 1 << 20;
 const WRITER_WAKE: (u64, u64) = (8, 4 << 20);
 /// Longest sleep of a driver, ns.
 const MAX_SLEEP_NS: u64 = 3_600_000_000_000;
+/// Longest sleep of a driver that waits for room in the kernel, ns. The connection's timers may have something to do.
+const MAX_BLOCKED_NS: u64 = 10_000_000;
 
 /// A connection that a thread drives.
 pub(super) struct Driven {
     datagrams: Datagrams,
-    /// The connection and who waits for it. The lock is held while datagrams are sent, which may wait for room in the kernel, and
-    /// not while the driver waits for something to do.
+    /// The connection and who waits for it. The lock is held while datagrams are sent, and never while the driver waits.
     state: Mutex<State>,
     /// Data has arrived, or the connection has ended.
     readable: Condvar,
@@ -66,8 +67,18 @@ impl SocketError {
     }
 }
 
+/// Datagrams of one length for which the kernel had no room.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// Bytes of each datagram but the last, which may be shorter.
+    segment_bytes: usize,
+}
+
 struct State {
     connection: Connection,
+    /// What is to be sent before anything else of the connection's.
+    unsent: Unsent,
     /// When the driver wakes of itself, ns; 0 while it is awake or has been woken.
     sleeps_until_ns: u64,
     /// The error of this host's own socket.
@@ -140,6 +151,7 @@ impl Driven {
         let connection_room = connection.room_bytes();
         let state = State {
             connection,
+            unsent: Unsent::default(),
             sleeps_until_ns: 0,
             error: None,
             to_discard: 0,
@@ -188,18 +200,19 @@ impl Driven {
                 return;
             }
             let now = sys::now_ns();
-            let next = state.connection.next_timeout().unwrap_or(u64::MAX);
-            let naps = look_ns > now;
+            let (naps, blocked) = (look_ns > now, !state.unsent.bytes.is_empty());
+            let next = match blocked {
+                true => now + MAX_BLOCKED_NS,
+                false => state.connection.next_timeout().unwrap_or(u64::MAX),
+            };
             let sleep = if naps { next.min(look_ns) } else { next }.saturating_sub(now).min(MAX_SLEEP_NS);
             state.sleeps_until_ns = now + sleep;
             drop(state);
             if sleep > 0 {
-                let wake = self.wake.as_fd();
-                let woken = match naps {
-                    true => sys::wait_readable([wake], sleep).map(|ready| ready[0]),
-                    false => sys::wait_readable([wake, self.datagrams.as_fd()], sleep).map(|ready| ready[0]),
-                };
-                if matches!(woken, Ok(true)) {
+                let events = if naps { 0 } else { libc::POLLIN } | if blocked { libc::POLLOUT } else { 0 };
+                let woken =
+                    sys::wait_ready([(self.wake.as_fd(), libc::POLLIN), (self.datagrams.as_fd(), events)], sleep);
+                if matches!(woken, Ok([true, _])) {
                     let _ = self.wake.read();
                 }
             }
@@ -237,14 +250,22 @@ impl Driven {
         Ok(bytes)
     }
 
-    /// Timers, and everything that may be sent now.
+    /// Timers, and everything that may be sent now and that the kernel has room for.
     fn work(&self, state: &mut State, now_ns: u64) -> io::Result<()> {
         state.connection.handle_timeout(now_ns);
-        while let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES) {
-            match transmit {
-                Transmit::Control(packet) => self.datagrams.send(packet, packet.len())?,
-                Transmit::Data(run) => self.datagrams.send(run.bytes, run.segment_bytes)?,
-            }
+        if !state.unsent.bytes.is_empty() {
+            let sent = self.datagrams.send(&state.unsent.bytes, state.unsent.segment_bytes)?;
+            state.unsent.bytes.drain(..sent);
+        }
+        while state.unsent.bytes.is_empty()
+            && let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES)
+        {
+            let (bytes, segment_bytes) = match transmit {
+                Transmit::Control(packet) => (packet, packet.len()),
+                Transmit::Data(run) => (run.bytes, run.segment_bytes),
+            };
+            let sent = self.datagrams.send(bytes, segment_bytes)?;
+            state.unsent = Unsent { bytes: bytes[sent..].to_vec(), segment_bytes };
         }
         Ok(())
     }
@@ -423,6 +444,8 @@ impl Driven {
             return;
         }
         how(&mut state.connection, sys::now_ns());
+        // The other end needs no more data.
+        state.unsent.bytes.clear();
         let _ = self.work(&mut state, sys::now_ns());
         self.tell(&mut state);
         self.rouse(&mut state);
