@@ -2,7 +2,7 @@
 //! and `recvmmsg(2)`.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,9 +60,10 @@ impl Datagrams {
     /// Sends to, and receives from, one address alone. Returns the largest packet for it, see [`packet_bytes`].
     pub(super) fn connect(&self, to: SocketAddr) -> io::Result<u16> {
         self.socket.connect(to)?;
-        let (level, discover, no_fragments) = match to {
-            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        // A socket for both families sends IPv4 to a mapped address.
+        let (level, discover, no_fragments) = match to.ip().to_canonical() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
         sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)?;
         Ok(packet_bytes(to))
@@ -171,5 +172,18 @@ fn lost_or(error: io::Error) -> io::Result<()> {
         Some(libc::ENOBUFS | libc::ENOMEM | libc::ECONNREFUSED | libc::EINTR | libc::EPERM) => Ok(()),
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Ok(()),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_not_cut_on_their_way_to_an_ipv4_address_in_ipv6() {
+        let datagrams = Datagrams::bind("[::]:0".parse().unwrap()).unwrap();
+        datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap()).unwrap();
+        let discover = sys::int_option(datagrams.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap();
+        assert_eq!(discover, libc::IP_PMTUDISC_DO);
     }
 }
