@@ -289,17 +289,18 @@ pub fn receive_datagrams(
         let mut next: *mut libc::cmsghdr = std::ptr::null_mut();
         loop {
             // SAFETY: the kernel has written whole control messages into the header's buffer, and their total length into the
-            // header; `next` is null or one of them. CMSG_DATA is plain arithmetic.
-            let (control, data) = unsafe {
+            // header; `next` is null or one of them.
+            let control = unsafe {
                 next = if next.is_null() {
                     libc::CMSG_FIRSTHDR(&header.msg_hdr)
                 } else {
                     libc::CMSG_NXTHDR(&header.msg_hdr, next)
                 };
-                (next.as_ref(), libc::CMSG_DATA(next))
+                next.as_ref()
             };
             let Some(control) = control else { break };
-            read_control(control, data, one);
+            // SAFETY: `next` is a control message, and its data follow it.
+            read_control(control, unsafe { libc::CMSG_DATA(next) }, one);
         }
     }
     Ok(arrived.into_iter().take(got))
