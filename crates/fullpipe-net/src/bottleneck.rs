@@ -38,7 +38,7 @@ pub(crate) struct Evidence {
 /// 5. A processor was used by more than 90%.
 /// 6. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
 pub(crate) fn name(e: &Evidence) -> Bottleneck {
-    let most = |part: u64| e.busy > 0 && part * 2 > e.busy;
+    let most = |part: u64| e.busy > 0 && part > e.busy / 2;
     let reached = |rate: Option<f64>| rate.is_some_and(|rate| e.goodput >= 0.95 * rate);
     if reached(e.pacing) {
         Bottleneck::Pacing

@@ -107,7 +107,7 @@ pub fn measure(
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
     // The side that sends receives no data, so it has none that were early.
-    let timing = Timing { zero_ns, rtt_ns, wall_s, early_bytes: our_early_bytes + their_early_bytes };
+    let timing = Timing { zero_ns, rtt_ns, wall_s, early_bytes: our_early_bytes.saturating_add(their_early_bytes) };
     Ok(conclude(request, options.capacity, &timing, sender, receiver))
 }
 
@@ -264,7 +264,7 @@ fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evide
     if transport.protocol() == Protocol::Udt {
         return udt_evidence(samples, streams);
     }
-    let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).sum::<u64>();
+    let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).fold(0, u64::saturating_add);
     let queued = share(samples, |sample| {
         let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
         Some(rtt > least + (least / 20).max(1_000))
@@ -272,7 +272,7 @@ fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evide
     let starved = share(samples, |sample| {
         let field = |name| sample.info.get(name);
         let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
-        let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
+        let room = sent * 10 < window * 9 && sent * field("snd_mss")? < field("snd_wnd")? * 9 / 10;
         Some(room && field("notsent_bytes")? < 65_536)
     });
     Evidence {
@@ -390,10 +390,12 @@ fn conclude(
             bytes: r.bytes,
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
-            retransmits: last(&at_sender, i, "total_retrans") + udt_retransmits(&at_sender, i),
+            retransmits: last(&at_sender, i, "total_retrans").saturating_add(udt_retransmits(&at_sender, i)),
         })
         .collect();
-    let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
+    // The other end's numbers may be anything.
+    let sum = |of: fn(&StreamOutcome) -> u64| streams.iter().map(of).fold(0, u64::saturating_add);
+    let (bytes, retransmits) = (sum(|stream| stream.bytes), sum(|stream| stream.retransmits));
     let started = receiver.report.received.iter().filter(|r| r.bytes > 0);
     let first = started.clone().map(|r| r.first_ns).min().unwrap_or(0);
     let last_read = started.map(|r| r.last_ns).max().unwrap_or(0);
@@ -431,7 +433,7 @@ fn conclude(
         queue_drops: None,
         queue_deepest: None,
         random_losses: None,
-        retransmits: streams.iter().map(|s| s.retransmits).sum(),
+        retransmits,
         window_max,
         cwnd_max,
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
@@ -453,9 +455,49 @@ fn conclude(
 
 #[cfg(test)]
 mod tests {
-    use fullpipe_path::{Buffer, Rate};
+    use fullpipe_path::{Buffer, Rate, Time};
 
     use super::*;
+    use crate::wire::Received;
+
+    /// The largest numbers that a peer can send, in a record of TCP or of UDT.
+    #[test]
+    fn whatever_a_peer_reports_is_combined() {
+        for cc in ["cubic", "udt"] {
+            let request = Request {
+                transport: Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: None },
+                workload: Workload::Duration(Time(1)),
+                direction: Direction::Send,
+                seed: 1,
+                sample: Time(100_000_000),
+            };
+            let udt = serde_json::from_value(serde_json::json!({ "pktRetrans": u64::MAX, "pktFlightSize": u64::MAX,
+                "pktSent": u64::MAX, "pktRecv": 0, "pktSndLoss": 0, "pktRcvLoss": 0, "pktSentACK": 0, "pktRecvACK": 0,
+                "pktSentNAK": 0, "pktRecvNAK": 0, "mbpsSendRate": 1e300, "mbpsRecvRate": 1e300, "usPktSndPeriod": 1e300,
+                "pktFlowWindow": u64::MAX, "pktCongestionWindow": u64::MAX, "msRTT": 1e300, "mbpsBandwidth": 1e300,
+                "byteAvailSndBuf": u64::MAX, "byteAvailRcvBuf": u64::MAX }))
+            .unwrap();
+            let side = |end| {
+                let received = Received { bytes: u64::MAX, first_ns: 0, last_ns: u64::MAX };
+                let end_info = EndInfo { mss: u32::MAX, mtu: Some(1), ..EndInfo::default() };
+                let report = Report { end: end_info, received: vec![received; 2], cpu_s: 1e300, seconds: 0.0 };
+                let sample = |stream| Sample {
+                    t_ns: u64::MAX,
+                    end,
+                    stream,
+                    bytes: u64::MAX,
+                    info: TcpInfo::from_bytes(&[0xff; 320]),
+                    udt: (cc == "udt").then_some(udt),
+                };
+                Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
+            };
+            let (sender, receiver) = (side(Side::Sender), side(Side::Receiver));
+            let timing = Timing { zero_ns: 0, rtt_ns: 0, wall_s: 1.0, early_bytes: 1 };
+            let measured = conclude(&request, Some(1e300), &timing, sender, receiver);
+            assert_eq!(measured.outcome.bytes, u64::MAX, "{cc}");
+            assert!(measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
+        }
+    }
 
     #[test]
     fn a_rate_of_udt_counts_headers() {
