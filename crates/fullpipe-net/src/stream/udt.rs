@@ -91,6 +91,30 @@ mod tests {
         assert_eq!(stream.write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
+    /// Only bytes that have arrived later count for a rate.
+    #[test]
+    fn what_has_arrived_counts_before_it_is_read() {
+        let mut acceptor = acceptor();
+        let at = acceptor.address().unwrap();
+        let calling = std::thread::spawn(move || {
+            let mut stream = call(at, [7, 0]);
+            stream.write_all(&[5; 100_000]).unwrap();
+            stream.flush().unwrap();
+            stream
+        });
+        let (_, mut stream) = take(&mut acceptor, 1).remove(0);
+        let _sender = calling.join().unwrap();
+        let handle = stream.handle();
+        let counts = || (handle.observe().unwrap().received_bytes, handle.unread_bytes());
+        let begun = std::time::Instant::now();
+        while counts() != (Some(100_002), Some(100_000)) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", counts());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        stream.read_exact(&mut [0; 40_000]).unwrap();
+        assert_eq!(counts(), (Some(100_002), Some(60_000)));
+    }
+
     #[test]
     fn callers_without_the_token_are_dropped() {
         let mut acceptor = acceptor();
