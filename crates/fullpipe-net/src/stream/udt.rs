@@ -116,6 +116,34 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_that_is_lifted_is_no_setting_any_more() {
+        let rate = fullpipe_path::Rate(80_000_000);
+        let given = Transport { streams: 1, pacing: Some(rate), ..transport() };
+        for (transport, has_rate) in [(given, true), (transport(), false)] {
+            let acceptor = acceptor_for(&transport);
+            let at = acceptor.address().unwrap();
+            std::thread::scope(|scope| {
+                let taking = scope.spawn(|| {
+                    let mut acceptor = acceptor;
+                    take(&mut acceptor, 1)
+                });
+                let mut stream = UdtConnector::new(at, &transport).connect(Duration::from_secs(5)).unwrap();
+                stream.write_all(&[7, 0]).unwrap();
+                stream.flush().unwrap();
+                let handle = stream.handle();
+                let pacing = || handle.settings().pacing_bytes_per_s;
+                assert_eq!(pacing(), has_rate.then_some(10_000_000));
+                assert_eq!(handle.set_pacing(None).is_ok(), has_rate);
+                assert_eq!(pacing(), None);
+                assert_eq!(handle.set_pacing(Some(1_000_000)).is_ok(), has_rate);
+                // The headers count.
+                assert_eq!(pacing().is_some_and(|rate| (1_000_001..1_100_000).contains(&rate)), has_rate);
+                drop(taking.join().unwrap());
+            });
+        }
+    }
+
+    #[test]
     fn callers_without_the_token_are_dropped() {
         let mut acceptor = acceptor();
         let at = acceptor.address().unwrap();

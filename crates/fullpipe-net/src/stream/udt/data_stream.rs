@@ -85,7 +85,7 @@ impl StreamHandle for UdtHandle {
 
     /// Changes the rate of a stream that was opened with one.
     fn set_pacing(&self, bytes_per_s: Option<u64>) -> io::Result<()> {
-        self.0.set_rate(bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64))
+        self.0.set_rate(bytes_per_s)
     }
 
     fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {

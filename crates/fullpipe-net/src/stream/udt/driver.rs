@@ -480,15 +480,16 @@ impl Driven {
         }
     }
 
-    /// Changes a rate that was given, bytes of payload per second.
-    pub(super) fn set_rate(&self, payload_bytes_per_s: f64) -> io::Result<()> {
+    /// Changes the rate of a stream that was opened with one, bytes of payload per second; `None` lifts it.
+    pub(super) fn set_rate(&self, payload_bytes_per_s: Option<u64>) -> io::Result<()> {
         let mut state = self.lock();
         let mss = state.connection.mss();
-        let rate = payload_bytes_per_s * f64::from(mss) / fullpipe_udt::payload_bytes(mss) as f64;
-        if !state.connection.congestion_control().set_rate(rate) {
+        let headers = f64::from(mss) / fullpipe_udt::payload_bytes(mss) as f64;
+        let rate = payload_bytes_per_s.map(|rate| rate as f64 * headers);
+        if !state.connection.congestion_control().set_rate(rate.unwrap_or(f64::INFINITY)) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        state.rate = Some(rate);
+        state.rate = rate;
         self.nudge(&mut state);
         Ok(())
     }
