@@ -177,6 +177,21 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_packet_is_known_whatever_its_header() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let check = |preamble: &[u8; 2]| Some(u16::from(preamble[1]));
+            let expected = Expected { ports: (0, 0), peer: None, check: Box::new(check) };
+            let mut acceptor = UdtAcceptor::new(local.parse().unwrap(), &transport(), expected).unwrap();
+            let at = acceptor.address().unwrap();
+            let calling = std::thread::spawn(move || call(at, [7, 0]));
+            let taken = take(&mut acceptor, 1).remove(0).1;
+            for stream in [taken, calling.join().unwrap()] {
+                assert_eq!(stream.handle().settings().packet_bytes, Some(9000), "{local}");
+            }
+        }
+    }
+
+    #[test]
     fn nobody_there_is_an_error_that_says_so() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (at, transport) = (silent.local_addr().unwrap(), transport());

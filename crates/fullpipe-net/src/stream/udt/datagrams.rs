@@ -151,13 +151,16 @@ impl AsFd for Datagrams {
     }
 }
 
-/// Largest packet for a host, bytes as UDT counts them. UDT counts a header of IPv4, so packets over IPv6 are to be smaller by
-/// the difference.
+/// Largest packet for a host, bytes as UDT counts them: see [`uncounted_bytes`].
 pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
+    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES);
+    (mtu - uncounted_bytes(to)) as u16
+}
+
+/// Bytes of a packet to a host that UDT does not count: it takes every IP header for one of IPv4.
+pub(super) fn uncounted_bytes(to: SocketAddr) -> u32 {
     // A socket for both families sends IPv4 to a mapped address.
-    let longer = if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
-    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES) - longer;
-    mtu as u16
+    if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 }
 }
 
 /// Bytes of a message that the kernel cuts into datagrams of `segment_bytes`.
@@ -178,6 +181,15 @@ fn lost_or(error: io::Error) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_over_ipv6_have_a_longer_header() {
+        for (to, bytes) in [("127.0.0.1:9", 9000), ("[::ffff:127.0.0.1]:9", 9000), ("[::1]:9", 8980)] {
+            let to = to.parse().unwrap();
+            assert_eq!(packet_bytes(to), bytes, "{to}");
+            assert_eq!(u32::from(bytes) + uncounted_bytes(to), 9000, "{to}");
+        }
+    }
 
     #[test]
     fn packets_are_not_cut_on_their_way_to_an_ipv4_address_in_ipv6() {

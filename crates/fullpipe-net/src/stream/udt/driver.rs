@@ -10,7 +10,7 @@ use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::config::PEER_TIMEOUT;
-use super::datagrams::{Datagrams, RECEIVE_BYTES};
+use super::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::stream::Settings;
 use crate::sys;
 
@@ -476,7 +476,7 @@ impl Driven {
             send_buffer_bytes,
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
-            packet_bytes: Some(u32::from(mss)),
+            packet_bytes: Some(u32::from(mss) + self.datagrams.peer_address().map_or(0, uncounted_bytes)),
         }
     }
 
