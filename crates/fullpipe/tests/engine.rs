@@ -194,8 +194,9 @@ fn udt_carries_a_run_in_either_direction() {
         for (end, counts) in [("sender", "pktSent"), ("receiver", "pktRecv")] {
             let samples: Vec<_> = record.iter().filter(|l| l["kind"] == "sample" && l["end"] == end).collect();
             let sum: u64 = samples[samples.len() - 2..].iter().map(|s| s["bytes"].as_u64().unwrap()).sum();
-            // The last ACK may still be on its way when the run is over.
-            assert!((90_000_000..=100_000_000).contains(&sum), "{sum} at the {end}");
+            // The last ACK may still be on its way to the sender when the run is over.
+            let least = if end == "receiver" { 100_000_000 } else { 90_000_000 };
+            assert!((least..=100_000_000).contains(&sum), "{sum} at the {end}");
             // 100 MB in packets of 9,000 bytes, as loopback lets them be.
             let packets: u64 = samples.iter().map(|s| s[counts].as_u64().unwrap()).sum();
             assert!(packets >= 11_000, "{packets} packets at the {end}");

@@ -197,7 +197,8 @@ mod tests {
         let (at, transport) = (silent.local_addr().unwrap(), transport());
         let begun = std::time::Instant::now();
         let error = UdtConnector::new(at, &transport).connect(Duration::from_millis(600)).err().unwrap();
-        assert!(error.to_string().contains("within 0.6 s"), "{error}");
+        let why = format!("no answer over UDP from {at} within 0.6 s, though TCP passes; let UDP through");
+        assert!(error.to_string().starts_with(&why), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 
