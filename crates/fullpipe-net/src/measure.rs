@@ -102,13 +102,11 @@ pub fn measure(
         Direction::Receive => (Side::Receiver, 0),
     };
     let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
-    let (ours, our_early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
-    let (theirs, their_early_bytes) = receive_report(&mut control)?;
+    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
+    let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
-    // The side that sends receives no data, so it has none that were early.
-    let timing = Timing { zero_ns, rtt_ns, wall_s, early_bytes: our_early_bytes.saturating_add(their_early_bytes) };
-    Ok(conclude(request, options.capacity, &timing, sender, receiver))
+    Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
 /// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
@@ -210,22 +208,22 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     Ok(best)
 }
 
-/// Receives what the server has observed, and the bytes that were early there.
-fn receive_report(control: &mut Control) -> Result<(Observed, u64), NetError> {
-    let mut report: Option<(Report, u64)> = None;
+/// Receives what the server has observed.
+fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
+    let mut report: Option<Report> = None;
     let mut samples = Vec::new();
     loop {
         match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
             Frame::Samples(mut batch) => samples.append(&mut batch),
             Frame::Message(message) => match *message {
-                Message::Report { report: mut theirs, early_bytes } => {
+                Message::Report(mut theirs) => {
                     theirs.end.make_printable();
-                    report = Some((theirs, early_bytes));
+                    report = Some(theirs);
                 }
                 Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {
-                    let Some((report, early_bytes)) = report else { return Err(control.unexpected(&Message::End)) };
-                    return Ok((Observed { report, samples }, early_bytes));
+                    let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
+                    return Ok(Observed { report, samples });
                 }
                 other => return Err(control.unexpected(&other)),
             },
@@ -336,31 +334,6 @@ fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u6
     }
 }
 
-/// Times of a run that neither side's report has, and what they do not cover.
-struct Timing {
-    /// Start of the run's clock, ns of this host's `CLOCK_MONOTONIC`.
-    zero_ns: u64,
-    /// Round-trip time before the first byte of data, ns.
-    rtt_ns: u64,
-    /// Length of the run in real time, s.
-    wall_s: f64,
-    /// Bytes that had arrived when the receiver read the first.
-    early_bytes: u64,
-}
-
-/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
-/// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
-pub fn combine(
-    request: &Request,
-    capacity: Option<f64>,
-    (zero_ns, rtt_ns): (u64, u64),
-    wall_s: f64,
-    sender: Observed,
-    receiver: Observed,
-) -> Measured {
-    conclude(request, capacity, &Timing { zero_ns, rtt_ns, wall_s, early_bytes: 0 }, sender, receiver)
-}
-
 /// Returns the rates that a run cannot exceed: the capacity of the path, if it is known, and the rates of both hosts'
 /// interfaces, where their drivers tell.
 fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
@@ -370,15 +343,17 @@ fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
     capacity.map(|bps| Limit { bps, what: "the path's capacity" }).into_iter().chain(interfaces).collect()
 }
 
-/// Combines what both sides have observed to the result of a run. `capacity` is as in [`combine`].
-fn conclude(
+/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
+/// can carry, bit/s, if it is known. The start of the run's clock and the RTT before the first byte come as `(zero_ns, rtt_ns)`;
+/// `wall_s` is the length of the run in real time.
+pub fn combine(
     request: &Request,
     capacity: Option<f64>,
-    timing: &Timing,
+    (zero_ns, rtt_ns): (u64, u64),
+    wall_s: f64,
     sender: Observed,
     receiver: Observed,
 ) -> Measured {
-    let &Timing { zero_ns, rtt_ns, wall_s, early_bytes } = timing;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
     let streams: Vec<StreamOutcome> = receiver
@@ -405,7 +380,7 @@ fn conclude(
         Workload::Duration(time) => last_read.max(first.saturating_add(time.0)),
     };
     let interval_ns = end.saturating_sub(first);
-    let early_bytes = early_bytes.min(bytes);
+    let early_bytes = receiver.report.early_bytes.min(bytes);
     let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
     let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
     let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
@@ -480,7 +455,8 @@ mod tests {
             let side = |end| {
                 let received = Received { bytes: u64::MAX, first_ns: 0, last_ns: u64::MAX };
                 let end_info = EndInfo { mss: u32::MAX, mtu: Some(1), ..EndInfo::default() };
-                let report = Report { end: end_info, received: vec![received; 2], cpu_s: 1e300, seconds: 0.0 };
+                let received = vec![received; 2];
+                let report = Report { end: end_info, received, early_bytes: 1, cpu_s: 1e300, seconds: 0.0 };
                 let sample = |stream| Sample {
                     t_ns: u64::MAX,
                     end,
@@ -492,8 +468,7 @@ mod tests {
                 Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
             };
             let (sender, receiver) = (side(Side::Sender), side(Side::Receiver));
-            let timing = Timing { zero_ns: 0, rtt_ns: 0, wall_s: 1.0, early_bytes: 1 };
-            let measured = conclude(&request, Some(1e300), &timing, sender, receiver);
+            let measured = combine(&request, Some(1e300), (0, 0), 1.0, sender, receiver);
             assert_eq!(measured.outcome.bytes, u64::MAX, "{cc}");
             assert!(measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
         }

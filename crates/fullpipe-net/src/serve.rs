@@ -345,8 +345,8 @@ pub fn measure(
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
     let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let (seen, early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, None)?;
-    control.send(&Message::Report { report: seen.report, early_bytes }, "reporting")?;
+    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
+    control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")
 }

@@ -118,8 +118,7 @@ pub struct Observed {
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data of one side. Returns what it observed, and how many bytes had arrived there when it read the first.
-/// `overhead_bytes` are those bytes on each stream that are not data. `progress` is called with seconds and bytes about twice
+/// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not data. `progress` is called with seconds and bytes about twice
 /// a second.
 pub(crate) fn run(
     role: &Role<'_>,
@@ -127,7 +126,7 @@ pub(crate) fn run(
     overhead_bytes: u64,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
-) -> Result<(Observed, u64), NetError> {
+) -> Result<Observed, NetError> {
     let traffic =
         &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
@@ -193,8 +192,9 @@ pub(crate) fn run(
             })
             .collect(),
     };
-    let report = Report { end, received, cpu_s: sys::cpu_seconds() - cpu, seconds };
-    Ok((Observed { report, samples: sampler.into_samples() }, traffic.early_bytes()))
+    let (early_bytes, cpu_s) = (traffic.early_bytes(), sys::cpu_seconds() - cpu);
+    let report = Report { end, received, early_bytes, cpu_s, seconds };
+    Ok(Observed { report, samples: sampler.into_samples() })
 }
 
 /// What the other end is told of a failure of the run.
