@@ -72,7 +72,7 @@ pub enum Message {
     Request(Request),
     /// From the server: the port for the streams.
     Ready {
-        /// TCP port.
+        /// TCP or UDP port, as the transport needs.
         port: u16,
         /// Token that each stream must show.
         token: [u8; 16],
