@@ -14,7 +14,7 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, packet_bytes};
+use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
@@ -87,8 +87,8 @@ impl<const N: usize> UdtAcceptor<N> {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number)).map_err(|e| system(doing)(e.into()))?;
         }
         // The caller's packets may be smaller; ours must be as small as the way to it needs.
-        let mss = packet_bytes(expected.peer.map_or(address, |peer| SocketAddr::new(peer, address.port())));
-        let listener = Listener::new(config(transport, mss), MAX_CONNECTIONS, rand::rng().random());
+        let to = expected.peer.map_or(address, |peer| SocketAddr::new(peer, address.port()));
+        let listener = Listener::new(config(transport, to), MAX_CONNECTIONS, rand::rng().random());
         Ok(UdtAcceptor {
             datagrams,
             address,

@@ -57,16 +57,15 @@ impl Datagrams {
         Ok(Datagrams { socket, segments: AtomicBool::new(true) })
     }
 
-    /// Sends to, and receives from, one address alone. Returns the largest packet for it, see [`packet_bytes`].
-    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<u16> {
+    /// Sends to, and receives from, one address alone.
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
         self.socket.connect(to)?;
         // A socket for both families sends IPv4 to a mapped address.
         let (level, discover, no_fragments) = match to.ip().to_canonical() {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
-        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)?;
-        Ok(packet_bytes(to))
+        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)
     }
 
     /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter, without waiting. Returns the bytes of

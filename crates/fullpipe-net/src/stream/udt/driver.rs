@@ -95,7 +95,7 @@ struct State {
     /// Tells an acceptor that data has arrived.
     arrived: Option<Arc<EventFd>>,
     read_timeout: Option<Duration>,
-    /// The rate that was given, bytes per second of packets with their IP and UDP headers.
+    /// The rate that was given, bytes per second of whole packets.
     rate: Option<f64>,
 }
 
@@ -476,20 +476,25 @@ impl Driven {
             send_buffer_bytes,
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
-            packet_bytes: Some(u32::from(mss) + self.datagrams.peer_address().map_or(0, uncounted_bytes)),
+            packet_bytes: Some(self.packet_bytes(mss)),
         }
+    }
+
+    /// Bytes of a packet that UDT takes for one of `mss` bytes.
+    fn packet_bytes(&self, mss: u16) -> u32 {
+        u32::from(mss) + self.datagrams.peer_address().map_or(0, uncounted_bytes)
     }
 
     /// Changes the rate of a stream that was opened with one, bytes of payload per second; `None` lifts it.
     pub(super) fn set_rate(&self, payload_bytes_per_s: Option<u64>) -> io::Result<()> {
         let mut state = self.lock();
         let mss = state.connection.mss();
-        let headers = f64::from(mss) / fullpipe_udt::payload_bytes(mss) as f64;
-        let rate = payload_bytes_per_s.map(|rate| rate as f64 * headers);
-        if !state.connection.congestion_control().set_rate(rate.unwrap_or(f64::INFINITY)) {
+        let packets_per_s = payload_bytes_per_s.map(|rate| rate as f64 / fullpipe_udt::payload_bytes(mss) as f64);
+        let counted = packets_per_s.map_or(f64::INFINITY, |packets| packets * f64::from(mss));
+        if !state.connection.congestion_control().set_rate(counted) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        state.rate = rate;
+        state.rate = packets_per_s.map(|packets| packets * f64::from(self.packet_bytes(mss)));
         self.nudge(&mut state);
         Ok(())
     }
