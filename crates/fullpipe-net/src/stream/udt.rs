@@ -204,7 +204,7 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(5));
     }
 
-    /// A link of 80 Mb/s whose queue takes all that the socket's buffer has room for, in a network namespace of its own. It needs
+    /// A link of 200 Mb/s whose queue takes all that the socket's buffer has room for, in a network namespace of its own. It needs
     /// root; without it, it says so and does nothing.
     #[test]
     fn a_sender_that_waits_for_its_kernel_can_be_observed() {
@@ -213,11 +213,11 @@ mod tests {
         }
         let run = || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            for words in ["ip link set lo up", "tc qdisc add dev lo root tbf rate 80mbit burst 100kb limit 64mb"] {
+            for words in ["ip link set lo up", "tc qdisc add dev lo root tbf rate 200mbit burst 100kb limit 64mb"] {
                 let mut words = words.split_whitespace();
                 assert!(std::process::Command::new(words.next().unwrap()).args(words).status().unwrap().success());
             }
-            let buffer = Buffer::Bytes(Size(40_000_000));
+            let buffer = Buffer::Bytes(Size(80_000_000));
             let transport = Transport { buffer, pacing: Some(fullpipe_path::Rate(4_000_000_000)), ..transport() };
             let mut acceptor = acceptor_for(&transport);
             let at = acceptor.address().unwrap();
@@ -229,7 +229,7 @@ mod tests {
             });
             let mut receiving = take(&mut acceptor, 1).remove(0).1;
             let mut sending = calling.join().unwrap();
-            let data: Vec<u8> = (0..30_000_000_u32).map(|i| (i % 251) as u8).collect();
+            let data: Vec<u8> = (0..60_000_000_u32).map(|i| (i % 251) as u8).collect();
             let handle = sending.handle();
             let sender = std::thread::spawn({
                 let data = data.clone();
@@ -248,7 +248,9 @@ mod tests {
             }
             sender.join().unwrap().unwrap();
             assert!(receiver.join().unwrap().unwrap() == data);
-            // Half of the buffer's 16 MB take 0.8 s.
+            // What waited for room was not lost.
+            assert_eq!(handle.observe().unwrap().udt.unwrap().counters.pkt_recv_nak, 0);
+            // A thread that waits is woken when half of the kernel's 32 MB have gone, after 0.6 s.
             assert!(longest < Duration::from_millis(400), "{longest:?}");
         };
         std::thread::scope(|scope| scope.spawn(run).join()).unwrap();
