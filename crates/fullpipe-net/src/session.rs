@@ -118,8 +118,8 @@ pub struct Observed {
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not data. `progress` is called with seconds and bytes about twice
-/// a second.
+/// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
+/// data. `progress` is called with seconds and bytes about twice a second.
 pub(crate) fn run(
     role: &Role<'_>,
     streams: Vec<Box<dyn DataStream>>,

@@ -315,8 +315,8 @@ impl Connection {
         self.receiver.is_readable()
     }
 
-    /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this makes:
-    /// [`Connection::poll_transmit`] then has an ACK.
+    /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this
+    /// makes: [`Connection::poll_transmit`] then has an ACK.
     pub fn consume(&mut self, bytes: usize) -> bool {
         self.receiver.consume(bytes)
     }
