@@ -1,6 +1,8 @@
 //! The errors that end a transfer. What concerns one file only is a [`SkippedEntry`](crate::SkippedEntry) instead.
 
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
@@ -131,6 +133,18 @@ pub enum TransferError {
         /// What happened instead.
         why: String,
     },
+    /// The far host can be reached, but not over UDP.
+    #[error(
+        "no answer over UDP from {to} within {} s, as if a firewall dropped it; let UDP through to a data port there \
+         (--data-ports; for a server, that of its 'fullpipe serve'), or copy without --transport udt",
+        within.as_secs_f64()
+    )]
+    NoUdp {
+        /// Address and port that were called.
+        to: SocketAddr,
+        /// Time for which an answer was waited for.
+        within: Duration,
+    },
     /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
@@ -209,7 +223,7 @@ impl TransferError {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
-            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } => true,
+            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } | TransferError::NoUdp { .. } => true,
             TransferError::Busied(_) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
@@ -263,6 +277,7 @@ impl Classified for TransferError {
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
             | TransferError::NoDataPort { .. }
+            | TransferError::NoUdp { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }
