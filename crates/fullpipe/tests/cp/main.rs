@@ -19,4 +19,5 @@ mod reach;
 mod rights;
 mod sobas;
 mod tree;
+mod udt;
 mod verify;
