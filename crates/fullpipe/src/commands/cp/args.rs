@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use fullpipe_path::{Size, Time};
 use fullpipe_transfer::protocol::message::Direct;
 
+use super::endpoint::{self, Place};
 use super::transport::{HEADING, TransportArgs};
 use super::via::Wanted;
 
@@ -168,6 +169,15 @@ const IN_TESTBED: &str = "In the testbed (lab:...)";
 const OUTPUT: &str = "Output";
 
 impl Args {
+    /// The real host of the copy, as typed, without the name of a user.
+    pub fn host(&self) -> Option<String> {
+        self.paths.iter().find_map(|path| match endpoint::parse(path).ok()? {
+            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
+            Place::Server(host, _, _) => Some(host),
+            Place::Local(_) | Place::Lab(..) => None,
+        })
+    }
+
     /// Whether files that are the same or newer at the destination are skipped.
     pub fn updates(&self) -> bool {
         self.update && !self.checksum && !self.ignore_times
