@@ -73,6 +73,12 @@ pub enum TransferError {
     /// A server refuses a client because it serves as many as it may.
     #[error("it is busy (its --max-clients is {0}); try again later, or ask its operator to raise that")]
     Busied(usize),
+    /// All data ports are taken. Each copy over UDT keeps one to itself.
+    #[error(
+        "its data ports {0} to {1} are all in use, and a copy over UDT needs one to itself; try again later, or allow more ports \
+         (--data-ports)"
+    )]
+    PortsTaken(u16, u16),
     /// A server refuses a client for good.
     #[error("{0}")]
     Denied(Denial),
@@ -173,6 +179,7 @@ impl TransferError {
         match self {
             TransferError::Denied(Denial { why, .. }) => format!("refused: {why}"),
             TransferError::Busied(most) => format!("refused: busy (--max-clients {most})"),
+            TransferError::PortsTaken(first, last) => format!("refused: data ports {first} to {last} are all in use"),
             TransferError::Full { lack, what } => format!("{lack} ({what})"),
             TransferError::Busy(place) => format!("refused: another fullpipe is writing to {place}"),
             TransferError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
@@ -224,7 +231,7 @@ impl TransferError {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
             TransferError::Unreachable(_) | TransferError::NoDataPort { .. } | TransferError::NoUdp { .. } => true,
-            TransferError::Busied(_) => true,
+            TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
                 matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
@@ -273,6 +280,7 @@ impl Classified for TransferError {
             | TransferError::Version { .. }
             | TransferError::Denied(_)
             | TransferError::Busied(_)
+            | TransferError::PortsTaken(..)
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)

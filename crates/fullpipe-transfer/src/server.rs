@@ -7,9 +7,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_net::Denial;
 use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_net::stream::{Acceptor, DataStream, open};
+use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, Protocol};
 use rand::RngExt;
 
@@ -126,7 +126,8 @@ fn serve_session(
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let (retry, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
+            let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
+            let (retry, class) = (is_full, error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
@@ -269,12 +270,12 @@ fn prepare(
             DataListener::open(session, &setup, &connect, options, &role)?
         }
     };
-    let DataListener { mut acceptor, guard, token, mut udp } = data;
+    let DataListener { acceptor, guard, token, mut udp } = data;
     let opened = connect.opened();
     let transport = connect.transport;
     // Through ssh they come a few at a time, each after a login.
     let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
-    let streams = join::accept(session, &mut *acceptor, opened, (&guard, &token), patience)?;
+    let streams = join::accept(session, acceptor, opened, (&guard, &token), patience)?;
     let client = streams.first().and_then(|stream| stream.handle().peer_address());
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
@@ -382,11 +383,12 @@ impl DataListener {
                 "data through relays; only a far end that ssh has started takes them".into(),
             ));
         }
-        if transport.protocol() == Protocol::Udt {
+        let is_udt = transport.protocol() == Protocol::Udt;
+        if is_udt {
             if connect.relays || connect.sizing.is_some() {
                 return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
             }
-            join::check_udt_memory(transport)?;
+            fullpipe_net::socket::check_memory(transport)?;
         }
         if connect.opened() > options.most_streams {
             let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
@@ -410,7 +412,10 @@ impl DataListener {
         };
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
-        let acceptor = wished.map_or_else(|| listen(ports), Ok)?;
+        let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
+            NetError::Listen { .. } if is_udt => TransferError::PortsTaken(ports.0, ports.1),
+            other => other.into(),
+        })?;
         let address = acceptor.address().map_err(system("reading the data port"))?;
         let (udp, udp_port) = match connect.sizing {
             Some(_) => setup::listen(&token, address, options.ports),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fullpipe_net::stream::open;
 use fullpipe_net::stream::{Acceptor, DataStream, Expected, StreamHandle};
 use fullpipe_net::{NetError, sys};
-use fullpipe_path::{Size, Transport, text};
+use fullpipe_path::text;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::connection::session::Session;
@@ -201,21 +201,6 @@ fn is_late(connected: &Result<Box<dyn DataStream>, NetError>) -> bool {
     }
 }
 
-/// Checks that the buffers of a transport over UDT, which are in an end's own memory, fit into this host's.
-///
-/// # Errors
-/// They do not.
-pub(crate) fn check_udt_memory(transport: &Transport) -> Result<(), TransferError> {
-    // Data go one way, so one of a stream's two buffers stays empty, and the kernel gives it no memory.
-    let needed = Size(transport.udt_buffer_bytes().saturating_mul(u64::from(transport.streams)));
-    match fullpipe_net::socket::memory() {
-        Some(memory) if needed > memory => Err(TransferError::Usage(format!(
-            "UDT's buffers would take {needed} at each end, and one has {memory}; give a smaller --buffer, or fewer streams"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Opens `n` streams at once: one after the other, they would take at least as many round trips. `open` opens a connection to
 /// the far end's data port.
 pub(crate) fn connect(
@@ -285,16 +270,16 @@ pub(crate) fn expected(session: &Session, ports: (u16, u16), n: u16, token: [u8;
 }
 
 /// Waits for a session's streams, for `patience`. A connection that does not show the token is dropped and does no harm: only
-/// the time limit and the loss of the client end the waiting early.
+/// the time limit and the loss of the client end the waiting early. The port closes at the end.
 pub(crate) fn accept(
     session: &Session,
-    acceptor: &mut dyn Acceptor,
+    mut acceptor: Box<dyn Acceptor>,
     n: u16,
     (guard, token): (&Protection, &[u8; 32]),
     patience: Duration,
 ) -> Result<Vec<Stream>, TransferError> {
     let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
-    let waited = fill(session, acceptor, (guard, token), &mut seats, Instant::now() + patience);
+    let waited = fill(session, &mut *acceptor, (guard, token), &mut seats, Instant::now() + patience);
     let mut joined = Vec::new();
     for seat in seats {
         match seat {
@@ -384,7 +369,7 @@ mod tests {
     use std::net::TcpStream;
 
     use fullpipe_net::stream::tcp::{TcpAcceptor, TcpDataStream};
-    use fullpipe_path::Buffer;
+    use fullpipe_path::{Buffer, Transport};
 
     use super::*;
     use crate::connection::tls::{self, Identity};
@@ -396,12 +381,12 @@ mod tests {
     }
 
     /// Waits on loopback for so many streams; with the port's address.
-    fn acceptor(n: u16) -> (TcpAcceptor<PREAMBLE>, SocketAddr) {
+    fn acceptor(n: u16) -> (Box<dyn Acceptor>, SocketAddr) {
         let transport = Transport { cc: "cubic".into(), streams: n, buffer: Buffer::Auto, pacing: None };
         let expected = expected(&session(), (0, 0), n, TOKEN);
         let acceptor = TcpAcceptor::new(([127, 0, 0, 1], 0).into(), &transport, false, expected).unwrap();
         let at = acceptor.address().unwrap();
-        (acceptor, at)
+        (Box::new(acceptor), at)
     }
 
     fn call(at: SocketAddr, bytes: &[u8]) -> TcpStream {
@@ -421,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_of_whoever_shows_the_token() {
-        let (mut acceptor, at) = acceptor(1);
+        let (acceptor, at) = acceptor(1);
         // Three strangers: another token, a stream number that is too high, a tag that is cut short. The right one comes later.
         let mut others = vec![call(at, &preamble(&[8; 32], 0)), call(at, &preamble(&TOKEN, 1))];
         others.push(call(at, &preamble(&TOKEN, 0)[..33]));
@@ -430,7 +415,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 call(at, &preamble(&TOKEN, 0))
             });
-            (accept(&session(), &mut acceptor, 1, (&Protection::None, &TOKEN), JOIN).unwrap(), right.join().unwrap())
+            (accept(&session(), acceptor, 1, (&Protection::None, &TOKEN), JOIN).unwrap(), right.join().unwrap())
         });
         assert_eq!(peers(&joined), [right.local_addr().unwrap()]);
         assert!(others.into_iter().all(is_let_go));
@@ -441,7 +426,7 @@ mod tests {
     fn strangers_cost_a_session_nothing() {
         let identity = Identity::new().unwrap();
         let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
-        let (mut acceptor, at) = acceptor(2);
+        let (acceptor, at) = acceptor(2);
         let ended = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -469,7 +454,7 @@ mod tests {
                 };
                 [stream(0), stream(1)]
             });
-            let joined = accept(&session(), &mut acceptor, 2, (&Protection::Server(server), &TOKEN), JOIN);
+            let joined = accept(&session(), acceptor, 2, (&Protection::Server(server), &TOKEN), JOIN);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);
             let right = right.join().unwrap();
             assert_eq!(peers(&joined.unwrap()), right.map(|stream| stream.handle().local_address().unwrap()));
@@ -481,7 +466,7 @@ mod tests {
     fn a_tag_that_was_copied_joins_nothing() {
         let identity = Identity::new().unwrap();
         let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
-        let (mut acceptor, at) = acceptor(1);
+        let (acceptor, at) = acceptor(1);
         let socket = TcpStream::connect(at).unwrap();
         let ours = socket.local_addr().unwrap();
         let (joined, _ours) = std::thread::scope(|scope| {
@@ -496,7 +481,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(200));
                 join_as(TcpDataStream::boxed(socket), 0, &guard, &TOKEN).unwrap()
             });
-            let joined = accept(&session(), &mut acceptor, 1, (&Protection::Server(server), &TOKEN), JOIN).unwrap();
+            let joined = accept(&session(), acceptor, 1, (&Protection::Server(server), &TOKEN), JOIN).unwrap();
             (joined, calling.join().unwrap())
         });
         assert_eq!(peers(&joined), [ours]);
