@@ -480,7 +480,8 @@ fn introduce(
         }
         _ => {
             if connect.transport.protocol() == Protocol::Udt {
-                join::check_udt_memory(&connect.transport)?;
+                // Its buffers are in this program's memory.
+                fullpipe_net::socket::check_memory(&connect.transport)?;
             }
             let connects = |to, time| open::connector(to, &connect.transport, sends).connect(time).is_ok();
             let (mut to, patience) = join::answering(&line.addresses, port, stall, &connects)?;
