@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_path::transport::UDT;
 use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
@@ -282,7 +283,16 @@ impl TransportArgs {
         if let Some(transport) = self.udt() {
             transport.validate()?;
             let rate = if self.pacing.is_some() { "keeps to the rate of --pacing" } else { "finds the rate itself" };
-            return Ok(unexpected(transport, vec![format!("over UDT, as the command line asks: it {rate}")]));
+            let mut why = vec![format!("over UDT, as the command line asks: it {rate}")];
+            let granted = Size(between.receiver.receive);
+            if granted < UDP_BUFFER {
+                why.push(format!(
+                    "the receiver's kernel may let a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
+                     net.core.rmem_max={}",
+                    UDP_BUFFER.0
+                ));
+            }
+            return Ok(unexpected(transport, why));
         }
         let mut chosen = match between.via {
             Via::Ssh => through_ssh(between.rtt_s, &between.sender),
