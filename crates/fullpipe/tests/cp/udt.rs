@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -131,6 +132,24 @@ fn udp_that_a_firewall_drops() {
         let done = copy("--json").ok();
         assert!(done.json().iter().all(|line| line["kind"] != "note"), "{}", done.out);
         same(&host.file("a"), &host.file("b"));
+    });
+}
+
+#[test]
+fn udp_that_stops_during_a_copy() {
+    behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
+        let nft = |words: &str| {
+            let done = Command::new("nft").args(words.split_whitespace()).status().unwrap();
+            assert!(done.success(), "nft {words}");
+        };
+        let host = &Host::start();
+        let words = format!("--stall 1s --data-ports {PORTS}");
+        let running = begun(host, true, &words);
+        nft(&format!("add rule inet test in udp dport {PORTS} drop"));
+        let done = running.wait();
+        assert!(done.code() == 4 && done.err.contains("no answer over UDP"), "{}: {}", done.code(), done.err);
+        nft("flush chain inet test in");
+        goes_on(host, true, &words);
     });
 }
 
