@@ -421,6 +421,43 @@ mod tests {
         assert!(others.into_iter().all(is_let_go));
     }
 
+    /// Over UDT: strangers with nonsense, with another token, with a number that is too high, and one that says nothing.
+    #[test]
+    fn strangers_over_udt_are_no_streams() {
+        let transport = Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Auto, pacing: None };
+        let wait = Duration::from_secs(10);
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
+        let acceptor =
+            open::acceptor(([127, 0, 0, 1], 0).into(), &transport, false, expected(&session(), (0, 0), 2, TOKEN));
+        let acceptor = acceptor.unwrap();
+        let at = acceptor.address().unwrap();
+        let call = || open::connector(at, &transport, true).connect(wait).unwrap();
+        let (joined, ours, mut others) = std::thread::scope(|scope| {
+            let calling = scope.spawn(|| {
+                let nonsense = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                (0..100u8).for_each(|i| drop(nonsense.send_to(&[i; 64], at)));
+                let mut others = vec![call()];
+                for shown in [preamble(&[8; 32], 0), preamble(&TOKEN, 2)] {
+                    let mut stranger = call();
+                    stranger.write_all(&shown).and_then(|()| stranger.flush()).unwrap();
+                    others.push(stranger);
+                }
+                let ours = [0, 1].map(|i| join_as(call(), i, &Protection::Client(client.clone()), &TOKEN).unwrap());
+                (ours, others)
+            });
+            let joined = accept(&session(), acceptor, 2, (&Protection::Server(server), &TOKEN), wait).unwrap();
+            let (ours, others) = calling.join().unwrap();
+            (joined, ours, others)
+        });
+        assert_eq!(peers(&joined), ours.each_ref().map(|stream| stream.handle().local_address().unwrap()));
+        for stranger in &mut others {
+            stranger.handle().set_read_timeout(Some(wait)).unwrap();
+            let read = stranger.read(&mut [0]);
+            assert!(!matches!(&read, Err(e) if e.kind() == io::ErrorKind::WouldBlock), "{read:?}");
+        }
+    }
+
     /// More callers than any limit, some silent, some with nonsense, before the only one with the token.
     #[test]
     fn strangers_cost_a_session_nothing() {

@@ -1,12 +1,9 @@
 //! Copies whose data go over UDT.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fullpipe_udt::{Caller, Config, Progress};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -172,47 +169,6 @@ fn what_cannot_be_is_one_line() {
         assert!(words.contains("sctp") || done.err.trim_end().lines().count() == 1, "{}", done.err);
         assert!(!host.file("b").exists());
     }
-}
-
-/// Whoever does not show the session's secret is no stream, and takes no place of one.
-#[test]
-fn strangers_at_the_port_are_no_streams() {
-    let host = Host::start();
-    write(host.file("large"), bytes(LARGE, 7));
-    fs::create_dir(host.file("to")).unwrap();
-    let over = AtomicBool::new(false);
-    let answers = std::thread::scope(|scope| {
-        let calling = scope.spawn(|| {
-            let config = Config { connect_timeout_ns: 50_000_000, ..Config::default() };
-            let mut answers = 0;
-            for i in 0.. {
-                if over.load(Ordering::SeqCst) {
-                    break;
-                }
-                let to = SocketAddr::from(([127, 0, 0, 1], 50100));
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-                let mut caller = Caller::new(i * 1_000_000, config.clone(), to, [i as u8; 16]);
-                while let Some(request) = caller.poll_transmit(i * 1_000_000) {
-                    let _ = socket.send_to(&request, to);
-                    let mut answer = [0; 2000];
-                    let Ok(n) = socket.recv(&mut answer) else { break };
-                    answers += 1;
-                    if !matches!(caller.handle_datagram(i * 1_000_000, &answer[..n]), Progress::Waiting) {
-                        break;
-                    }
-                }
-                let _ = socket.send_to(&[i as u8; 200], to);
-            }
-            answers
-        });
-        let done = large(&host, true, "-n 4 --data-ports 50100-50100").run();
-        over.store(true, Ordering::SeqCst);
-        assert_eq!(done.code(), 0, "{}", done.err);
-        calling.join().unwrap()
-    });
-    assert!(answers > 0, "the port has answered nobody");
-    same(&host.file("large"), &host.file("to/large"));
 }
 
 #[test]
