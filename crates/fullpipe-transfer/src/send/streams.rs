@@ -217,8 +217,11 @@ impl Sender {
                 Ready::Work(Work::Wait) => {}
                 Ready::Work(Work::End) => {
                     self.empty(line, &Chunk::End)?;
-                    line.stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
-                    return self.stream_ended();
+                    let lost = |e| self.session.lost("ending a stream", e);
+                    line.stream.flush().map_err(lost)?;
+                    // The receiver learns at once that all was sent: UDT waits for a round trip to end a stream.
+                    self.stream_ended()?;
+                    return line.stream.finish().map_err(lost);
                 }
             }
         }

@@ -20,4 +20,5 @@ mod reach;
 mod rights;
 mod sobas;
 mod tree;
+mod udt;
 mod verify;
