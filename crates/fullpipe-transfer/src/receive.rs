@@ -7,6 +7,7 @@ mod destination_names;
 mod finish;
 mod folders;
 mod hard_links;
+mod incoming;
 pub mod journal;
 mod large;
 mod naming;
