@@ -214,7 +214,12 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         1 | 2 => {
             // A large file, in as many blocks as there are, or not.
             let size = *[(1 << 20) + 1, 3 << 19, (1 << 20) + 4096, (2 << 20) + 1].choose(rng).unwrap_or(&0);
-            let (file, block) = (file(rng, size), 1u64 << rng.random_range(19..22));
+            let (mut file, block) = (file(rng, size), 1u64 << rng.random_range(19..22));
+            let mut reading = Reading::Whole;
+            if rng.random_ratio(1, 4) {
+                file.size = FileItem::UNKNOWN_SIZE;
+                reading = Reading::Ended { size };
+            }
             let mut steps = Vec::new();
             for offset in (0..size).step_by(block as usize) {
                 let extent = Extent { offset, len: block.min(size - offset) };
@@ -223,14 +228,19 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 let stream = rng.random_range(0..3);
                 steps.push(Step::Chunk { stream, chunk, data: vec![rng.random(); 5], right });
             }
-            steps.push(Step::Say(Message::FileEnd { id, reading: Reading::Whole }));
+            steps.push(Step::Say(Message::FileEnd { id, reading }));
             steps
         }
         3 => say(Message::FileEnd {
             id,
-            reading: *[Reading::Whole, Reading::Partly { sent: rng.random_range(0..1 << 22) }, Reading::Changed]
-                .choose(rng)
-                .unwrap_or(&Reading::Whole),
+            reading: *[
+                Reading::Whole,
+                Reading::Partly { sent: rng.random_range(0..1 << 22) },
+                Reading::Changed,
+                Reading::Ended { size: rng.random_range(0..1 << 22) },
+            ]
+            .choose(rng)
+            .unwrap_or(&Reading::Whole),
         }),
         4 => say(Message::Folder { name: name(rng), meta: meta(rng) }),
         5 => {

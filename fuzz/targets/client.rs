@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
 use fullpipe_transfer::protocol::message::{Direct, Message, Options, Sources, Target, Terms};
 use fullpipe_transfer::protocol::sizing::SizingMode;
+use fullpipe_transfer::receive::Output;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -51,7 +53,12 @@ fn run(script: Script) {
     let target = |path| Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 };
     let way = if pulls {
         let sources = Sources { paths: vec![b"/far/in".to_vec()], exclude: Vec::new(), patterns: bit(3) };
-        Way::Pull(sources, target(local))
+        if bit(12) {
+            let output = std::fs::File::options().write(true).open("/dev/null").expect("a file");
+            Way::PullOutput(sources, Arc::new(Output::new(output)))
+        } else {
+            Way::Pull(sources, target(local))
+        }
     } else {
         let paths = vec![[&local[..], b"/in"].concat()];
         Way::Push(Sources { paths, exclude: Vec::new(), patterns: false }, target(b"/far".to_vec()))

@@ -26,7 +26,10 @@ use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summar
 use crate::protocol::name::printable;
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
+use crate::receive::Output;
 use crate::resolve::{self, Realm};
+use crate::send::Outgoing;
+use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::source::glob::Part;
 use crate::source::tree::WalkOptions;
@@ -91,6 +94,28 @@ pub enum Way {
     Push(Sources, Target),
     /// From sources at the server to a local target.
     Pull(Sources, Target),
+    /// From standard input to a target at the server.
+    PushInput(Arc<Input>, Target),
+    /// From one source at the server to standard output.
+    PullOutput(Sources, Arc<Output>),
+}
+
+impl Way {
+    /// Whether this end sends.
+    #[must_use]
+    pub fn sends(&self) -> bool {
+        matches!(self, Way::Push(..) | Way::PushInput(..))
+    }
+
+    /// Whether a second attempt would lack what the first has read, or write twice what the first has written.
+    #[must_use]
+    pub fn happens_once(&self) -> bool {
+        match self {
+            Way::Push(..) | Way::Pull(..) => false,
+            Way::PushInput(input, _) => input.is_begun(),
+            Way::PullOutput(_, output) => output.is_begun(),
+        }
+    }
 }
 
 /// The result of a copy.
@@ -159,7 +184,8 @@ pub struct Looked {
 pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
     let (here, there) = match way {
         Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Sources::default()),
-        Way::Pull(sources, _) => (None, sources.clone()),
+        Way::PushInput(..) => (Some(Vec::new()), Sources::default()),
+        Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, sources.clone()),
     };
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
     let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
@@ -168,8 +194,7 @@ pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, 
             let theirs = greet(endpoint, options, Task::Look(there.clone()), None, (&session, &mut line), &|_| {})?;
             let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
-            let sends = matches!(way, Way::Push(..));
-            Ok((between(endpoint, &line, trip, sends, join::hello().limits, theirs), count))
+            Ok((between(endpoint, &line, trip, way.sends(), join::hello().limits, theirs), count))
         };
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
@@ -218,7 +243,11 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // Local errors show before the server is called.
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
-        Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
+        Way::Push(sources, target) => {
+            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
+        }
+        Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
+        Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
         Way::Pull(sources, target) => {
             let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
@@ -232,7 +261,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }
     };
-    let sends = matches!(mine, Role::Send(_));
+    let sends = mine.sends();
     let stop = Arc::new(Stop::default());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let (mut line, session, introduced) =
@@ -329,6 +358,7 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
     let local = match way {
         Way::Push(sources, _) => &sources.paths[..],
         Way::Pull(_, target) => std::slice::from_ref(&target.path),
+        Way::PushInput(..) | Way::PullOutput(..) => &[],
     };
     match local.iter().find(|path| resolve::is_relative(path)) {
         None => Ok(Realm::User("/".into())),

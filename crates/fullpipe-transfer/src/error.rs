@@ -20,7 +20,7 @@ pub enum TransferError {
         source: io::Error,
     },
     /// The destination is full. What has arrived stays there for the same command.
-    #[error("{lack} at the destination ({what}); make room and repeat the command, it goes on where it was")]
+    #[error("{lack} at the destination ({what}); make room and repeat the command")]
     Full {
         /// What the destination has run out of.
         lack: Lack,

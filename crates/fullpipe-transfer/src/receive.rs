@@ -12,6 +12,7 @@ pub mod journal;
 mod large;
 mod naming;
 mod offers;
+mod output;
 mod ranges;
 mod receiver;
 mod resume;
@@ -21,4 +22,6 @@ mod verifier;
 mod verify;
 
 pub use destination::Destination;
+pub use output::Output;
+pub(crate) use output::OutputReceiver;
 pub use receiver::Receiver;

@@ -1,8 +1,9 @@
-//! The sending end: walks the sources, decides what goes next, and feeds the streams.
+//! The sending end: walks the sources or reads standard input, decides what goes next, and feeds the streams.
 
+pub mod input;
 pub mod notsent;
 pub mod schedule;
 mod sender;
 mod streams;
 
-pub use sender::Sender;
+pub use sender::{Outgoing, Sender};

@@ -22,6 +22,7 @@ use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
 use crate::protocol::message::{Connect, Message, Options, Setup, Task};
 use crate::resolve::{self, Realm};
+use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
 use crate::source::tree::{SourceTree, WalkOptions};
@@ -247,7 +248,7 @@ fn prepare(
             let sources = resolve::places(&realm, paths)?;
             return looked_at(session, input, &sources, setup.options).map(|()| None);
         }
-        Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
+        Task::Pull(paths) => Role::Send(Outgoing::Trees(resolve::places(&realm, paths)?)),
     };
     let early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),

@@ -60,6 +60,30 @@ fn write(path: &Path, len: usize) {
     fs::write(path, bytes).unwrap();
 }
 
+/// Also with a token that may only write, and not out of the server's folder.
+#[test]
+fn a_pipe_to_a_server_and_back() {
+    let stage = Stage::new("");
+    let token = stage.token();
+    let cp = |words: &[&str], input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.arg("cp").args(words).env("FULLPIPE_TOKEN", &token);
+        command.stdin(fs::File::open(stage.at(input)).unwrap()).output().unwrap()
+    };
+    write(&stage.at("file"), 5_000_001);
+    let (code, text) = error(&cp(&["-", &stage.url("/x")], "file"));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read(stage.at("root/x")).unwrap(), fs::read(stage.at("file")).unwrap());
+    let back = cp(&[&stage.url("/x"), "-"], "file");
+    assert_eq!(error(&back).0, 0, "{}", error(&back).1);
+    assert!(back.stdout == fs::read(stage.at("file")).unwrap());
+    for (to, why) in [("/../x", "may not have"), ("/none/x", "its folder does not exist")] {
+        let (code, text) = error(&cp(&["-", &stage.url(to)], "file"));
+        assert!(code == 2 && text.contains(why), "{to}: {code} {text}");
+    }
+    assert!(!stage.at("x").exists());
+}
+
 #[test]
 fn there_and_back_with_a_token() {
     let stage = Stage::new("");

@@ -24,9 +24,19 @@ pub enum Reading {
     },
     /// The file was changed or removed meanwhile, so the received part is useless.
     Changed,
+    /// The whole of a file was read whose size was not known ([`FileItem::UNKNOWN_SIZE`]).
+    Ended {
+        /// The file's size, in bytes.
+        size: u64,
+    },
 }
 
 impl Reading {
+    /// Whether the file was read to its end, so that it may get its name.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Reading::Whole | Reading::Ended { .. })
+    }
+
     /// Whether nothing useful of the file is on the streams, because nothing of it was sent or it has changed.
     pub fn is_useless(self) -> bool {
         matches!(self, Reading::Partly { sent: 0 } | Reading::Changed)

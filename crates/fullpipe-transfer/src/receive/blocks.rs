@@ -86,8 +86,10 @@ impl Receiver {
             Some(_) => (ownership::reopen(&folder, &self.names.partial(&name))?, self.names.partial(&name)),
             None => self.begin(&name, &folder)?,
         };
-        file.set_len(item.size)?;
-        if kept.is_none() && !item.sparse && !sparse::in_memory(&file) {
+        if item.has_size() {
+            file.set_len(item.size)?;
+        }
+        if kept.is_none() && item.has_size() && !item.sparse && !sparse::in_memory(&file) {
             // Reserves room now, so that a full disk shows before the data come. Not every file system can do that.
             let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
             if room == Err(nix::errno::Errno::ENOSPC) {
@@ -103,7 +105,9 @@ impl Receiver {
         let kept = kept.is_some();
         let past_cache = direct_io::wanted(self.options.direct, &file, item.size);
         let direct = if past_cache { direct_io::again(&file, true) } else { None };
-        let huge = AtomicU32::new(if huge_pages::wanted(&file, item.size) { huge_pages::TRIES } else { 0 });
+        // A page behind the end of the file cannot be written to.
+        let has_pages = item.has_size() && huge_pages::wanted(&file, item.size);
+        let huge = AtomicU32::new(if has_pages { huge_pages::TRIES } else { 0 });
         Ok(LargeFile { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
     }
 
@@ -137,15 +141,18 @@ impl Receiver {
         digest: Option<Digest>,
     ) -> Result<(), TransferError> {
         let Some(large) = file else { return Ok(()) };
-        if let Err(e) = large.check_size() {
+        if let Err(e) = large.check_size(large.item.size) {
             return self.give_up(id, &large, &e);
         }
         // Blocks of a file that was given up do not count.
         if large.is_over() {
             return Ok(());
         }
-        let record = Record::Block { file: large.key, extent, digest };
-        lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        // What comes from standard input comes once: no later attempt could go on with it.
+        if large.item.has_size() {
+            let record = Record::Block { file: large.key, extent, digest };
+            lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        }
         if large.add_block(extent, self.options.verify.then_some((extent, digest))) {
             // The file was given up while the record was written. If its partial file is gone, no attempt can use it.
             if large.ended() == Some(Reading::Changed) {
@@ -179,7 +186,9 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item),
+            Reading::Whole | Reading::Ended { .. } => large
+                .check_size(large.size())
+                .and_then(|()| self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item)),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.
@@ -188,11 +197,11 @@ impl Receiver {
             }
         });
         match result {
-            Ok(()) if reading == Reading::Whole => self.large_named(large)?,
+            Ok(()) if reading.is_whole() => self.large_named(large)?,
             Ok(()) => {}
             Err(e) => self.skip(large.item.name.bytes(), &e)?,
         }
-        if reading == Reading::Whole {
+        if reading.is_whole() {
             self.large.remove(id);
         } else {
             self.large.give_up(id);

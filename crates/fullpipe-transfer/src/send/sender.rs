@@ -26,6 +26,7 @@ use crate::protocol::message::{Message, Options, Summary, Terms, Want};
 use crate::protocol::name::printable;
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::send::input::Input;
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
@@ -49,6 +50,14 @@ pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
 const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
+
+/// What an end sends.
+pub enum Outgoing {
+    /// Files and folders with all that is in them.
+    Trees(Vec<SourceTree>),
+    /// What comes from standard input.
+    Input(Arc<Input>),
+}
 
 /// A file to send.
 pub(crate) struct OutgoingFile {
@@ -159,6 +168,8 @@ pub struct Sender {
     pub(super) tags: Key,
     /// Most bytes of a block.
     pub(super) block: u64,
+    /// Standard input, if that is the source.
+    pub(super) input: Option<Arc<Input>>,
     /// Guards the schedule and the counts.
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
@@ -180,7 +191,7 @@ impl Sender {
     pub fn start(
         session: Arc<Session>,
         options: Options,
-        places: Vec<SourceTree>,
+        from: Outgoing,
         (streams, sending): (Vec<Stream>, u16),
         terms: Terms,
         counters: Arc<Counters>,
@@ -204,11 +215,16 @@ impl Sender {
             summary: None,
         };
         let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
+        let (places, input) = match from {
+            Outgoing::Trees(places) => (Some(places), None),
+            Outgoing::Input(input) => (None, Some(input)),
+        };
         let sender = Arc::new(Sender {
+            input,
             traces,
             session: session.clone(),
             options,
-            offer: terms.offer || options.update || options.checksum,
+            offer: places.is_some() && (terms.offer || options.update || options.checksum),
             key: terms.key,
             tags: terms.tags,
             block,
@@ -238,11 +254,13 @@ impl Sender {
                 planner.check(result);
             })?;
         }
-        let walker = sender.clone();
-        thread("walk", move || {
-            let result = walker.walk(places);
-            walker.check(result);
-        })?;
+        if let Some(places) = places {
+            let walker = sender.clone();
+            thread("walk", move || {
+                let result = walker.walk(places);
+                walker.check(result);
+            })?;
+        }
         Ok(sender)
     }
 
@@ -387,10 +405,14 @@ impl Sender {
         self.make_offer(&mut batch)?;
         self.counters.found_all.store(1, Ordering::Relaxed);
         self.tell_totals()?;
-        let mut state = lock(&self.state);
-        state.walked = true;
-        self.settle(&mut state);
+        self.walked(&mut lock(&self.state));
         Ok(())
+    }
+
+    /// Notes that nothing more will be found.
+    pub(super) fn walked(&self, state: &mut State) {
+        state.walked = true;
+        self.settle(state);
     }
 
     /// Plans a file that was found, or adds it to the next offer.
@@ -448,7 +470,7 @@ impl Sender {
     }
 
     /// Tells the receiver how much the walk has found so far.
-    fn tell_totals(&self) -> Result<(), TransferError> {
+    pub(super) fn tell_totals(&self) -> Result<(), TransferError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.session.send(&Message::Totals {
             bytes: read(&self.counters.found_bytes),
@@ -561,6 +583,9 @@ impl Handler for Sender {
                 state.under_way.remove(&id);
                 self.wake(&state);
                 self.session.moved(1);
+            }
+            Message::Unwanted { .. } if self.input.is_some() => {
+                self.input.iter().for_each(|input| input.give_up());
             }
             Message::Unwanted { id } => {
                 if let Some(source) = lock(&self.state).under_way.get(&id) {

@@ -478,6 +478,10 @@ fn hard_links_that_nobody_asked_for_are_refused() {
 
 /// Two blocks under one number: whether a file takes its name, and what the far end said.
 fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
+    two_blocks_of(blocks, Reading::Whole)
+}
+
+fn two_blocks_of(blocks: [(&str, u64, Extent); 2], reading: Reading) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), true, Direct::Off);
     let mut line = Line::new(client.terms.unwrap());
@@ -492,7 +496,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     }
     let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
-    say(&Message::FileEnd { id: 1, reading: Reading::Whole });
+    say(&Message::FileEnd { id: 1, reading });
     say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
@@ -514,6 +518,32 @@ fn a_file_is_not_mixed_from_two_nor_counted_twice() {
     }
     let (there, said) = two_blocks([("a", SIZE, half(1)), ("a", SIZE, half(0))]);
     assert!(there, "{said}");
+}
+
+/// What comes from standard input is whole if all of its first bytes have come, up to where its sender says that it ends.
+#[test]
+fn a_file_of_unknown_size_ends_where_its_sender_says() {
+    const HALF: u64 = 1 << 20;
+    let unknown = FileItem::UNKNOWN_SIZE;
+    let half = |i: u64| Extent { offset: i * HALF, len: HALF };
+    let ended = |size| Reading::Ended { size };
+    let (there, said) = two_blocks_of([("a", unknown, half(1)), ("a", unknown, half(0))], ended(2 * HALF));
+    assert!(there, "{said}");
+    for (size, second, reading) in [
+        (unknown, half(2), ended(2 * HALF)),
+        (unknown, half(1), ended(2 * HALF - 1)),
+        (unknown, half(1), ended(0)),
+        (unknown, half(1), Reading::Whole),
+        (2 * HALF, half(1), ended(2 * HALF)),
+    ] {
+        let (there, said) = two_blocks_of([("a", size, half(0)), ("a", size, second)], reading);
+        assert!(!there && said.contains("was damaged on the way"), "{size} {second:?} {reading:?}: {said}");
+    }
+    // More must come, but nothing does.
+    let (there, said) = two_blocks_of([("a", unknown, half(0)), ("a", unknown, half(1))], ended(2 * HALF + 1));
+    assert!(!there && said.contains("nothing moved for"), "{said}");
+    let (there, said) = two_blocks_of([("a", unknown, half(0)), ("a", unknown, half(1))], Reading::Changed);
+    assert!(!there, "{said}");
 }
 
 #[test]

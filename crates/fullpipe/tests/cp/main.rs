@@ -18,5 +18,6 @@ mod patterns;
 mod reach;
 mod rights;
 mod sobas;
+mod standard;
 mod tree;
 mod verify;

@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
+  tar c big | fullpipe cp - host:/data/big.tar    what comes from a pipe
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
 
@@ -27,8 +28,8 @@ An interrupted or failed copy goes on where it was when the same command is repe
 #[derive(clap::Args)]
 #[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = EXAMPLES)]
 pub struct Args {
-    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server); the
-    /// destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
+    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server), and the
+    /// other side '-' (standard input or output); the destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
     /// destination is a folder: 'HOST:/data/*.h5'
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub paths: Vec<OsString>,

@@ -42,6 +42,8 @@ fn is_misspelt(scheme: &str) -> bool {
 pub enum Place {
     /// A path on this host.
     Local(Vec<u8>),
+    /// Standard input as a source, standard output as the destination.
+    Standard,
     /// A host that ssh reaches, and a path there.
     Ssh(String, Vec<u8>),
     /// A server: its host, its port, and a path there.
@@ -55,6 +57,9 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     let bytes = typed.as_bytes();
     if bytes.is_empty() {
         return Err(Failure::usage("one of the paths is empty; give the name of a file or folder"));
+    }
+    if bytes == b"-" {
+        return Ok(Place::Standard);
     }
     let text = typed.to_string_lossy();
     if let Some(rest) = text.strip_prefix("fullpipe://") {
@@ -215,7 +220,7 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
 }
 
 /// The far end of a place, the path there, and the name of the far end as part of a copy's identity.
-fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+pub fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
@@ -235,6 +240,9 @@ fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
         }
         Place::Lab(..) => {
             Err(Failure::usage("a lab: path can only be the destination; copy into the testbed, not out of it"))
+        }
+        Place::Standard => {
+            Err(Failure::usage("'-' (standard input or output) is one file; give one source and one destination"))
         }
         Place::Local(path) => {
             let path = String::from_utf8_lossy(path).into_owned();
@@ -283,6 +291,8 @@ mod tests {
     fn places() {
         let parse = |text: &str| parse(OsStr::new(text));
         assert_eq!(parse("a/b:c").ok(), Some(Place::Local(b"a/b:c".to_vec())));
+        assert_eq!(parse("-").ok(), Some(Place::Standard));
+        assert_eq!(parse("./-").ok(), Some(Place::Local(b"./-".to_vec())));
         assert_eq!(parse("./b:c").ok(), Some(Place::Local(b"./b:c".to_vec())));
         assert_eq!(parse("me@host:/x").ok(), Some(Place::Ssh("me@host".into(), b"/x".to_vec())));
         assert_eq!(parse("me@[::1]:/x").ok(), Some(Place::Ssh("me@::1".into(), b"/x".to_vec())));

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fullpipe_transfer::client::Way;
 use fullpipe_transfer::protocol::message::Times;
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
@@ -38,6 +39,8 @@ pub struct Watch {
     explained: bool,
     /// Whether this end sends.
     sends: bool,
+    /// Whether the size of the copy is known before its end.
+    has_size: bool,
     /// Most bytes that any attempt has got done or sent.
     moved: Cell<u64>,
     /// Bytes sent over the network in this attempt.
@@ -82,13 +85,14 @@ fn read(counter: &AtomicU64) -> u64 {
 
 impl Watch {
     /// Shows a bar, prints NDJSON or stays silent, as the flags say.
-    pub fn new(args: &Args, sends: bool) -> Watch {
+    pub fn new(args: &Args, way: &Way) -> Watch {
         Watch {
             bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,
             quiet: args.quiet,
             explained: args.explain,
-            sends,
+            sends: way.sends(),
+            has_size: !matches!(way, Way::PushInput(..)),
             moved: Cell::new(0),
             wire: Cell::new(0),
             done: Cell::new(0),
@@ -280,21 +284,17 @@ impl Watch {
         } else {
             String::new()
         };
+        let of = if self.has_size { format!(" of {}", format::bytes(found as f64)) } else { String::new() };
         let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
-            seconds if seconds <= MAX_ETA_S => {
+            seconds if self.has_size && seconds <= MAX_ETA_S => {
                 format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
             }
             _ => String::new(),
         };
         let bar = self.bar.borrow();
         bar.set_position(done);
-        bar.set_message(format!(
-            "{} of {}{many}, {}, {limit}{eta}",
-            format::bytes(done as f64),
-            format::bytes(found as f64),
-            format::rate(rate)
-        ));
-        if found > 0 {
+        bar.set_message(format!("{}{of}{many}, {}, {limit}{eta}", format::bytes(done as f64), format::rate(rate)));
+        if found > 0 && self.has_size {
             progress::known(&bar, found);
         }
     }
