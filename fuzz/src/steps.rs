@@ -4,7 +4,7 @@
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::protocol::chunk::Chunk;
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
-use fullpipe_transfer::protocol::message::{Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::message::{Listing, Message, Reading, Summary, Want};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SenderStats;
 use rand::rngs::StdRng;
@@ -200,7 +200,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
     let (stream, right) = (rng.random_range(0..3), rng.random_ratio(7, 8));
     let id = rng.random_range(0..4);
     let say = |message| vec![Step::Say(message)];
-    match rng.random_range(0..17) {
+    match rng.random_range(0..19) {
         0 => {
             let sizes = [0, 1, 100, 4096, 70_000, 1 << 20];
             let n = rng.random_range(1..4);
@@ -279,6 +279,29 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })
             }
         }),
+        16 => say(match rng.random_range(0..4) {
+            0 => Message::List,
+            1 => Message::Listed(Skipped::default()),
+            2 => Message::Deleted(vec![name(rng)]),
+            _ => {
+                let names = [&b"a"[..], b"there", b"out", b"..", b""].iter().filter(|_| rng.random()).map(|n| n.to_vec());
+                let names = names.collect();
+                let folder = rng.random_ratio(7, 8).then(|| name(rng));
+                Message::Listing(Listing { folder, names, last: rng.random_ratio(7, 8) })
+            }
+        }),
+        // All has come, and then what the folders have.
+        17 => {
+            let end = |stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true };
+            let all = Step::Say(Message::AllSent(Skipped::default()));
+            let mut steps = vec![end(0), end(1), end(2), all, Step::Wait(6)];
+            for _ in 0..rng.random_range(0..3) {
+                let folder = Some(name(rng));
+                steps.push(Step::Say(Message::Listing(Listing { folder, names: Vec::new(), last: true })));
+            }
+            steps.push(Step::Say(Message::Listed(Skipped::default())));
+            steps
+        }
         // A whole conversation's end.
         _ => {
             let end = |stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true };

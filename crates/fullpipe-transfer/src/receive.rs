@@ -2,6 +2,7 @@
 //! whole.
 
 mod blocks;
+pub(crate) mod delete;
 mod destination;
 mod destination_names;
 mod finish;

@@ -84,6 +84,35 @@ fn a_pipe_to_a_server_and_back() {
     assert!(!stage.at("x").exists());
 }
 
+/// A client deletes on a server what its source does not have, and nothing out of the folder.
+#[test]
+fn deleting_on_a_server() {
+    let stage = Stage::new("");
+    fs::create_dir_all(stage.at("source/sub")).unwrap();
+    write(&stage.at("source/a"), 10);
+    fs::create_dir_all(stage.at("root/in/sub/old")).unwrap();
+    for name in ["root/in/x", "root/in/sub/old/y", "root/beside", "outside"] {
+        write(&stage.at(name), 10);
+    }
+    std::os::unix::fs::symlink("../../outside", stage.at("root/in/link")).unwrap();
+    let url = stage.url("/in");
+    let token = stage.token();
+    let planned = stage.cp(&["-r", "--delete", "--dry-run", "source/.", &url], Some(&token));
+    assert_eq!(error(&planned).0, 0, "{}", error(&planned).1);
+    assert!(stage.at("root/in/x").exists());
+    let done = stage.cp(&["-rv", "--delete", "source/.", &url], Some(&token));
+    assert_eq!(error(&done).0, 0, "{}", error(&done).1);
+    for name in ["x", "sub/old", "sub/old/y", "link"] {
+        assert!(String::from_utf8_lossy(&done.stdout).contains(&format!("deleted: {name}\n")), "{name}: {done:?}");
+        assert!(
+            String::from_utf8_lossy(&planned.stdout).contains(&format!("would delete  {name}\n")),
+            "{name}: {planned:?}"
+        );
+        assert!(fs::symlink_metadata(stage.at("root/in").join(name)).is_err(), "{name}");
+    }
+    assert!(stage.at("outside").exists() && stage.at("root/beside").exists() && stage.at("root/in/a").exists());
+}
+
 #[test]
 fn there_and_back_with_a_token() {
     let stage = Stage::new("");

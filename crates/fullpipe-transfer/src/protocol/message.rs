@@ -210,6 +210,14 @@ pub enum Message {
         /// The port of a session that another ssh connection has begun.
         port: u16,
     },
+    /// Receiver: everything has arrived. It asks for the names in the folders of the sources, to delete what it has besides.
+    List,
+    /// Sender: names in a folder of the sources.
+    Listing(Listing),
+    /// Sender: that was all. Contains what it could not read; then the receiver deletes no more.
+    Listed(Skipped),
+    /// Receiver: what it has deleted, or would delete ([`Task::Compare`]).
+    Deleted(Vec<Name>),
 }
 
 /// A client's request for a transfer.
@@ -233,6 +241,29 @@ pub enum Task {
     Pull(Sources),
     /// Nothing is copied. The client measures the path, and with [`Message::Count`] asks for the sources' total size.
     Look(Sources),
+    /// Nothing is copied or deleted. The client measures the path, and with [`Message::Listing`] asks what a copy to this target
+    /// would delete.
+    Compare(Target),
+}
+
+/// Names in a folder of the sources.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// The folder's name below the root; `None` for the root itself, if only the content of the source is copied.
+    pub folder: Option<Name>,
+    /// Names of files, folders and links in it, each one component.
+    pub names: Vec<Vec<u8>>,
+    /// Whether these were the last ones of this folder.
+    pub last: bool,
+}
+
+/// What a receiver may delete: what its folders have and those of the sources do not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// Patterns of entries that stay ([`crate::source::exclude`]): what is not copied is not deleted either.
+    pub exclude: Vec<String>,
+    /// Most files and folders to delete.
+    pub most: Option<u64>,
 }
 
 /// The sources of a transfer.
@@ -257,6 +288,8 @@ pub struct Target {
     pub exact: bool,
     /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
+    /// What may be deleted once everything has arrived. `None`: nothing.
+    pub delete: Option<Deletion>,
     /// Identifies the transfer. It is equal each time that the same command runs.
     pub transfer: u64,
     /// Identifies the client's process, which may repeat the transfer after a lost connection.
@@ -392,6 +425,19 @@ pub struct Summary {
     pub verified: Verified,
     /// What could not be kept of files that were copied, at both ends.
     pub not_kept: Box<NotKept>,
+    /// What was deleted. `None` if nothing was to be, or if something had not arrived.
+    pub deleted: Option<Deleted>,
+}
+
+/// Files and folders that were deleted, or would be, because the sources have none of their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Number of files and folders.
+    pub entries: u64,
+    /// Number of those that stayed because of [`Deletion::most`].
+    pub over_limit: u64,
+    /// Those that could not be deleted.
+    pub failed: Skipped,
 }
 
 /// Files that were read back from storage and match the data that the sender read.

@@ -19,6 +19,7 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
+use super::delete::{Progress, Rules};
 use super::destination::Destination;
 use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
@@ -95,6 +96,10 @@ pub struct Receiver {
     pub(super) verifier: Verifier,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
+    /// What may be deleted once everything has arrived.
+    pub(super) rules: Option<Rules>,
+    /// Guards what was deleted, and the sender's names that it follows from; `None` before everything has arrived.
+    pub(super) deleting: Mutex<Option<Progress>>,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
@@ -154,6 +159,8 @@ impl Receiver {
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
             traces,
+            rules: to.rules,
+            deleting: Mutex::default(),
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
@@ -394,6 +401,11 @@ impl Handler for Receiver {
                 }
                 lock(&self.offers).take();
                 self.part_over(false)?;
+            }
+            Message::Listing(listing) if lock(&self.deleting).is_some() => self.delete(listing)?,
+            Message::Listed(skipped) if lock(&self.deleting).is_some() => {
+                lock(&self.end).skipped.merge(skipped);
+                self.finish()?;
             }
             Message::NotKept(not_kept) => lock(&self.summary).not_kept.merge(*not_kept),
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),

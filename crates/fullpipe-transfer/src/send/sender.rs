@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
@@ -30,6 +30,7 @@ use crate::send::input::Input;
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
+use crate::source::listing;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
@@ -57,6 +58,22 @@ pub enum Outgoing {
     Trees(Vec<SourceTree>),
     /// What comes from standard input.
     Input(Arc<Input>),
+}
+
+impl Outgoing {
+    fn trees(&self) -> &[SourceTree] {
+        match self {
+            Outgoing::Trees(places) => places,
+            Outgoing::Input(_) => &[],
+        }
+    }
+
+    pub(super) fn input(&self) -> Option<&Input> {
+        match self {
+            Outgoing::Trees(_) => None,
+            Outgoing::Input(input) => Some(input),
+        }
+    }
 }
 
 /// A file to send.
@@ -135,6 +152,8 @@ pub(super) struct State {
     pub(super) planning: usize,
     /// Whether the walk through the sources is over.
     pub(super) walked: bool,
+    /// Whether the receiver has asked for the names in the sources' folders.
+    listed: bool,
     /// Large files that the receiver has not finished, by number.
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
     /// What this end could not read.
@@ -168,8 +187,10 @@ pub struct Sender {
     pub(super) tags: Key,
     /// Most bytes of a block.
     pub(super) block: u64,
-    /// Standard input, if that is the source.
-    pub(super) input: Option<Arc<Input>>,
+    /// What is sent.
+    pub(super) from: Outgoing,
+    /// This sender, for threads that start later.
+    this: Weak<Sender>,
     /// Guards the schedule and the counts.
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
@@ -204,6 +225,7 @@ impl Sender {
             answers: VecDeque::new(),
             planning: 0,
             walked: false,
+            listed: false,
             under_way: HashMap::new(),
             skipped: Skipped::default(),
             not_kept: NotKept::default(),
@@ -215,16 +237,14 @@ impl Sender {
             summary: None,
         };
         let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
-        let (places, input) = match from {
-            Outgoing::Trees(places) => (Some(places), None),
-            Outgoing::Input(input) => (None, Some(input)),
-        };
-        let sender = Arc::new(Sender {
-            input,
+        let is_trees = matches!(from, Outgoing::Trees(_));
+        let sender = Arc::new_cyclic(|this| Sender {
+            this: this.clone(),
+            from,
             traces,
             session: session.clone(),
             options,
-            offer: places.is_some() && (terms.offer || options.update || options.checksum),
+            offer: is_trees && (terms.offer || options.update || options.checksum),
             key: terms.key,
             tags: terms.tags,
             block,
@@ -254,10 +274,10 @@ impl Sender {
                 planner.check(result);
             })?;
         }
-        if let Some(places) = places {
+        if is_trees {
             let walker = sender.clone();
             thread("walk", move || {
-                let result = walker.walk(places);
+                let result = walker.walk();
                 walker.check(result);
             })?;
         }
@@ -336,13 +356,13 @@ impl Sender {
     }
 
     /// Walks the sources, and plans or offers what it finds.
-    fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
+    fn walk(&self) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
         let sight = WalkOptions::from(&self.options);
         let mut links = HardLinks::new(self.options.hard_links);
-        for place in places {
-            walk::walk(&place, sight, &mut |found| {
+        for place in self.from.trees() {
+            walk::walk(place, sight, &mut |found| {
                 if self.session.is_over() {
                     return Err(TransferError::Interrupted);
                 }
@@ -469,6 +489,16 @@ impl Sender {
         }
     }
 
+    /// Tells the receiver the names in all folders of the sources.
+    fn list(&self) -> Result<(), TransferError> {
+        let unreadable = listing::list(self.from.trees(), WalkOptions::from(&self.options), &mut |part| {
+            self.session.moved(1);
+            self.session.send(&Message::Listing(part))
+        })?;
+        lock(&self.state).skipped.merge(unreadable.clone());
+        self.session.send(&Message::Listed(unreadable))
+    }
+
     /// Tells the receiver how much the walk has found so far.
     pub(super) fn tell_totals(&self) -> Result<(), TransferError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -584,10 +614,8 @@ impl Handler for Sender {
                 self.wake(&state);
                 self.session.moved(1);
             }
-            Message::Unwanted { .. } if self.input.is_some() => {
-                self.input.iter().for_each(|input| input.give_up());
-            }
             Message::Unwanted { id } => {
+                self.from.input().iter().for_each(|input| input.give_up());
                 if let Some(source) = lock(&self.state).under_way.get(&id) {
                     source.unwanted.store(true, Ordering::Relaxed);
                 }
@@ -601,6 +629,16 @@ impl Handler for Sender {
                 let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
                 self.session.moved(u64::from(before != moved));
             }
+            Message::List if !std::mem::replace(&mut lock(&self.state).listed, true) => {
+                // Another thread, as this one must go on with the receiver's messages.
+                let this = self.this.upgrade();
+                thread("list", move || {
+                    if let Some(sender) = this {
+                        sender.check(sender.list());
+                    }
+                })?;
+            }
+            Message::Deleted(names) => names.into_iter().for_each(|name| self.counters.deleted(name)),
             Message::AllDone(summary) => {
                 let mut state = lock(&self.state);
                 if state.streams > 0 {

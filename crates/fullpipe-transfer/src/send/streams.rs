@@ -114,7 +114,7 @@ impl Sender {
     /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
         let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
-        if let Some(input) = &self.input {
+        if let Some(input) = self.from.input() {
             return self.stream_input(i, &mut line, input);
         }
         let (pipe, coming, give_back) = Pipe::new(self.block);

@@ -58,7 +58,15 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         stall_ns: 1_000_000_000,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
-    let target = Target { path: path.clone(), folder: true, exact: false, content: false, transfer: 7, process: 7 };
+    let target = Target {
+        path: path.clone(),
+        folder: true,
+        exact: false,
+        content: false,
+        transfer: 7,
+        process: 7,
+        delete: None,
+    };
     let task = if push {
         message::Task::Push(target)
     } else {
@@ -474,6 +482,21 @@ fn hard_links_that_nobody_asked_for_are_refused() {
     let said = client.end();
     assert!(said.contains("out of turn: HardLink"), "{said}");
     assert!(!dir.path().join("second").exists());
+}
+
+#[test]
+fn nobody_deletes_what_was_not_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("precious"), "stays").unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut line = Line::new(client.terms.unwrap());
+    let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::AllSent(Skipped::default()));
+    say(&Message::Listing(message::Listing { folder: None, names: vec![], last: true }));
+    let said = client.end();
+    assert!(said.contains("out of turn: Listing"), "{said}");
+    assert!(dir.path().join("precious").exists());
 }
 
 /// Two blocks under one number: whether a file takes its name, and what the far end said.

@@ -226,6 +226,12 @@ impl Cp {
         self
     }
 
+    /// Some more.
+    pub fn args(&mut self, words: &[impl AsRef<OsStr>]) -> &mut Cp {
+        self.words.extend(words.iter().map(|word| word.as_ref().to_owned()));
+        self
+    }
+
     /// Some more, separated by spaces.
     pub fn words(&mut self, words: &str) -> &mut Cp {
         self.words.extend(words.split_whitespace().map(OsString::from));

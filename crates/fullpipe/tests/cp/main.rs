@@ -5,6 +5,7 @@
 mod bad_input;
 mod changes;
 mod content;
+mod delete;
 mod deploy;
 mod disks;
 mod far_input;

@@ -47,6 +47,13 @@ pub struct Args {
     /// repeated
     #[arg(long, value_name = "GLOB", help_heading = FILES)]
     pub exclude: Vec<String>,
+    /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
+    /// everything has arrived. What --exclude excludes stays
+    #[arg(long, requires = "recursive", help_heading = FILES)]
+    pub delete: bool,
+    /// Delete at most N files and folders
+    #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]
+    pub max_delete: Option<u64>,
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
     pub dereference: bool,
@@ -184,6 +191,7 @@ impl Args {
             (self.xattrs, "--xattrs"),
             (self.acls, "--acls"),
             (self.hard_links, "--hard-links"),
+            (self.delete, "--delete"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
@@ -210,6 +218,7 @@ impl Args {
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
         words.extend(self.exclude.iter().map(|pattern| format!("--exclude={pattern}")));
+        words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         words
     }

@@ -7,7 +7,7 @@ use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
-use fullpipe_transfer::protocol::message::{Sources, Target};
+use fullpipe_transfer::protocol::message::{Deletion, Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
 use super::args::{Args, SEED, SSH};
@@ -129,12 +129,19 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
         exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
+        delete: args.delete.then(|| Deletion { exclude: args.exclude.clone(), most: args.max_delete }),
         transfer: 0,
         process: 0,
     };
     if args.no_target_directory && from.len() > 1 {
         return Err(Failure::usage(
             "-T takes one source, of which DST is the new name; leave out -T, or the other sources",
+        ));
+    }
+    let is_content = |place: &Place| matches!(place, Place::Local(p) | Place::Ssh(_, p) | Place::Server(_, _, p) if last(p).is_none());
+    if args.delete && from.len() > 1 && from.iter().any(is_content) {
+        return Err(Failure::usage(
+            "--delete makes a folder like one source; give the content of one folder (SRC/.), or folders without '/.'",
         ));
     }
     match (locals, to) {

@@ -241,14 +241,23 @@ impl Watch {
                     self.kept(&name);
                     continue;
                 }
-            };
-            match &self.names {
-                None => self.bar.borrow().suspend(|| outln!("{name}")),
-                Some(names) if self.json => {
-                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
+                Named::Deleted(name) => {
+                    if self.verbose {
+                        self.print(format!("deleted: {name}"), json!({"kind": "deleted", "name": name.to_string()}));
+                    }
+                    continue;
                 }
-                Some(names) => names.say(name.to_string()),
-            }
+            };
+            self.print(name.to_string(), json!({"kind": "file", "name": name.to_string()}));
+        }
+    }
+
+    /// Prints a line about a file on standard output, or its object for programs.
+    fn print(&self, line: String, object: serde_json::Value) {
+        match &self.names {
+            None => self.bar.borrow().suspend(|| outln!("{line}")),
+            Some(names) if self.json => names.say(object.to_string()),
+            Some(names) => names.say(line),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
+use fullpipe_transfer::protocol::message::Deleted;
 use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
@@ -44,6 +45,7 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                    "verified": args.verify.then(|| format::verified(&summary.verified)),
                    "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
                    "not_kept": format::not_kept(&summary.not_kept),
+                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
                    "left": format::left(&left), "left_total": left.total})
         );
     } else if !args.quiet {
@@ -57,11 +59,15 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
             n => format!(" ({} already there)", format::thousands(n)),
         };
         let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
+        let deleted = match &summary.deleted {
+            Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
+            _ => String::new(),
+        };
         // No bytes have no rate.
         let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
         let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
         errln!(
-            "{}{skipped}, {} in {}{moved}{verified}",
+            "{}{skipped}{deleted}, {} in {}{moved}{verified}",
             format::count(summary.files, "file", "files"),
             format::bytes(bytes as f64),
             format::seconds(seconds),
@@ -95,7 +101,24 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         let files = format::count(lacking, "file or folder was", "files or folders were");
         what.push(format!("{files} copied without all of the attributes that were asked for"));
     }
-    self::left(&left, &what.join(", and "), lacking > 0).map_err(Failure::said)
+    let stays = args.delete.then(|| not_deleted(summary.deleted.as_ref())).flatten();
+    let more = lacking > 0 || stays.is_some();
+    what.extend(stays);
+    self::left(&left, &what.join(", and "), more).map_err(Failure::said)
+}
+
+/// Names what should have been deleted and was not, and counts it for the error; `None` if all of it was deleted. `deleted` is
+/// `None` if something had not arrived.
+pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
+    let Some(Deleted { over_limit, failed, .. }) = deleted else { return Some("so nothing was deleted".to_owned()) };
+    for one in failed.named.iter().take(SHOWN) {
+        errln!("not deleted: {one}");
+    }
+    if *over_limit > 0 {
+        errln!("not deleted: {}: --max-delete is reached", format::count(*over_limit, "more entry", "more entries"));
+    }
+    let total = failed.total.saturating_add(*over_limit);
+    (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.

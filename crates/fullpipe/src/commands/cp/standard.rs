@@ -54,6 +54,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<Option<(Endpoint
         // A folder of this name is none to copy into.
         exact: true,
         content: false,
+        delete: None,
         process: rand::random(),
     };
     let input = Input::new(copy(std::io::stdin().as_fd()).map_err(failed)?, name);
