@@ -180,7 +180,7 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 /// # Errors
 /// A source leads out of the realm, does not exist, or is a pattern that nothing matches; or two have the same name.
 pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<SourceTree>, TransferError> {
-    let exclude = Arc::new(Exclude::new(&sources.exclude)?);
+    let exclude = Arc::new(Exclude::new(&sources.filter)?);
     let mut folders = Folders::default();
     let (mut places, mut patterns) = (Vec::new(), 0);
     for path in &sources.paths {

@@ -260,8 +260,8 @@ pub struct Listing {
 /// What a receiver may delete: what its folders have and those of the sources do not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deletion {
-    /// Patterns of entries that stay ([`crate::source::exclude`]): what is not copied is not deleted either.
-    pub exclude: Vec<String>,
+    /// What is left out of the copy, and so is not deleted either.
+    pub filter: Filter,
     /// Most files and folders to delete.
     pub most: Option<u64>,
 }
@@ -271,10 +271,32 @@ pub struct Deletion {
 pub struct Sources {
     /// The sources' paths as the user typed them.
     pub paths: Vec<Vec<u8>>,
-    /// Patterns of excluded entries ([`crate::source::exclude`]).
-    pub exclude: Vec<String>,
+    /// What is left out.
+    pub filter: Filter,
     /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
+}
+
+/// What is left out of the sources ([`crate::source::exclude`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filter {
+    /// Patterns of entries. The first that matches decides.
+    pub rules: Vec<Rule>,
+    /// Smaller files are left out, bytes.
+    pub min_size: Option<u64>,
+    /// Larger files are left out, bytes.
+    pub max_size: Option<u64>,
+    /// Whether folders on which other file systems are mounted are copied without their content.
+    pub one_file_system: bool,
+}
+
+/// A pattern, and whether what it matches is copied or left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Whether it is copied.
+    pub includes: bool,
+    /// The pattern.
+    pub pattern: String,
 }
 
 /// The destination of a transfer.

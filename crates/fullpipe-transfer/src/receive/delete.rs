@@ -60,18 +60,17 @@ impl Rules {
     /// # Errors
     /// A pattern is invalid.
     pub(crate) fn new(deletion: &Deletion, content: bool) -> Result<Rules, TransferError> {
-        Ok(Rules { exclude: Exclude::new(&deletion.exclude)?, most: deletion.most, content })
+        Ok(Rules { exclude: Exclude::new(&deletion.filter)?, most: deletion.most, content })
     }
 
     /// Whether an entry stays since it, or a folder that it lies in, is excluded from the copy.
-    fn protects(&self, name: &Name) -> bool {
+    fn protects(&self, name: &Name, is_folder: bool) -> bool {
         let first = at::part(name.first());
         let (top, below) = match name.path().strip_prefix(first) {
             Ok(below) if !self.content => (Some(first), below),
             _ => (None, name.path()),
         };
-        let is_out = |part: &Path| !part.as_os_str().is_empty() && self.exclude.leaves_out(part, top);
-        top.is_some_and(|top| self.exclude.leaves_out_source(top)) || below.ancestors().any(is_out)
+        self.exclude.leaves_out_all(below, top, is_folder)
     }
 }
 
@@ -137,7 +136,7 @@ impl Deleter<'_> {
         let mut known = progress.names.remove(&folder).unwrap_or_default();
         known.0.sort_unstable();
         let mut gone = Vec::new();
-        if folder.as_ref().is_some_and(|folder| self.rules.protects(folder)) {
+        if folder.as_ref().is_some_and(|folder| self.rules.protects(folder, true)) {
             return Ok(gone);
         }
         let opened = self.open(folder.as_ref()).and_then(|fd| names_in(&fd).map(|names| (fd, names)));
@@ -212,15 +211,16 @@ impl Deleter<'_> {
 
     /// Deletes an entry, or finds that it is a folder.
     fn step(&self, parent: &OwnedFd, name: Name, progress: &mut Progress, gone: &mut Vec<Name>) -> Step {
-        if self.rules.protects(&name) {
-            return Step::Done { gone: false };
-        }
         let part = at::part(name.last());
         let stat = match at::look(parent, part) {
             Ok(stat) => stat,
             Err(e) => return Step::Done { gone: e.kind() == io::ErrorKind::NotFound },
         };
-        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFDIR {
+        let is_folder = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
+        if self.rules.protects(&name, is_folder) {
+            return Step::Done { gone: false };
+        }
+        if !is_folder {
             return Step::Done { gone: self.unlink(parent, name, UnlinkatFlags::NoRemoveDir, progress, gone) };
         }
         let opened = nix::sys::stat::fstat(parent).map_err(io::Error::from).and_then(|above| {

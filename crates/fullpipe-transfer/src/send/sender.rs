@@ -406,11 +406,12 @@ impl Sender {
                         next_id += 1;
                         self.found(Arc::new(source), &mut batch)
                     }
-                    Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
+                    Found::Folder { name, meta, .. } => self.session.send(&Message::Folder { name, meta }),
                     Found::Link { name, target, meta } => {
                         self.counters.named(&name);
                         self.session.send(&Message::Link { name, target, meta })
                     }
+                    Found::Omitted(_) => Ok(()),
                     Found::Skipped(entry) => {
                         self.skip_entry(entry);
                         Ok(())

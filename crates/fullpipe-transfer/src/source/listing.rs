@@ -48,7 +48,8 @@ pub(crate) fn list(
             let (name, folder) = match found {
                 Found::File { item, .. } => (item.name, false),
                 Found::Link { name, .. } => (name, false),
-                Found::Folder { name, .. } => (name, true),
+                Found::Folder { name, entered, .. } => (name, entered),
+                Found::Omitted(name) => (name, false),
                 // What is never copied is at the source all the same.
                 Found::Skipped(SkippedEntry { name, for_good: true, .. }) => match Name::try_from(name) {
                     Ok(name) => (name, false),

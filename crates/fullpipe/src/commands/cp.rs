@@ -3,6 +3,7 @@
 mod args;
 mod endpoint;
 mod explain;
+mod filters;
 mod lab;
 mod loss_advice;
 mod names;

@@ -10,6 +10,7 @@ mod deploy;
 mod disks;
 mod far_input;
 mod faults;
+mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;
 mod host;

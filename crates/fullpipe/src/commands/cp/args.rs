@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use fullpipe_path::{Size, Time};
 use fullpipe_transfer::protocol::message::Direct;
 
+use super::filters::Filters;
 use super::transport::{HEADING, TransportArgs};
 use super::via::Wanted;
+use crate::failure::Result;
 
 /// Default of `--ssh`.
 pub const SSH: &str = "ssh";
@@ -43,10 +45,6 @@ pub struct Args {
     /// Keep setuid, setgid and sticky bits too; permissions and times are always kept
     #[arg(long, short = 'p', help_heading = FILES)]
     pub preserve: bool,
-    /// Exclude files and folders whose name or path below the source matches GLOB, such as '*.tmp' or 'raw/**'; may be
-    /// repeated
-    #[arg(long, value_name = "GLOB", help_heading = FILES)]
-    pub exclude: Vec<String>,
     /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
     /// everything has arrived. What --exclude excludes stays
     #[arg(long, requires = "recursive", help_heading = FILES)]
@@ -88,6 +86,9 @@ pub struct Args {
     /// Read, send and write blocks of at most this size, 64KiB to 64MiB
     #[arg(long, default_value = "8MiB", value_name = "SIZE", help_heading = FILES)]
     pub block: Size,
+
+    #[command(flatten)]
+    pub filters: Filters,
 
     #[command(flatten)]
     pub how: TransportArgs,
@@ -182,8 +183,11 @@ impl Args {
     }
 
     /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
-    pub fn passed_on(&self, how: &TransportArgs) -> Vec<String> {
-        let mut words = Vec::new();
+    ///
+    /// # Errors
+    /// A file with patterns cannot be read.
+    pub fn passed_on(&self, how: &TransportArgs) -> Result<Vec<String>> {
+        let mut words = self.filters.passed_on()?;
         for (on, flag) in [
             (self.recursive, "-r"),
             (self.no_target_directory, "-T"),
@@ -217,10 +221,9 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
-        words.extend(self.exclude.iter().map(|pattern| format!("--exclude={pattern}")));
         words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
-        words
+        Ok(words)
     }
 }
 

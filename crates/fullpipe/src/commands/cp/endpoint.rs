@@ -7,7 +7,7 @@ use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
-use fullpipe_transfer::protocol::message::{Deletion, Sources, Target};
+use fullpipe_transfer::protocol::message::{Deletion, Filter, Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
 use super::args::{Args, SEED, SSH};
@@ -124,12 +124,13 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
 pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
+    let filter = args.filters.read()?;
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
         exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
-        delete: args.delete.then(|| Deletion { exclude: args.exclude.clone(), most: args.max_delete }),
+        delete: args.delete.then(|| Deletion { filter: filter.clone(), most: args.max_delete }),
         transfer: 0,
         process: 0,
     };
@@ -158,7 +159,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path, args.xattrs, args.acls);
-            Ok((endpoint, way(true, sources, &args.exclude, false, target)))
+            Ok((endpoint, way(true, sources, &filter, false, target)))
         }
         (None, Place::Local(path)) => {
             let mut sources = Vec::new();
@@ -176,7 +177,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
-            Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))
+            Ok((endpoint, way(false, sources, &filter, patterns, target)))
         }
         (None, _) => {
             let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
@@ -284,9 +285,9 @@ fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
 }
 
 /// A direction with its sources and target. The target gets a random number that tells this process from others.
-fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], patterns: bool, mut target: Target) -> Way {
+fn way(push: bool, paths: Vec<Vec<u8>>, filter: &Filter, patterns: bool, mut target: Target) -> Way {
     target.process = rand::random();
-    let sources = Sources { paths, exclude: exclude.to_vec(), patterns };
+    let sources = Sources { paths, filter: filter.clone(), patterns };
     if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }
 

@@ -69,7 +69,7 @@ fn check(args: &Args, output: bool) -> Result {
         ("-c", args.checksum),
         ("-H", args.hard_links),
         ("-p", args.preserve),
-        ("--exclude", !args.exclude.is_empty()),
+        ("--exclude and the like", !args.filters.is_empty()),
         ("--xattrs", args.xattrs),
         ("--acls", args.acls),
         ("--fsync", output && args.fsync),
