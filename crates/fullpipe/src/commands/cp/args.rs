@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Arg;
 use fullpipe_path::{Size, Time};
 use fullpipe_transfer::protocol::message::Direct;
 
@@ -16,6 +17,12 @@ pub const SSH: &str = "ssh";
 /// Default of `--seed`.
 pub const SEED: u64 = 1;
 
+/// The end of the help text of `-h`.
+const SHORT_END: &str = "\
+These are the flags that most copies need. 'fullpipe cp --help' has all of them, and examples.
+
+An interrupted or failed copy goes on where it was when the same command is repeated.";
+
 const EXAMPLES: &str = "\
 Examples:
   fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
@@ -28,7 +35,8 @@ An interrupted or failed copy goes on where it was when the same command is repe
 
 /// The arguments of `fullpipe cp`.
 #[derive(clap::Args)]
-#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = EXAMPLES)]
+#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = SHORT_END, after_long_help = EXAMPLES)]
+#[command(mut_args = show_in_short_help)]
 pub struct Args {
     /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server), and the
     /// other side '-' (standard input or output); the destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
@@ -167,6 +175,31 @@ pub struct Args {
     /// Print only errors
     #[arg(long, short, help_heading = OUTPUT)]
     pub quiet: bool,
+}
+
+/// The arguments that `-h` shows; `--help` shows all.
+const SHORT_HELP: [&str; 16] = [
+    "paths",
+    "recursive",
+    "no_target_directory",
+    "preserve",
+    "update",
+    "checksum",
+    "delete",
+    "exclude",
+    "verify",
+    "pacing",
+    "port",
+    "identity",
+    "dry_run",
+    "verbose",
+    "quiet",
+    "json",
+];
+
+fn show_in_short_help(arg: Arg) -> Arg {
+    let shown = SHORT_HELP.contains(&arg.get_id().as_str());
+    arg.hide_short_help(!shown)
 }
 
 // Headings of the help text.

@@ -26,6 +26,8 @@ const MAX_NOTES: usize = 1 << 17;
 const UPDATE_S: f64 = 1.0;
 /// Weight of the latest update in the smoothed rate that the ETA is computed from.
 const PACE_WEIGHT: f64 = 0.3;
+/// Shortest time between two lines about progress where standard error is no terminal, seconds.
+const LINE_S: f64 = 60.0;
 /// Longest ETA that is shown, seconds.
 const MAX_ETA_S: f64 = 1e7;
 
@@ -61,6 +63,8 @@ pub struct Watch {
     verbose: bool,
     /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
     names: Option<Names>,
+    /// When a line about progress is due; none on a terminal, which has the bar.
+    lines: Option<RefCell<Lines>>,
     /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<SizingEvent>>>,
 }
@@ -103,6 +107,8 @@ impl Watch {
             said: Cell::new(false),
             verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
+            lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
+                .then(|| RefCell::new(Lines { last: Instant::now() })),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
     }
@@ -300,9 +306,13 @@ impl Watch {
             }
             _ => String::new(),
         };
+        let message = format!("{}{of}{many}, {}, {limit}{eta}", format::bytes(done as f64), format::rate(rate));
+        if self.lines.as_ref().is_some_and(|lines| lines.borrow_mut().is_due(Instant::now())) {
+            errln!("{message}");
+        }
         let bar = self.bar.borrow();
         bar.set_position(done);
-        bar.set_message(format!("{}{of}{many}, {}, {limit}{eta}", format::bytes(done as f64), format::rate(rate)));
+        bar.set_message(message);
         if found > 0 && self.has_size {
             progress::known(&bar, found);
         }
@@ -319,6 +329,22 @@ impl Watch {
     /// Removes the bar.
     fn clear(&self) {
         self.bar.replace(ProgressBar::hidden()).finish_and_clear();
+    }
+}
+
+/// Lines about progress, at a distance.
+struct Lines {
+    last: Instant,
+}
+
+impl Lines {
+    /// Whether a line is due now, which then counts as printed.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = (now - self.last).as_secs_f64() >= LINE_S;
+        if due {
+            self.last = now;
+        }
+        due
     }
 }
 
@@ -347,6 +373,14 @@ fn limit(sender: &Times, receiver: &Times) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_a_minute() {
+        let begin = Instant::now();
+        let mut lines = Lines { last: begin };
+        let due: Vec<u64> = (0..200).filter(|second| lines.is_due(begin + Duration::from_secs(*second))).collect();
+        assert_eq!(due, [60, 120, 180]);
+    }
 
     #[test]
     fn what_holds_it_back() {
