@@ -29,7 +29,7 @@ use fullpipe_transfer::protocol::message::Options;
 use rand::RngExt;
 
 use crate::failure::{Failure, Result};
-use crate::{ports, rlimit, run_record};
+use crate::{output, ports, rlimit, run_record};
 pub use args::Args;
 use endpoint::Place;
 use progress::Watch;
@@ -83,6 +83,10 @@ fn copy(args: Args) -> Result {
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
+    }
+    if let Some(path) = &args.log_file {
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
     }
     let began = Instant::now();
     let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
@@ -241,7 +245,7 @@ impl Copy<'_> {
             choose: &choose,
             chosen: &tell,
             say: &|what| watch.say(what),
-            names: args.verbose || args.json && args.updates(),
+            names: args.verbose || args.log_file.is_some() || args.json && args.updates(),
             show: &mut show,
             interrupted,
         })

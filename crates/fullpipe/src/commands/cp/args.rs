@@ -169,6 +169,9 @@ pub struct Args {
     /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
     #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
     pub verbose: bool,
+    /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub log_file: Option<PathBuf>,
     /// Print events as NDJSON on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,

@@ -16,7 +16,7 @@ use serde_json::json;
 use super::args::Args;
 use super::names::Names;
 use super::transport::Chosen;
-use crate::output::{errln, outln};
+use crate::output::{errln, log, outln};
 use crate::{format, progress};
 
 /// Most notes of the controller that a record keeps. The controller decides about ten times a second; a faulty other end
@@ -166,7 +166,9 @@ impl Watch {
             outln!("{}", json!({"kind": "note", "note": what}));
         } else if !self.quiet {
             self.bar.borrow().suspend(|| errln!("{what}"));
+            return;
         }
+        log(format_args!("{what}"));
     }
 
     /// Tells of a decision of the controller of window and pacing.
@@ -241,13 +243,19 @@ impl Watch {
     fn show_names(&self, counters: &Counters) {
         for named in counters.take_names() {
             let name = match named {
-                Named::Copied(name) if self.verbose => name,
-                Named::Copied(_) => continue,
+                Named::Copied(name) => {
+                    log(format_args!("copied: {name}"));
+                    if !self.verbose {
+                        continue;
+                    }
+                    name
+                }
                 Named::Newer(name) => {
                     self.kept(&name);
                     continue;
                 }
                 Named::Deleted(name) => {
+                    log(format_args!("deleted: {name}"));
                     if self.verbose {
                         self.print(format!("deleted: {name}"), json!({"kind": "deleted", "name": name.to_string()}));
                     }

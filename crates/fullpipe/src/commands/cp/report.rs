@@ -13,7 +13,7 @@ use super::args::Args;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
-use crate::output::{errln, outln};
+use crate::output::{errln, outln, tell};
 
 /// Most lines about files that were not copied.
 const SHOWN: usize = 20;
@@ -48,31 +48,9 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                    "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
                    "left": format::left(&left), "left_total": left.total})
         );
-    } else if !args.quiet {
-        let skipped = match summary.present {
-            // What an earlier attempt of this command sent counts as copied, not as found.
-            0 if spared > earlier && bytes > 0 => {
-                format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
-            }
-            0 => String::new(),
-            n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
-            n => format!(" ({} already there)", format::thousands(n)),
-        };
-        let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
-        let deleted = match &summary.deleted {
-            Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
-            _ => String::new(),
-        };
-        // No bytes have no rate.
-        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
-        let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
-        errln!(
-            "{}{skipped}{deleted}, {} in {}{moved}{verified}",
-            format::count(summary.files, "file", "files"),
-            format::bytes(bytes as f64),
-            format::seconds(seconds),
-        );
     }
+    let line = summed_up(args, finished, (earlier, spared), seconds);
+    tell(!args.json && !args.quiet, format_args!("{line}"));
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
             errln!("not trusted: {file}; what it holds was copied again, under another name");
@@ -119,6 +97,36 @@ pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
     }
     let total = failed.total.saturating_add(*over_limit);
     (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
+}
+
+/// The last line for people: how many files, bytes and seconds.
+fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), seconds: f64) -> String {
+    let summary = &finished.summary;
+    let bytes = summary.bytes.saturating_add(earlier);
+    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
+    let skipped = match summary.present {
+        // What an earlier attempt of this command sent counts as copied, not as found.
+        0 if spared > earlier && bytes > 0 => {
+            format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
+        }
+        0 => String::new(),
+        n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
+        n => format!(" ({} already there)", format::thousands(n)),
+    };
+    let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
+    let deleted = match &summary.deleted {
+        Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
+        _ => String::new(),
+    };
+    // No bytes have no rate.
+    let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+    let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
+    format!(
+        "{}{skipped}{deleted}, {} in {}{moved}{verified}",
+        format::count(summary.files, "file", "files"),
+        format::bytes(bytes as f64),
+        format::seconds(seconds),
+    )
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.
