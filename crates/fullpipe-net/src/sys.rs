@@ -1,7 +1,7 @@
 //! System calls that no safe wrapper covers. All unsafe code of this crate is here.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most bytes that `getsockopt(TCP_INFO)` may fill. The kernel's structure grows only at its end.
 pub const TCP_INFO_MAX: usize = 320;
@@ -145,8 +145,8 @@ pub fn set_int_option(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> 
 /// # Errors
 /// The kernel has no memory, or no `memfd_create`.
 pub fn random_memory_file(len: usize) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a C string; the new descriptor is owned by nobody else.
-    let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"fullpipe".as_ptr(), libc::MFD_CLOEXEC))?) };
+    // By system call: glibc has it since 2.27 only.
+    let fd = rustix::fs::memfd_create(c"fullpipe", rustix::fs::MemfdFlags::CLOEXEC)?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let data: Vec<u8> = (0..len.div_ceil(8))
         .flat_map(|_| {

@@ -5,6 +5,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;
+mod config;
 mod failure;
 mod format;
 mod output;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use commands::{cp, doctor, external, far, lab, measure, pages, select, serve, token};
+use commands::{config as show_config, cp, doctor, external, far, lab, measure, pages, select, serve, token};
 use failure::Failure;
 use fullpipe_path::ExitClass;
 
@@ -73,6 +74,8 @@ enum Verb {
     Select(select::Args),
     /// Show what this host's settings cost on long fast paths, and the commands that fix it
     Doctor(doctor::Args),
+    /// Show what the configuration files set for a host
+    Config(show_config::Args),
     /// Print shell completions on standard output
     Completions(pages::Completions),
     /// Write manual pages into a folder
@@ -90,7 +93,7 @@ fn main() -> ExitCode {
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
         Verb::Measure(args) => measure::run(args),
-        Verb::Cp(args) => cp::run(*args),
+        Verb::Cp(args) => configured(args).and_then(|args| cp::run(*args)),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),
         Verb::ServeClient => serve::child::run(),
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(args),
         Verb::Select(args) => select::run(args),
         Verb::Doctor(args) => doctor::run(args),
+        Verb::Config(args) => show_config::run(args, &Cli::command()),
         Verb::Completions(args) => {
             pages::completions(&args, Cli::command());
             Ok(())
@@ -111,6 +115,22 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// Adds to a command line of `cp` what the configuration files set for its host.
+fn configured(args: Box<cp::Args>) -> failure::Result<Box<cp::Args>> {
+    let Some(host) = args.host() else { return Ok(args) };
+    let json = args.json;
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let words = config::configured(&Cli::command(), &words, &host).inspect_err(|failure| {
+        if json {
+            cp::print_failed(&failure.to_string(), failure.code());
+        }
+    })?;
+    Ok(match Cli::try_parse_from(words).unwrap_or_else(|error| wrong(&error)).verb {
+        Verb::Cp(configured) => configured,
+        _ => args,
+    })
 }
 
 /// Reports a wrong command line, and ends. `cp --json` tells a program too.

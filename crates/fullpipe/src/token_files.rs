@@ -12,7 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::output::errln;
 
 /// Environment variable that holds a client's token.
-const VARIABLE: &str = "FULLPIPE_TOKEN";
+pub const VARIABLE: &str = "FULLPIPE_TOKEN";
 
 /// The folder of what fullpipe keeps for this user (XDG base directories); `None` without a home.
 pub fn state_folder() -> Option<PathBuf> {
@@ -32,6 +32,11 @@ pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;
     Ok(folder.join("token"))
+}
+
+/// Whether the environment has a client's token.
+pub fn is_in_environment() -> bool {
+    std::env::var_os(VARIABLE).is_some()
 }
 
 /// A client's token, from `--token-file` or the environment; none if neither has one.

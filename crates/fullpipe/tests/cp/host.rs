@@ -250,6 +250,12 @@ impl Cp {
         self
     }
 
+    /// Leaves out what [`Host::cp`] says of the far end.
+    pub fn without_flags(&mut self) -> &mut Cp {
+        (self.ssh, self.program) = (Vec::new(), None);
+        self
+    }
+
     /// Runs in a folder.
     pub fn within(&mut self, dir: &Path) -> &mut Cp {
         self.within = Some(dir.to_owned());
@@ -278,6 +284,7 @@ impl Cp {
         command.args(&self.words).stdin(self.stdin.take().unwrap_or_else(Stdio::null)).stderr(Stdio::piped());
         command.stdout(self.stdout.take().unwrap_or_else(Stdio::piped));
         command.envs(self.home.iter().map(|home| ("HOME", home))).env_remove("XDG_STATE_HOME");
+        command.env_remove("XDG_CONFIG_HOME");
         if let Some(dir) = &self.within {
             command.current_dir(dir);
         }

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod changes;
+mod config;
 mod content;
 mod delete;
 mod deploy;

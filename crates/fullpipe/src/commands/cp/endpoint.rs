@@ -120,6 +120,17 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     }
 }
 
+impl Args {
+    /// The real host of the copy, as typed, without the name of a user.
+    pub fn host(&self) -> Option<String> {
+        self.paths.iter().find_map(|path| match parse(path).ok()? {
+            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
+            Place::Server(host, _, _) => Some(host),
+            Place::Local(_) | Place::Standard | Place::Lab(..) => None,
+        })
+    }
+}
+
 /// Finds the far end and the direction of a copy.
 pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
     let locals: Option<Vec<Vec<u8>>> =

@@ -1,0 +1,292 @@
+//! The configuration files: flags of `cp` for hosts, by their names. What is typed, and the environment, count more.
+//!
+//! ```toml
+//! [host."*.example.org"]
+//! via = "ssh"
+//! data-ports = "50000-51000"
+//! ```
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Command;
+use clap::parser::ValueSource;
+use fullpipe_transfer::connection::token;
+use globset::{GlobBuilder, GlobMatcher};
+use toml::{Table, Value};
+
+use crate::failure::{Failure, Result};
+use crate::token_files;
+
+/// The file of the whole system. The user's counts more.
+const SYSTEM: &str = "/etc/fullpipe/config.toml";
+/// Largest file that is read, bytes.
+const MAX_BYTES: u64 = 1 << 20;
+/// The flags of `cp` that a file may set: those that belong to a host or to the path to it.
+pub const FLAGS: [&str; 20] = [
+    "via",
+    "data-ports",
+    "ssh",
+    "port",
+    "identity",
+    "far-program",
+    "far-binary",
+    "no-deploy",
+    "token-file",
+    "insecure",
+    "no-encrypt",
+    "stall",
+    "profile",
+    "rate",
+    "loss",
+    "queue",
+    "pacing",
+    "streams",
+    "cc",
+    "buffer",
+];
+/// The flags that name files, in which `~/` is the home folder.
+const FILES: [&str; 4] = ["identity", "far-binary", "token-file", "profile"];
+
+/// The sections of the configuration files, those that count more last.
+pub struct Config {
+    sections: Vec<Section>,
+}
+
+/// What a file says of the hosts with some names.
+struct Section {
+    file: PathBuf,
+    /// Its pattern for names of hosts.
+    pattern: String,
+    hosts: GlobMatcher,
+    flags: Table,
+}
+
+/// A flag that a file sets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Setting {
+    /// Name of the flag, without dashes.
+    pub flag: String,
+    /// Its value. A flag without one has `true`.
+    pub value: String,
+    /// The file and the section that set it.
+    pub from: String,
+    /// The word for the command line; none if the flag is turned off.
+    word: Option<String>,
+}
+
+/// The places of the files, the one that counts more last.
+pub fn files() -> Vec<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let user = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    let user = user.map(|folder| folder.join("fullpipe/config.toml"));
+    [PathBuf::from(SYSTEM)].into_iter().chain(user).collect()
+}
+
+impl Config {
+    /// Reads the files that exist.
+    ///
+    /// # Errors
+    /// One cannot be read, can be written by others, or says what it may not.
+    pub fn read() -> Result<Config> {
+        let mut sections = Vec::new();
+        for file in files() {
+            if let Some(text) = text_of(&file)? {
+                sections.extend(sections_of(&file, &text)?);
+            }
+        }
+        Ok(Config { sections })
+    }
+
+    /// The flags for a host, each once. In a file, the longest pattern counts.
+    pub fn settings(&self, host: &str) -> Vec<Setting> {
+        let mut settings: Vec<Setting> = Vec::new();
+        for section in self.sections.iter().filter(|section| section.hosts.is_match(host)) {
+            for (flag, value) in &section.flags {
+                settings.retain(|setting| setting.flag != *flag);
+                settings.push(section.setting(flag, value));
+            }
+        }
+        settings
+    }
+}
+
+impl Section {
+    fn setting(&self, flag: &str, value: &Value) -> Setting {
+        let value = match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let word = match value.as_str() {
+            "false" => None,
+            "true" => Some(format!("--{flag}")),
+            _ => {
+                let home = std::env::var("HOME").ok().filter(|_| FILES.contains(&flag));
+                let path = home.zip(value.strip_prefix("~/")).map(|(home, rest)| format!("{home}/{rest}"));
+                Some(format!("--{flag}={}", path.as_ref().unwrap_or(&value)))
+            }
+        };
+        let from = format!("{}, [host.\"{}\"]", self.file.display(), self.pattern);
+        Setting { flag: flag.to_owned(), value, from, word }
+    }
+}
+
+/// The text of a file, if there is one.
+fn text_of(file: &Path) -> Result<Option<String>> {
+    let fail = |why: String| Failure::usage(format!("cannot read {}: {why}", file.display()));
+    let opened = match File::options().read(true).custom_flags(libc::O_NONBLOCK).open(file) {
+        Ok(opened) => opened,
+        // Another user's home may be closed to this one, as after 'su'.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::EACCES)) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(fail(error.to_string())),
+    };
+    let meta = opened.metadata().map_err(|error| fail(error.to_string()))?;
+    if !meta.is_file() || meta.len() > MAX_BYTES {
+        return Err(fail(format!("it is no file of at most {MAX_BYTES} bytes")));
+    }
+    // It names programs that run.
+    token::check_own(file, &meta)?;
+    let mut text = String::new();
+    opened.take(MAX_BYTES).read_to_string(&mut text).map_err(|error| fail(error.to_string()))?;
+    Ok(Some(text))
+}
+
+/// The sections of a file, the longest pattern last.
+fn sections_of(file: &Path, text: &str) -> Result<Vec<Section>> {
+    let wrong = |why: String| Failure::usage(format!("{}: {why}", file.display()));
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+        wrong(format!("line {line}: {}", error.message()))
+    })?;
+    let mut sections = Vec::new();
+    for (key, value) in table {
+        let Value::Table(hosts) = value else {
+            return Err(wrong(format!("'{key}' is in no section; write [host.\"NAME\"] above it")));
+        };
+        if key != "host" {
+            return Err(wrong(format!(
+                "there is no section [{key}]; write [host.\"NAME\"], where NAME may be a pattern"
+            )));
+        }
+        for (pattern, flags) in hosts {
+            let section = format!("[host.\"{pattern}\"]");
+            let Value::Table(flags) = flags else {
+                return Err(wrong(format!("'{pattern}' is no section; write {section}")));
+            };
+            for (flag, value) in &flags {
+                if !FLAGS.contains(&flag.as_str()) {
+                    let known = FLAGS.join(", ");
+                    return Err(wrong(format!("{section} sets '{flag}', which is none of {known}")));
+                }
+                if !matches!(value, Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_)) {
+                    return Err(wrong(format!("{section}: give '{flag}' a text, a number, true or false")));
+                }
+            }
+            let hosts = GlobBuilder::new(&pattern).case_insensitive(true).build();
+            let hosts = hosts.map_err(|error| wrong(format!("{section}: {error}")))?.compile_matcher();
+            sections.push(Section { file: file.to_owned(), pattern, hosts, flags });
+        }
+    }
+    sections.sort_by_key(|section| section.pattern.len());
+    Ok(sections)
+}
+
+/// Adds what the files set for a host to a command line of `cp` that has been found right. What is typed, what excludes it,
+/// and the environment count more.
+///
+/// # Errors
+/// A file is wrong, or sets a value that `cp` does not take.
+pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<OsString>> {
+    let settings = Config::read()?.settings(host);
+    if settings.is_empty() {
+        return Ok(words.to_vec());
+    }
+    let parse = |words: &[OsString]| cli.clone().try_get_matches_from(words);
+    let typed = parse(words).map_err(Failure::usage)?;
+    let Some(("cp", typed)) = typed.subcommand() else { return Ok(words.to_vec()) };
+    let Some(cp) = cli.find_subcommand("cp") else { return Ok(words.to_vec()) };
+    let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
+    let mut added = Vec::new();
+    for setting in &settings {
+        let id = setting.flag.replace('-', "_");
+        let excluded = cp.get_arguments().filter(|arg| is_typed(arg.get_id().as_str())).any(|typed| {
+            let excludes = |one: &clap::Arg, other: &str| {
+                cp.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id().as_str() == other)
+            };
+            let own = cp.get_arguments().find(|arg| arg.get_id().as_str() == id);
+            excludes(typed, &id) || own.is_some_and(|own| excludes(own, typed.get_id().as_str()))
+        });
+        let in_environment = id == "token_file" && token_files::is_in_environment();
+        let Some(word) = &setting.word else { continue };
+        if is_typed(&id) || excluded || in_environment {
+            continue;
+        }
+        let alone = [&words[..1], &["cp".into(), word.into(), "a".into(), "b:".into()]].concat();
+        if let Err(error) = parse(&alone)
+            && error.kind() != clap::error::ErrorKind::MissingRequiredArgument
+        {
+            return Err(Failure::usage(format!("{}: {}", setting.from, first_line(&error))));
+        }
+        added.push(OsString::from(word));
+    }
+    let all = [&words[..2], &added, &words[2..]].concat();
+    parse(&all).map_err(|error| {
+        Failure::usage(format!("{} (with what the configuration sets for {host})", first_line(&error)))
+    })?;
+    Ok(all)
+}
+
+/// What is wrong, without the help that follows.
+fn first_line(error: &clap::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<Config> {
+        Ok(Config { sections: sections_of(Path::new("/c.toml"), text)? })
+    }
+
+    fn values(config: &Config, host: &str) -> Vec<(String, String)> {
+        config.settings(host).into_iter().map(|setting| (setting.flag, setting.value)).collect()
+    }
+
+    #[test]
+    fn the_longest_pattern_counts() {
+        let text = "[host.\"*.example.org\"]\nvia = \"ssh\"\nport = 2222\n[host.\"*\"]\nvia = \"tcp\"\nno-deploy = true\n\
+                    [host.\"a.example.org\"]\nno-deploy = false";
+        let config = config(text).unwrap_or_else(|failure| panic!("{failure}"));
+        let pair = |flag: &str, value: &str| (flag.to_owned(), value.to_owned());
+        let mut found = values(&config, "A.example.ORG");
+        found.sort();
+        assert_eq!(found, [pair("no-deploy", "false"), pair("port", "2222"), pair("via", "ssh")]);
+        let mut found = values(&config, "elsewhere");
+        found.sort();
+        assert_eq!(found, [pair("no-deploy", "true"), pair("via", "tcp")]);
+        let deploy = config.settings("a.example.org").into_iter().find(|setting| setting.flag == "no-deploy");
+        assert_eq!(deploy.and_then(|setting| setting.word), None);
+    }
+
+    #[test]
+    fn what_a_file_may_not_say_is_named() {
+        for (text, part) in [
+            ("via = \"ssh\"", "'via' is in no section"),
+            ("[hosts.a]\nvia = \"ssh\"", "no section [hosts]"),
+            ("[host]\na = 1", "'a' is no section"),
+            ("[host.a]\nverbose = true", "[host.\"a\"] sets 'verbose'"),
+            ("[host.a]\nport = [1]", "give 'port' a text"),
+            ("[host.\"[\"]\nport = 1", "[host.\"[\"]"),
+            ("[host.a]\n\nport = ", "line 3"),
+        ] {
+            let failure = config(text).err().unwrap_or_else(|| panic!("{text}"));
+            assert!(failure.to_string().contains(part), "{failure}");
+        }
+    }
+}

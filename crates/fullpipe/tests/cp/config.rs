@@ -1,0 +1,124 @@
+//! What configuration files set for a host.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use crate::host::{Cp, FULLPIPE, Host};
+use crate::tree::write;
+
+/// Writes the user's configuration.
+fn configure(host: &Host, text: &str) {
+    let folder = host.home().join(".config/fullpipe");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("config.toml"), text).unwrap();
+    fs::set_permissions(folder.join("config.toml"), fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+/// What a copy needs to reach the host.
+fn reach(host: &Host) -> String {
+    format!("ssh = \"{}\"\nfar-program = \"{FULLPIPE}\"\n", host.ssh)
+}
+
+/// `fullpipe cp` with no flag that says how the host is reached.
+fn plain(host: &Host) -> Cp {
+    let mut cp = host.cp();
+    cp.without_flags();
+    cp
+}
+
+#[test]
+fn a_host_has_its_flags() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    configure(&host, &format!("[host.\"FA*\"]\n{}via = \"ssh\"\n[host.far]\nvia = \"tcp\"", reach(&host)));
+    let done = plain(&host).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
+    assert!(!done.out.contains("through ssh"), "{}", done.out);
+    assert_eq!(fs::read(host.file("b")).unwrap(), b"1");
+    // The same from there, and for a user of that name.
+    let from = format!("{}@far:{}", whoami(), host.file("a").display());
+    plain(&host).arg(from).arg(host.file("c")).ok();
+    // Another host has none of them.
+    let other = format!("other:{}", host.file("d").display());
+    plain(&host).words("--ssh false").arg(host.file("a")).arg(other).fails(4, "other");
+}
+
+fn whoami() -> String {
+    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn what_is_typed_counts_more() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let text = format!("[host.far]\n{}no-deploy = true\nstall = \"1h\"\nvia = \"tcp\"", reach(&host));
+    configure(&host, &text);
+    let explained = |words: &str| {
+        let done = plain(&host).words("--explain").words(words).arg(host.file("a")).arg(host.far("b")).ok();
+        done.out + &done.err
+    };
+    let (as_set, typed) = (explained(""), explained("--via ssh"));
+    assert!(!as_set.contains("ssh connections") && typed.contains("ssh connections"), "{as_set} {typed}");
+    // A program that is sent excludes one that is there, and --no-deploy.
+    let mut cp = plain(&host);
+    cp.arg("--far-binary").arg(host.file("none")).arg(host.file("a")).arg(host.far("c"));
+    cp.fails_at_once(2, "there is no such file");
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_named() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    let file = host.home().join(".config/fullpipe/config.toml");
+    let copy = || {
+        let mut cp = plain(&host);
+        cp.arg(host.file("a")).arg(host.far("b"));
+        cp
+    };
+    for (text, part) in [
+        ("[host.far]\nvia = \"pigeon\"", "[host.\"far\"]: invalid value 'pigeon' for '--via"),
+        ("[host.far]\nport = 70000", "[host.\"far\"]: invalid value '70000' for '--port"),
+        ("[host.far]\nno-deploy = \"perhaps\"", "[host.\"far\"]"),
+        ("[host.far]\nfar-program = \"a\"\nfar-binary = \"b\"", "what the configuration sets for far"),
+        ("[host.far]\nverbose = true", "sets 'verbose', which is none of via"),
+        ("[host.far\n", "line 1"),
+    ] {
+        configure(&host, text);
+        let done = copy().fails_at_once(2, part);
+        assert!(done.err.contains("config") && done.err.lines().count() == 1, "{}", done.err);
+    }
+    configure(&host, &format!("[host.far]\n{}", reach(&host)));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o620)).unwrap();
+    copy().fails_at_once(2, "can be written by its group");
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    copy().fails_at_once(2, "it is no file");
+}
+
+#[test]
+fn what_sets_a_flag_is_shown() {
+    let host = Host::start();
+    let show = |words: &[&str]| {
+        let mut command = Command::new(FULLPIPE);
+        command.args(["config", "show"]).args(words).env("HOME", host.home()).env_remove("XDG_CONFIG_HOME");
+        command.env("FULLPIPE_TOKEN", "a secret").output().unwrap()
+    };
+    configure(&host, "[host.\"*.example.org\"]\nstall = \"30s\"\nno-deploy = true\n[host.\"*\"]\ntoken-file = \"~/t\"");
+    let text = String::from_utf8(show(&["a.example.org"]).stdout).unwrap();
+    let line = |flag: &str| text.lines().find(|line| line.starts_with(flag)).unwrap_or_else(|| panic!("{text}"));
+    assert!(
+        line("stall").contains("30s") && line("stall").ends_with("config.toml, [host.\"*.example.org\"]"),
+        "{text}"
+    );
+    assert!(
+        line("no-deploy").contains("true") && line("via").contains("auto") && line("via").ends_with("default"),
+        "{text}"
+    );
+    assert!(line("token-file").contains("FULLPIPE_TOKEN") && !text.contains("secret"), "{text}");
+    let json = show(&["elsewhere", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&json["stall"]["value"], &json["stall"]["from"]), (&"60s".into(), &"default".into()));
+    configure(&host, "[host.a]\nvia = \"pigeon\"");
+    assert_eq!(show(&["a"]).status.code(), Some(2));
+    assert_eq!(show(&["b"]).status.code(), Some(0));
+}
