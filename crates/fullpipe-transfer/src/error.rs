@@ -291,6 +291,12 @@ pub(crate) fn why(error: &std::io::Error) -> String {
     }
 }
 
+/// Whether an error of opening a folder means that it is gone, or that a file or a symbolic link stands in its place.
+pub(crate) fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP))
+        || matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
 /// The text of an error of reading a source, with what failed and where. It goes to both ends, so it names neither as "here".
 pub(crate) fn unreadable(error: &std::io::Error) -> String {
     match error.raw_os_error() {

@@ -1,6 +1,7 @@
 //! The sending end: walks the sources or reads standard input, decides what goes next, and feeds the streams.
 
 pub mod input;
+mod input_blocks;
 pub mod notsent;
 pub mod schedule;
 mod sender;

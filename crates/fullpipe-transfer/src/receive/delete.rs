@@ -16,7 +16,7 @@ use nix::unistd::UnlinkatFlags;
 
 use super::destination_names::DestinationNames;
 use crate::connection::session::Session;
-use crate::error::{TransferError, why};
+use crate::error::{TransferError, is_gone, why};
 use crate::fs::root::Root;
 use crate::fs::{at, metadata};
 use crate::protocol::message::{Deleted, Deletion, Listing, Message};
@@ -143,7 +143,7 @@ impl Deleter<'_> {
         let (fd, there) = match opened {
             Ok(opened) => opened,
             // Nothing stands there; with --dry-run it may not have been copied yet.
-            Err(e) if super::folders::is_gone(&e) => return Ok(gone),
+            Err(e) if is_gone(&e) => return Ok(gone),
             Err(e) => {
                 let name = folder.as_ref().map_or(&b"."[..], Name::bytes);
                 progress.deleted.failed.add(SkippedEntry::new(name, why(&e)));

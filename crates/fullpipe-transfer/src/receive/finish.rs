@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use super::delete::{self, Deleter, Progress};
-use super::folders::is_gone;
 use super::journal::Record;
 use super::receiver::Receiver;
-use crate::error::{TransferError, local};
+use crate::error::{TransferError, is_gone, local};
 use crate::fs::{metadata, publish};
 use crate::protocol::message::{Listing, Message};
 use crate::protocol::name::{self, Name};

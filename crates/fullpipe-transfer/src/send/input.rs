@@ -1,4 +1,4 @@
-//! Sends what comes from standard input: blocks in the order in which they are read, each over the stream that has read it.
+//! Standard input as the source of a copy.
 //!
 //! Nobody knows the size before the end, and nothing can be read twice. So no other attempt can go on after this one.
 
@@ -12,18 +12,11 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::sender::{PIECE, Sender};
-use super::streams::OutgoingStream;
-use crate::error::{TransferError, unreadable};
-use crate::protocol::chunk::Chunk;
+use crate::error::TransferError;
 use crate::protocol::file::{Extent, FileItem, Meta};
-use crate::protocol::message::{Message, Reading};
 use crate::protocol::name::Name;
-use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
-/// The file's number in messages.
-const ID: u64 = 1;
 /// Longest time from the first byte of a block until the block is sent, however short it is then.
 const MAX_BLOCK_TIME: Duration = Duration::from_secs(1);
 /// How often a thread that waits for input looks whether input is still wanted, ms.
@@ -39,7 +32,7 @@ pub struct Input {
     /// Guards the input and how much of it was read. Held while a block is read, which may take any time.
     reader: Mutex<Reader>,
     /// What the receiver is told of it.
-    item: FileItem,
+    pub(super) item: FileItem,
     /// Whether anything was read, so that another attempt would lack it.
     begun: AtomicBool,
     /// Whether the receiver cannot write what comes.
@@ -58,7 +51,7 @@ struct Reader {
 }
 
 /// What a stream finds in the input.
-enum Next {
+pub(super) enum Next {
     /// So many bytes.
     Block(Extent),
     /// So many bytes, the last ones.
@@ -96,7 +89,11 @@ impl Input {
     }
 
     /// Reads the next block into `to`. While it waits for input, it calls `wait` every second, and returns its error.
-    fn next(&self, to: &mut [u8], wait: &dyn Fn() -> Result<(), TransferError>) -> Result<Next, TransferError> {
+    pub(super) fn next(
+        &self,
+        to: &mut [u8],
+        wait: &dyn Fn() -> Result<(), TransferError>,
+    ) -> Result<Next, TransferError> {
         let mut reader = lock(&self.reader);
         if reader.ended {
             return Ok(Next::Nothing);
@@ -136,75 +133,5 @@ impl Input {
         reader.offset += block.len;
         reader.ended = ended;
         Ok(if ended { Next::Last(block) } else { Next::Block(block) })
-    }
-}
-
-impl Sender {
-    /// Sends blocks of the input over one stream until the input ends.
-    pub(super) fn stream_input(&self, i: u16, line: &mut OutgoingStream, input: &Input) -> Result<(), TransferError> {
-        let mut buffer = vec![0; self.block as usize];
-        let wait = || {
-            self.session.moved(1);
-            self.tell_totals()
-        };
-        loop {
-            drop(self.parked(i));
-            if self.session.is_over() {
-                return Ok(());
-            }
-            match input.next(&mut buffer, &wait)? {
-                Next::Block(extent) => self.input_block(line, input, extent, &buffer)?,
-                Next::Last(extent) => {
-                    // An empty file needs a block, too: the receiver opens it with the first one.
-                    if extent.len > 0 || extent.offset == 0 {
-                        self.input_block(line, input, extent, &buffer)?;
-                    }
-                    self.input_over(Reading::Ended { size: extent.offset + extent.len })?;
-                }
-                Next::Failed(e) => {
-                    self.skip(input.item.name.bytes(), unreadable(&e));
-                    self.input_over(Reading::Changed)?;
-                }
-                Next::Nothing => {
-                    self.walked(&mut lock(&self.state));
-                    return self.end_stream(line);
-                }
-            }
-        }
-    }
-
-    /// Tells the receiver how the input ended, and lets all streams end.
-    fn input_over(&self, reading: Reading) -> Result<(), TransferError> {
-        self.session.send(&Message::FileEnd { id: ID, reading })?;
-        self.counters.found_all.store(1, Ordering::Relaxed);
-        self.tell_totals()
-    }
-
-    /// Sends a block of the input.
-    fn input_block(
-        &self,
-        line: &mut OutgoingStream,
-        input: &Input,
-        extent: Extent,
-        buffer: &[u8],
-    ) -> Result<(), TransferError> {
-        if extent.offset == 0 {
-            self.counters.found_files.store(1, Ordering::Relaxed);
-            self.counters.named(&input.item.name);
-        }
-        self.counters.found_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        let data = &buffer[..extent.len as usize];
-        let digest = timed(&self.counters.hash_ns, || {
-            let mut mac = self.key.block(input.item.key(), extent);
-            mac.update(data);
-            mac.finish()
-        });
-        self.header(line, &Chunk::Block { id: ID, file: input.item.clone(), extent, hole: false })?;
-        for piece in data.chunks(PIECE) {
-            self.write(line, piece)?;
-        }
-        self.close(line, Some(digest))?;
-        self.counters.wire_bytes.fetch_add(extent.len, Ordering::Relaxed);
-        Ok(())
     }
 }
