@@ -88,11 +88,12 @@ impl Input {
         self.unwanted.store(true, Ordering::SeqCst);
     }
 
-    /// Reads the next block into `to`. While it waits for input, it calls `wait` every second, and returns its error.
+    /// Reads the next block into `to`. While it waits for input, it calls `wait` ten times a second, with whether it is time to
+    /// tell the receiver of this end, and returns its error.
     pub(super) fn next(
         &self,
         to: &mut [u8],
-        wait: &dyn Fn() -> Result<(), TransferError>,
+        wait: &dyn Fn(bool) -> Result<(), TransferError>,
     ) -> Result<Next, TransferError> {
         let mut reader = lock(&self.reader);
         if reader.ended {
@@ -103,10 +104,11 @@ impl Input {
             if len == to.len() || first.is_some_and(|first: Instant| first.elapsed() >= MAX_BLOCK_TIME) {
                 break false;
             }
-            if reader.told.elapsed() >= TOTALS_INTERVAL {
+            let is_time = reader.told.elapsed() >= TOTALS_INTERVAL;
+            if is_time {
                 reader.told = Instant::now();
-                wait()?;
             }
+            wait(is_time)?;
             if self.unwanted.load(Ordering::SeqCst) {
                 reader.ended = true;
                 return Ok(Next::Nothing);

@@ -19,7 +19,14 @@ impl Sender {
     /// Sends blocks of the input over one stream until the input ends.
     pub(super) fn stream_input(&self, i: u16, line: &mut OutgoingStream, input: &Input) -> Result<(), TransferError> {
         let mut buffer = vec![0; self.block as usize];
-        let wait = || {
+        let wait = |is_time| {
+            // A thread of an attempt that has failed must not take what the next attempt is to send.
+            if self.session.is_over() {
+                return Err(TransferError::Interrupted);
+            }
+            if !is_time {
+                return Ok(());
+            }
             self.session.moved(1);
             self.tell_totals()
         };

@@ -203,6 +203,10 @@ impl Copy<'_> {
             if is_interrupted() {
                 return Err(self.failed(TransferError::Interrupted));
             }
+            // Its threads may have read or written something more meanwhile.
+            if self.way.happens_once() {
+                return Err(self.failed(error));
+            }
         }
     }
 
