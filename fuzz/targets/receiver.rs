@@ -76,7 +76,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let rule = Rule { includes: false, pattern: "there".to_owned() };
     let filter = Filter { rules: vec![rule], ..Filter::default() };
     let delete = bit(13).then_some(Deletion { filter, most: bit(14).then_some(1) });
-    let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7, delete };
+    let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7, delete, changes: Default::default() };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

@@ -10,3 +10,4 @@ pub mod publish;
 pub mod root;
 pub mod sparse;
 pub(crate) mod symlinks;
+pub(crate) mod users;

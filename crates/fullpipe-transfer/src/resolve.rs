@@ -13,7 +13,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag};
 use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
-use crate::fs::{at, publish};
+use crate::fs::{at, publish, users};
 use crate::protocol::message::{Deletion, Sources, Target};
 use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
@@ -355,10 +355,13 @@ fn is_link(stat: &FileStat) -> bool {
 /// A file stands where a folder is needed, the folder does not exist or cannot be written to, or another transfer holds it.
 pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
     let shown = printable(&target.path);
+    // Before a folder is made.
+    let changes = users::resolve(&target.changes, matches!(realm, Realm::Below(_)))?;
     let Some((root, rename)) = open_destination(realm, target, true)? else {
         return Err(TransferError::Usage(format!("destination {shown}: it does not exist")));
     };
     let mut to = Destination::open(root, rename, target, &shown, gone)?;
+    to.change(changes);
     if matches!(realm, Realm::User(_)) {
         to.sees_all();
     }

@@ -3,6 +3,7 @@
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::changes::Changes;
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
@@ -312,6 +313,8 @@ pub struct Target {
     pub content: bool,
     /// What may be deleted once everything has arrived. `None`: nothing.
     pub delete: Option<Deletion>,
+    /// What the receiver changes of the files' attributes.
+    pub changes: Changes,
     /// Identifies the transfer. It is equal each time that the same command runs.
     pub transfer: u64,
     /// Identifies the client's process, which may repeat the transfer after a lost connection.

@@ -15,6 +15,7 @@ use crate::error::{TransferError, local};
 use crate::fs::ownership::{self, NewFileOwner, Trust};
 use crate::fs::root::Root;
 use crate::fs::{at, publish};
+use crate::protocol::changes::Resolved;
 use crate::protocol::digest::Key;
 use crate::protocol::message::{Target, Terms};
 use crate::protocol::name::journal_number;
@@ -44,6 +45,8 @@ pub(super) struct Parts {
     pub(super) process: u64,
     /// What may be deleted once everything has arrived.
     pub(super) rules: Option<Rules>,
+    /// What is changed of the files' attributes.
+    pub(super) changes: Resolved,
     /// The lock on the journal's file.
     pub(super) lock: Flock<File>,
     /// Number of other commands that were interrupted here and can be resumed.
@@ -204,6 +207,7 @@ impl Destination {
             resume,
             process,
             rules,
+            changes: Resolved::default(),
             lock,
             near: false,
             sees_all: false,
@@ -232,6 +236,13 @@ impl Destination {
     pub(crate) fn sees_all(&mut self) {
         if let Some(parts) = &mut self.0 {
             parts.sees_all = true;
+        }
+    }
+
+    /// Sets what is changed of the files' attributes.
+    pub(crate) fn change(&mut self, changes: Resolved) {
+        if let Some(parts) = &mut self.0 {
+            parts.changes = changes;
         }
     }
 

@@ -32,6 +32,8 @@ use crate::fs::metadata::{Attributes, Special, Unset};
 use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
+use crate::protocol::changes::Resolved;
+use crate::protocol::chunk::Chunk;
 use crate::protocol::digest::Key;
 use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
@@ -96,6 +98,8 @@ pub struct Receiver {
     pub(super) verifier: Verifier,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
+    /// What is changed of the files' attributes.
+    changes: Resolved,
     /// What may be deleted once everything has arrived.
     pub(super) rules: Option<Rules>,
     /// Guards what was deleted, and the sender's names that it follows from; `None` before everything has arrived.
@@ -159,6 +163,7 @@ impl Receiver {
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
             traces,
+            changes: to.changes,
             rules: to.rules,
             deleting: Mutex::default(),
             losses: Mutex::default(),
@@ -325,6 +330,19 @@ impl Receiver {
         Ok(())
     }
 
+    /// Changes the attributes of files in a chunk, as the copy asks for.
+    pub(super) fn change(&self, chunk: &mut Chunk) {
+        match chunk {
+            Chunk::Block { file, .. } => self.changes.apply(&mut file.meta, Some(false)),
+            Chunk::Pack(files) => self.change_all(files),
+            Chunk::End => {}
+        }
+    }
+
+    fn change_all(&self, files: &mut [FileItem]) {
+        files.iter_mut().for_each(|file| self.changes.apply(&mut file.meta, Some(false)));
+    }
+
     /// What a file's mode and extended attributes are made of.
     pub(super) fn of_file(&self) -> (Special, Attributes) {
         (Special::of_file(self.options.special), Attributes::of(&self.options))
@@ -373,14 +391,24 @@ impl Handler for Receiver {
             return Ok(true);
         }
         match message {
-            Message::Folder { name, meta } => self.folder(&name, meta)?,
-            Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
-            Message::HardLink { item, to } if self.options.hard_links => self.hard_link(item, to)?,
+            Message::Folder { name, mut meta } => {
+                self.changes.apply(&mut meta, Some(true));
+                self.folder(&name, meta)?;
+            }
+            Message::Link { name, target, mut meta } => {
+                self.changes.apply(&mut meta, None);
+                self.link(&name, &target, &meta)?;
+            }
+            Message::HardLink { mut item, to } if self.options.hard_links => {
+                self.changes.apply(&mut item.meta, Some(false));
+                self.hard_link(item, to)?;
+            }
             Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
                 return Err(self.damaged("more files in an offer than there should be"));
             }
-            Message::Offer(items) => {
+            Message::Offer(mut items) => {
+                self.change_all(&mut items);
                 // The thread at the other side of the channel lives as long as this end of it.
                 if let Some(Err(mpsc::TrySendError::Full(_))) =
                     lock(&self.offers).as_ref().map(|offers| offers.try_send(items))

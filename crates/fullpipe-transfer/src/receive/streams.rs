@@ -84,7 +84,8 @@ impl Receiver {
         // The folder of the last small file: the next one mostly lies in the same.
         let mut last: Option<Folder> = None;
         loop {
-            let (chunk, len) = line.next()?;
+            let (mut chunk, len) = line.next()?;
+            self.change(&mut chunk);
             if let Some(trace) = &self.traces.own {
                 trace.arrived(i, 0);
             }

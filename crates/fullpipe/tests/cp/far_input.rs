@@ -66,6 +66,7 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         transfer: 7,
         process: 7,
         delete: None,
+        changes: Default::default(),
     };
     let task = if push {
         message::Task::Push(target)

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
 
+mod attributes;
 mod bad_input;
 mod changes;
 mod config;

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use clap::Arg;
 use fullpipe_path::{Size, Time};
+use fullpipe_transfer::protocol::changes::{Changes, mode_rules};
 use fullpipe_transfer::protocol::message::Direct;
 
 use super::filters::Filters;
 use super::transport::{HEADING, TransportArgs};
 use super::via::Wanted;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 
 /// Default of `--ssh`.
 pub const SSH: &str = "ssh";
@@ -63,6 +64,15 @@ pub struct Args {
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
     pub dereference: bool,
+    /// Set permissions as chmod does, such as D755,F644 or go=rX,g+w; D is for folders only, F for files only
+    #[arg(long, value_name = "MODE", help_heading = FILES)]
+    pub chmod: Option<String>,
+    /// Give everything to USER and GROUP of the destination, if the receiver is root; either may be left out
+    #[arg(long, value_name = "USER:GROUP", help_heading = FILES)]
+    pub chown: Option<String>,
+    /// Keep no owners and groups, also if the receiver is root: everything belongs to it
+    #[arg(long, help_heading = FILES)]
+    pub no_owner: bool,
     /// Copy extended attributes too
     #[arg(long, help_heading = FILES)]
     pub xattrs: bool,
@@ -218,6 +228,24 @@ impl Args {
         self.update && !self.checksum && !self.ignore_times
     }
 
+    /// What is changed of the files' attributes.
+    ///
+    /// # Errors
+    /// A mode or an owner cannot be read.
+    pub fn changes(&self) -> Result<Changes> {
+        let modes = self.chmod.as_deref().map_or(Ok(Vec::new()), mode_rules);
+        let modes = modes.map_err(|why| Failure::usage(format!("--chmod: {why}")))?;
+        let (owner, group) = match &self.chown {
+            Some(chown) => chown.split_once(':').unwrap_or((chown, "")),
+            None => ("", ""),
+        };
+        if self.chown.is_some() && owner.is_empty() && group.is_empty() {
+            return Err(Failure::usage("--chown: give USER, USER:GROUP or :GROUP"));
+        }
+        let given = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+        Ok(Changes { no_owner: self.no_owner, owner: given(owner), group: given(group), modes })
+    }
+
     /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
     ///
     /// # Errors
@@ -232,6 +260,7 @@ impl Args {
             (self.acls, "--acls"),
             (self.hard_links, "--hard-links"),
             (self.delete, "--delete"),
+            (self.no_owner, "--no-owner"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
@@ -257,6 +286,8 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
+        words.extend(self.chmod.iter().map(|modes| format!("--chmod={modes}")));
+        words.extend(self.chown.iter().map(|owner| format!("--chown={owner}")));
         words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
         Ok(words)

@@ -136,12 +136,14 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
     let filter = args.filters.read()?;
+    let changes = args.changes()?;
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
         exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
         delete: args.delete.then(|| Deletion { filter: filter.clone(), most: args.max_delete }),
+        changes: changes.clone(),
         transfer: 0,
         process: 0,
     };

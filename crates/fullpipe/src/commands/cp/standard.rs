@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::Endpoint;
+use fullpipe_transfer::protocol::changes::Changes;
 use fullpipe_transfer::protocol::message::{Sources, Target};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::receive::Output;
@@ -55,6 +56,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<Option<(Endpoint
         exact: true,
         content: false,
         delete: None,
+        changes: Changes::default(),
         process: rand::random(),
     };
     let input = Input::new(copy(std::io::stdin().as_fd()).map_err(failed)?, name);
@@ -69,6 +71,8 @@ fn check(args: &Args, output: bool) -> Result {
         ("-c", args.checksum),
         ("-H", args.hard_links),
         ("-p", args.preserve),
+        ("--chmod", args.chmod.is_some()),
+        ("--chown", args.chown.is_some()),
         ("--exclude and the like", !args.filters.is_empty()),
         ("--xattrs", args.xattrs),
         ("--acls", args.acls),
