@@ -116,9 +116,9 @@ pub fn dry_run(
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
         match &deleted {
             Some(deleted) => {
-                outln!("would delete  {}", format::count(deleted.entries, "file or folder", "files and folders"));
+                outln!("deletes     {}", format::count(deleted.entries, "file or folder", "files and folders"));
             }
-            None if args.delete => outln!("would delete  nothing, as not everything can be copied"),
+            None if args.delete => outln!("deletes     nothing, as not everything can be copied"),
             None => {}
         }
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);
