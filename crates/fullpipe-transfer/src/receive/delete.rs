@@ -25,7 +25,7 @@ use crate::protocol::skipped::SkippedEntry;
 use crate::source::exclude::Exclude;
 
 /// Most names of folders that are not complete. Each takes 8 bytes.
-const MAX_NAMES: usize = 1 << 26;
+const MAX_NAMES: usize = 1 << 24;
 
 /// Bytes of names after which a message about them is closed, so that it fits a frame.
 const MAX_TOLD_BYTES: usize = 1 << 20;
