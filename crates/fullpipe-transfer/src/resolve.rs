@@ -377,13 +377,11 @@ pub(crate) fn dry_run(realm: &Realm, target: &Target, deletion: &Deletion) -> Re
     Ok(DryRun::new(to, Rules::new(deletion, target.content)?, target.transfer))
 }
 
-/// Opens the folder of a destination. Returns it with the name that the one source gets there, if that is another name; `None` if
-/// the folder does not exist, and may not be made.
-fn open_destination(
-    realm: &Realm,
-    target: &Target,
-    make: bool,
-) -> Result<Option<(Root, Option<Vec<u8>>)>, TransferError> {
+/// The folder of a destination, and the name that the one source gets there, if that is another name.
+type FolderAndName = (Root, Option<Vec<u8>>);
+
+/// Opens the folder of a destination. Returns `None` if it does not exist, and may not be made.
+fn open_destination(realm: &Realm, target: &Target, make: bool) -> Result<Option<FolderAndName>, TransferError> {
     let shown = printable(&target.path);
     let is_folder_needed = target.folder || target.content;
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));

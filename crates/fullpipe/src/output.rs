@@ -29,7 +29,8 @@ pub fn log(what: Arguments<'_>) {
         && let Some(file) = &mut *log
     {
         let now = crate::format::now();
-        let lines = text::lines(&what.to_string());
+        let what = what.to_string();
+        let lines = text::lines(&what);
         let lines: String = lines.lines().map(|line| format!("{now} {line}\n")).collect();
         let _ = file.write_all(lines.as_bytes());
     }

@@ -345,6 +345,7 @@ fn names_in(folder: &impl AsFd) -> io::Result<Vec<Vec<u8>>> {
 mod tests {
     use super::*;
     use crate::fs::root::Within;
+    use crate::protocol::message::{Filter, Rule};
 
     fn listing(folder: Option<&str>, names: &[&str]) -> Listing {
         let folder = folder.map(|folder| Name::try_from(folder.as_bytes().to_vec()).unwrap());
@@ -364,7 +365,9 @@ mod tests {
         let root = Root::open(&dir.path().join("to"), Within::BeneathWithoutLinks).unwrap();
         let only = vec![crate::source::glob::Part::exactly(b"top")];
         let names = DestinationNames { rename: None, only: Some(only), number: 1 };
-        let deletion = Deletion { exclude: vec!["kept".to_owned()], most: None };
+        let rule = Rule { includes: false, pattern: "kept".to_owned() };
+        let filter = Filter { rules: vec![rule], ..Filter::default() };
+        let deletion = Deletion { filter, most: None };
         let rules = Rules::new(&deletion, false).unwrap();
         let deleter = Deleter { root: &root, names: &names, rules: &rules, dry: false, goes_on: &|| true };
         let mut progress = Progress::default();

@@ -19,7 +19,7 @@ impl Sender {
     /// Sends blocks of the input over one stream until the input ends.
     pub(super) fn stream_input(&self, i: u16, line: &mut OutgoingStream, input: &Input) -> Result<(), TransferError> {
         let mut buffer = vec![0; self.block as usize];
-        let wait = |is_time| {
+        let wait = |is_time: bool| {
             // A thread of an attempt that has failed must not take what the next attempt is to send.
             if self.session.is_over() {
                 return Err(TransferError::Interrupted);

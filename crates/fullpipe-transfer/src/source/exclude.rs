@@ -34,10 +34,15 @@ impl Set {
 }
 
 /// Patterns of a set that is not complete.
-#[derive(Default)]
 struct SetBuilder {
     patterns: GlobSetBuilder,
     numbers: Vec<usize>,
+}
+
+impl SetBuilder {
+    fn new() -> SetBuilder {
+        SetBuilder { patterns: GlobSetBuilder::new(), numbers: Vec::new() }
+    }
 }
 
 /// What else a rule says besides its pattern.
@@ -69,8 +74,7 @@ impl Exclude {
     /// # Errors
     /// A pattern is invalid, or the patterns are too long.
     pub fn new(filter: &Filter) -> Result<Exclude, TransferError> {
-        let (mut names, mut paths, mut of, mut rules) =
-            (SetBuilder::default(), SetBuilder::default(), Vec::new(), Vec::new());
+        let (mut names, mut paths, mut of, mut rules) = (SetBuilder::new(), SetBuilder::new(), Vec::new(), Vec::new());
         let wrong = |rule: &Rule, why: &dyn std::fmt::Display| {
             let flag = if rule.includes { "--include" } else { "--exclude" };
             TransferError::Usage(format!(
