@@ -41,8 +41,19 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def read_record(path: Path) -> Record:
-    """Reads a record and checks its first and last line.
+def is_storage(path: Path) -> bool:
+    """Whether a file is the record of a measurement of storage, as far as its first line says."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            header = _object(file.readline())
+    except (OSError, EOFError, zlib.error):
+        return False
+    return header is not None and header.get("kind") == "storage"
+
+
+def read_record(path: Path, kind: str = "run") -> Record:
+    """Reads a record of a kind, `run` or `storage`, and checks its first and last line.
 
     Raises:
         RecordError: The file is unreadable, not a record, of another version, or without its result line.
@@ -59,7 +70,7 @@ def read_record(path: Path) -> Record:
         ) from error
     first, _, rest = content.strip().partition(b"\n")
     header = _object(first)
-    if header is None or header.get("kind") != "run":
+    if header is None or header.get("kind") != kind:
         raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or not a record")
     if header.get("version") != VERSION:
         raise RecordError(

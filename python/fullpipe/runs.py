@@ -18,7 +18,7 @@ from fullpipe.errors import RecordError
 from fullpipe.files import whole
 from fullpipe.flatten import RUNS_SCHEMA, flatten, no_rate
 from fullpipe.parquet import collect, scan
-from fullpipe.record import SUFFIXES, first_damaged_line, list_records, read_record
+from fullpipe.record import SUFFIXES, first_damaged_line, is_storage, list_records, read_record
 from fullpipe.units import counted
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
@@ -163,7 +163,10 @@ class _Ids:
 
 
 def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
-    """Parses records on all cores and yields them in order; only a few are in memory at a time."""
+    """Parses records on all cores and yields them in order; only a few are in memory at a time.
+
+    Measurements of storage are left out: `fullpipe.storage` reads them.
+    """
     ids = _Ids()
 
     def take(path: Path, future: "Future[_Parsed]") -> Iterator[_Parsed]:
@@ -177,6 +180,8 @@ def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
     waiting: deque[tuple[Path, Future[_Parsed]]] = deque()
     with ThreadPoolExecutor(cores) as pool:
         for path in files:
+            if is_storage(path):
+                continue
             waiting.append((path, pool.submit(_parse, path)))
             if len(waiting) > 2 * cores:
                 yield from take(*waiting.popleft())

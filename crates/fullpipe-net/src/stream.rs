@@ -216,7 +216,7 @@ pub struct Observation {
     /// Bytes that the other host's transport has acknowledged. What the transport itself adds to the data counts too:
     /// see [`Connector::overhead_bytes`].
     pub acked_bytes: Option<u64>,
-    /// Bytes that have arrived in order, read by the application or not.
+    /// Bytes that have arrived, read by the application or not.
     pub received_bytes: Option<u64>,
     /// Rate at which data arrived at the other host of late, bytes per second.
     pub delivery_bytes_per_s: Option<u64>,

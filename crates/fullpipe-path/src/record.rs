@@ -5,6 +5,7 @@
 //! records of one description are equal byte for byte, but for `real`. Schema: `docs/reference/record.md`.
 
 pub mod lines;
+pub mod storage;
 
 use std::collections::BTreeMap;
 use std::fs;

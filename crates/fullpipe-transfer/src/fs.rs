@@ -4,6 +4,7 @@ pub mod at;
 pub(crate) mod content_hash;
 pub mod direct_io;
 pub mod huge_pages;
+pub mod large_file;
 pub mod metadata;
 pub mod ownership;
 pub mod publish;

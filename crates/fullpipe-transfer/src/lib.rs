@@ -10,7 +10,7 @@
 //! ```text
 //! client, server
 //! transfer, resolve
-//! send, receive, sobas
+//! send, receive, sobas, storage
 //! telemetry
 //! fs, source, connection
 //! protocol
@@ -29,6 +29,7 @@ pub mod server;
 mod sizes;
 pub mod sobas;
 pub mod source;
+pub mod storage;
 pub mod telemetry;
 mod threads;
 pub mod transfer;

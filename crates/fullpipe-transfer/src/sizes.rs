@@ -10,6 +10,10 @@ pub(crate) fn block_size(asked: u32, streams: usize) -> u64 {
     u64::from(asked).min(ALL / streams.max(1) as u64)
 }
 
+/// Bytes that are read or received, hashed, and written or sent at a time through the page cache, so that they stay in the
+/// processor's cache.
+pub(crate) const PIECE: usize = 256 << 10;
+
 /// Blocks start at multiples of this where the file's data does, as direct I/O wants it.
 pub const ALIGN: u64 = 4096;
 

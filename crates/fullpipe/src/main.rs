@@ -54,7 +54,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Measure one transport over one path, to a real host or emulated in the testbed
+    /// Measure one transport over one path, to a real host or emulated in the testbed; or the storage of a folder
     Measure(measure::Args),
     /// Copy files to or from another host at the path's full rate
     Cp(Box<cp::Args>),

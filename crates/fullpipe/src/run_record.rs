@@ -67,12 +67,25 @@ pub fn file(to: &FilePath, id: &str) -> PathBuf {
 /// # Errors
 /// The file cannot be written, or the text is no record.
 pub fn keep(to: &FilePath, run: &Run, text: &str) -> Result<PathBuf> {
-    if is_file(to) || matches!(run.path, Path::Lab(_)) {
+    if matches!(run.path, Path::Lab(_)) {
         let file = file(to, &run.id());
         record::write_atomically(&file, with_id(text, &file)?.as_bytes())?;
         return Ok(file);
     }
-    let names = std::iter::once(run.id()).chain((2u64..).map(|number| format!("{}-{number}", run.id())));
+    keep_new(to, &run.id(), text)
+}
+
+/// Writes a record named `id` to `to`, a file or a folder, and returns its file. In a folder it never takes the place of
+/// another: its name gets a number then.
+///
+/// # Errors
+/// As for [`keep`].
+pub fn keep_new(to: &FilePath, id: &str, text: &str) -> Result<PathBuf> {
+    if is_file(to) {
+        record::write_atomically(to, with_id(text, to)?.as_bytes())?;
+        return Ok(to.to_owned());
+    }
+    let names = std::iter::once(id.to_owned()).chain((2u64..).map(|number| format!("{id}-{number}")));
     for file in names.map(|name| file(to, &name)) {
         if record::write_new(&file, with_id(text, &file)?.as_bytes())? {
             return Ok(file);
@@ -117,17 +130,22 @@ pub fn render(
         .map_err(|e| Failure::new(ExitClass::Record, format!("cannot write the record: {e}")))
 }
 
-fn header(run: &Run, measured: &Measured, sobas: Option<&SobasTrace>, copy: Option<Copied>) -> Header {
-    let mut real: BTreeMap<String, Value> = BTreeMap::new();
-    let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    real.insert("ended_unix_s".into(), json!(ended.as_secs()));
-    real.insert("zero_ns".into(), json!(measured.zero_ns));
+/// Adds this host's name and boot to the facts of a record that depend on the host.
+pub fn add_host(real: &mut BTreeMap<String, Value>) {
     if let Ok(boot) = std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
         real.insert("boot".into(), json!(boot.trim()));
     }
     if let Ok(host) = nix::unistd::gethostname() {
         real.insert("host".into(), json!(host.to_string_lossy()));
     }
+}
+
+fn header(run: &Run, measured: &Measured, sobas: Option<&SobasTrace>, copy: Option<Copied>) -> Header {
+    let mut real: BTreeMap<String, Value> = BTreeMap::new();
+    let ended = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    real.insert("ended_unix_s".into(), json!(ended.as_secs()));
+    real.insert("zero_ns".into(), json!(measured.zero_ns));
+    add_host(&mut real);
     Header {
         kind: "run".into(),
         version: record::VERSION,

@@ -126,6 +126,16 @@ fn losses_of_the_path_itself_are_borne() {
     assert!(pinned.1 < adjusted.1 / 2.0, "{pinned:?}");
 }
 
+/// Each loss costs many streams little, so that their rate stays near the capacity for long.
+#[test]
+fn losses_of_the_path_itself_are_seen_by_many_streams_too() {
+    let (_dir, source, to) = a_file_and_a_folder(120_000_000);
+    let path = format!("lab:rtt=20ms,rate=970mbit,queue=2MB,mtu=1500,loss=0.001:{}/", to.display());
+    let words = ["cp", "--json", "--no-encrypt", "-n", "64", source.to_str().unwrap(), &path];
+    let lines = common::json_lines(&common::fullpipe_args(&words));
+    assert!(lines.iter().any(|line| line["why"] == "random_loss" && line["state"] == "lossy"), "{lines:?}");
+}
+
 /// One to connect, one to agree while the streams connect, half of one each for the data and the word that it is
 /// there: virtual time has no other that counts.
 #[test]

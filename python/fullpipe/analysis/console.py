@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullpipe.analysis import tables, words
-from fullpipe.labels import gbps
+from fullpipe.labels import cell, gbps
 
 
 def _print(
@@ -124,3 +124,28 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             _phases(console, section)
         if "dynamics" in parts:
             _dynamics(console, section)
+
+
+def show_storage(content: Mapping[str, Any], console: Console) -> None:
+    """Prints a profile of storage: a row for each operation, block and way past or through the page cache.
+
+    Args:
+        content: The profile, from :func:`fullpipe.storage.storage_profile`.
+        console: Where to print.
+    """
+    threads = sorted({point["threads"] for entry in content["entries"] for point in entry["points"]})
+    columns = ["folder", "", "block", "past page cache", "file, GB", *(f"{n}" for n in threads)]
+    rows = []
+    for entry in content["entries"]:
+        storage, points = entry["storage"], {point["threads"]: point for point in entry["points"]}
+        about = [
+            f"{storage['folder']} ({storage['file_system']})",
+            storage["operation"],
+            f"{storage['block_bytes'] / 2**20:g} MiB",
+            "yes" if storage["direct"] else "no",
+            f"{storage['size_bytes'] / 1e9:g}",
+        ]
+        found = [f"{cell(p)} {p['bottleneck'] or ''}" if (p := points.get(n)) else "" for n in threads]
+        rows.append([*about, *found])
+    title = "Storage: Gb/s by number of threads, mean ± half of the 95% interval, and what limited most runs"
+    _print(console, title, columns, rows)

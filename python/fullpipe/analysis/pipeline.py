@@ -8,7 +8,9 @@ from fullpipe.analysis.build import PARTS, analyze, check_parts
 from fullpipe.analysis.source import digest, load
 from fullpipe.analysis.store import FILE, write_analysis
 from fullpipe.profile import profile, write_profile
+from fullpipe.record import list_records
 from fullpipe.runs import Runs
+from fullpipe.storage import read_storage, storage_profile, write_storage_profile
 
 
 def analyze_folder(
@@ -38,3 +40,20 @@ def analyze_folder(
     content = {"kind": content["kind"], "version": content["version"]} | content
     write_analysis(out / FILE, content)
     return content, source.runs
+
+
+def analyze_storage(folder: Path, out: Path) -> tuple[dict[str, Any] | None, bool]:
+    """Writes `storage-profile.json` for the measurements of storage in a folder, if there are any.
+
+    Returns:
+        The profile, and whether the folder has no other records.
+
+    Raises:
+        RecordError: There is no such folder, or the output cannot be written.
+    """
+    storage = read_storage(folder)
+    if storage.runs.is_empty():
+        return None, False
+    content = storage_profile(storage.runs)
+    write_storage_profile(out, content)
+    return content, len(list_records(folder)) == storage.runs.height + len(storage.skipped)

@@ -28,25 +28,32 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
     profile has the mean in Gb/s, the half-width of its 95% interval over runs, n, the number of runs, and
-    what limited most of them.
+    what limited most of them. Measurements of storage get a profile of their own, storage-profile.json.
     docs/explanation/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable
     record, or the output cannot be written.
     """
     from rich.console import Console
 
     from fullpipe.analysis import dump
-    from fullpipe.analysis.console import show
-    from fullpipe.analysis.pipeline import analyze_folder
+    from fullpipe.analysis.console import show, show_storage
+    from fullpipe.analysis.pipeline import analyze_folder, analyze_storage
 
     parts = None if only is None else only.split(",")
+    out = out or (folder if folder.is_dir() else folder.parent)
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    stored, is_all = analyze_storage(folder, out)
+    if stored is not None and not as_json:
+        show_storage(stored, console)
+    if is_all:
+        if as_json:
+            print(dump(stored), end="")
+        return 0
     with Console(stderr=True).status("analysing"):
-        content, runs = analyze_folder(
-            folder, out or (folder if folder.is_dir() else folder.parent), parts=parts, quick=quick
-        )
+        content, runs = analyze_folder(folder, out, parts=parts, quick=quick)
     if as_json:
         print(dump(content), end="")
         return 0
-    show(content, Console(width=None if sys.stdout.isatty() else WIDTH))
+    show(content, console)
     skipped = f", {len(runs.skipped)} skipped" if runs.skipped else ""
     print(f"{counted(runs.runs.height, 'run')}{skipped}", file=sys.stderr)
     return 0

@@ -49,7 +49,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
+pub(super) fn write_line(to: &mut impl Write, line: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer(&mut *to, line)?;
     to.write_all(b"\n")
 }

@@ -44,6 +44,11 @@ impl Aligned {
     }
 }
 
+/// Bytes of one read or write for blocks of at most `block` bytes.
+pub fn piece_bytes(block: u64) -> usize {
+    block.next_multiple_of(ALIGN).clamp(ALIGN, MAX_PIECE_BYTES) as usize
+}
+
 /// Passes pieces of blocks from a thread that reads or receives them to a thread that consumes them. The second thread
 /// works on one piece while the next arrives, so neither waits for a whole block.
 pub struct Pipe<T> {
@@ -61,8 +66,7 @@ impl<T> Pipe<T> {
     pub fn new(block: u64) -> (Pipe<T>, mpsc::Receiver<T>, mpsc::Sender<Aligned>) {
         let (to, from) = mpsc::sync_channel(0);
         let (back, free) = mpsc::channel();
-        let piece = block.next_multiple_of(ALIGN).clamp(ALIGN, MAX_PIECE_BYTES) as usize;
-        (Pipe { to, free, piece }, from, back)
+        (Pipe { to, free, piece: piece_bytes(block) }, from, back)
     }
 
     /// Returns a buffer for one piece: a used one, or a new one if none is free.

@@ -4,17 +4,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-
-use nix::fcntl::FallocateFlags;
 
 use super::journal::Record;
 use super::large::{DamagedBlock, Ended, LargeFile, LargeState, Lookup, TooMany};
 use super::ranges::ByteRanges;
 use super::receiver::Receiver;
 use crate::error::{TransferError, local};
-use crate::fs::{at, direct_io, huge_pages, ownership, publish, sparse};
+use crate::fs::large_file::{self, TargetFile};
+use crate::fs::{at, ownership, publish, sparse};
 use crate::protocol::digest::Digest;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Reading};
@@ -89,26 +88,17 @@ impl Receiver {
         if item.has_size() {
             file.set_len(item.size)?;
         }
-        if kept.is_none() && item.has_size() && !item.sparse && !sparse::in_memory(&file) {
-            // Reserves room now, so that a full disk shows before the data come. Not every file system can do that.
-            let room = nix::fcntl::fallocate(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, item.size as i64);
-            if room == Err(nix::errno::Errno::ENOSPC) {
-                // The failed call may have taken all room that there was.
-                let _ = publish::remove(&folder, &partial);
-                return Err(nix::errno::Errno::ENOSPC.into());
-            }
+        if kept.is_none() && item.has_size() && !item.sparse {
+            // If this fails, the partial file may have taken all room that there was.
+            large_file::reserve(&file, item.size).inspect_err(|_| drop(publish::remove(&folder, &partial)))?;
         }
         let have = kept.as_deref().unwrap_or_default();
         let covered = have.iter().map(|extent| extent.len).sum();
         let blocks = self.verifier.kept(key);
         let state = Mutex::new(LargeState { claims: ByteRanges::of(have), covered, blocks, ..LargeState::default() });
         let kept = kept.is_some();
-        let past_cache = direct_io::wanted(self.options.direct, &file, item.size);
-        let direct = if past_cache { direct_io::again(&file, true) } else { None };
-        // A page behind the end of the file cannot be written to.
-        let has_pages = item.has_size() && huge_pages::wanted(&file, item.size);
-        let huge = AtomicU32::new(if has_pages { huge_pages::TRIES } else { 0 });
-        Ok(LargeFile { item: item.clone(), name, key, folder, partial, file, direct, huge, kept, state })
+        let target = TargetFile::new(file, self.options.direct, item.size);
+        Ok(LargeFile { item: item.clone(), name, key, folder, partial, target, kept, state })
     }
 
     /// Makes a partial file. Its name goes into the journal first, so that a later attempt can remove it.
@@ -125,7 +115,7 @@ impl Receiver {
     /// cleared.
     pub(super) fn hole(&self, id: u64, file: Option<Arc<LargeFile>>, extent: Extent) -> Result<(), TransferError> {
         if let Some(large) = file.as_ref().filter(|large| large.kept)
-            && let Err(e) = sparse::clear(&large.file, extent)
+            && let Err(e) = sparse::clear(large.target.file(), extent)
         {
             return self.give_up(id, large, &e);
         }
@@ -186,9 +176,9 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole | Reading::Ended { .. } => large
-                .check_size(large.size())
-                .and_then(|()| self.give_name(&large.file, &large.folder, &large.partial, &large.name, &large.item)),
+            Reading::Whole | Reading::Ended { .. } => large.check_size(large.size()).and_then(|()| {
+                self.give_name(large.target.file(), &large.folder, &large.partial, &large.name, &large.item)
+            }),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.

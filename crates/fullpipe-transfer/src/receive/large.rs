@@ -4,16 +4,15 @@
 //! opened has an entry of its own, [`Slot::Opening`], so that no lock is held meanwhile.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::journal::Block;
 use super::ranges::ByteRanges;
 use crate::fs::huge_pages;
+use crate::fs::large_file::TargetFile;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::Reading;
 use crate::protocol::name::Name;
@@ -36,11 +35,7 @@ pub(super) struct LargeFile {
     /// Name of the partial file in `folder`.
     pub(super) partial: PathBuf,
     /// The partial file.
-    pub(super) file: File,
-    /// The partial file once more, opened with `O_DIRECT`; `None` where the page cache is used.
-    pub(super) direct: Option<File>,
-    /// How often a huge page may still be refused before no more are asked for. Zero if the file is not in memory.
-    pub(super) huge: AtomicU32,
+    pub(super) target: TargetFile,
     /// Whether an earlier attempt has written to the partial file.
     pub(super) kept: bool,
     /// Guards how much of the file has arrived. It is held for a few statements only, never across a system call.
@@ -80,15 +75,6 @@ pub(super) struct Ending {
 pub(super) struct DamagedBlock;
 
 impl LargeFile {
-    /// Counts a huge page that the kernel refused. Where the kernel has none, it says so each time; other reasons pass.
-    pub(super) fn no_page(&self, error: &io::Error) {
-        let left = |tries: u32| match error.raw_os_error() {
-            Some(libc::EINVAL) => Some(0),
-            _ => tries.checked_sub(1),
-        };
-        let _ = self.huge.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
-    }
-
     /// The file's size, bytes: the one that was announced, or else the one that the sender has told at the end.
     pub(super) fn size(&self) -> u64 {
         match self.ended() {
@@ -100,7 +86,7 @@ impl LargeFile {
     /// Checks that the partial file has its full size: a program that truncates it removes what was written. As long as the
     /// size is not known, there is nothing to check.
     pub(super) fn check_size(&self, size: u64) -> io::Result<()> {
-        if size == FileItem::UNKNOWN_SIZE || self.file.metadata()?.len() == size {
+        if size == FileItem::UNKNOWN_SIZE || self.target.file().metadata()?.len() == size {
             Ok(())
         } else {
             Err(huge_pages::short())

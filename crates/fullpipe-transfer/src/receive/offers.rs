@@ -89,7 +89,7 @@ impl Receiver {
         }
         // All of the content is here; only the final name is missing.
         match self.open(item) {
-            Ok(large) => match self.give_name(&large.file, &large.folder, &large.partial, &large.name, item) {
+            Ok(large) => match self.give_name(large.target.file(), &large.folder, &large.partial, &large.name, item) {
                 Ok(()) => self.large_named(&large)?,
                 Err(e) => self.skip(item.name.bytes(), &e)?,
             },

@@ -14,7 +14,6 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 
 use super::incoming::IncomingStream;
-use super::receiver::PIECE;
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::TransferError;
@@ -24,7 +23,7 @@ use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Reading, Summary, Terms};
 use crate::protocol::skipped::Skipped;
-use crate::sizes::{SMALL, block_size};
+use crate::sizes::{PIECE, SMALL, block_size};
 use crate::telemetry::counters::{Counters, timed};
 use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};

@@ -45,8 +45,6 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
-/// Bytes that are received, hashed and written at a time, so that they stay in the processor's cache.
-pub(super) const PIECE: usize = 256 << 10;
 /// Most offers that may wait for an answer. A sender makes fewer.
 const MAX_UNANSWERED_OFFERS: usize = 64;
 /// Most files in one offer. A sender offers no more.

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 
 use nix::fcntl::OFlag;
 
-use super::receiver::{PIECE, Receiver};
+use super::receiver::Receiver;
 use crate::fs::ownership::{self, Trust};
 use crate::fs::sparse;
 use crate::protocol::file::{Extent, FileItem};
 use crate::receive::journal::Block;
+use crate::sizes::PIECE;
 
 impl Receiver {
     /// The extents of a partial file that match the journal's digests, in order and without overlaps, at most `most`.

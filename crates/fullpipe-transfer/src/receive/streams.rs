@@ -1,22 +1,21 @@
 //! Receives chunks from the streams. A chunk counts only once its tag and its digest were checked.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
 use super::incoming::IncomingStream;
 use super::large::LargeFile;
-use super::receiver::{PIECE, Receiver};
+use super::receiver::Receiver;
 use super::small::Folder;
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
-use crate::fs::direct_io::{self, Aligned, Pipe};
-use crate::fs::huge_pages::{Page, Window};
+use crate::fs::direct_io::{Aligned, Pipe};
+use crate::fs::large_file::HugePages;
 use crate::protocol::chunk::Chunk;
 use crate::protocol::digest::{Digest, Mac};
 use crate::protocol::file::Extent;
-use crate::sizes::HUGE_PAGE;
+use crate::sizes::{HUGE_PAGE, PIECE};
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
@@ -58,7 +57,7 @@ impl Receiver {
         let mut written = Ok(());
         for Piece { large, mut data, len, offset, after } in filled {
             if written.is_ok() && !matches!(after, After::Damaged) {
-                let write = || direct_io::write(&large.file, large.direct.as_ref(), &mut data, len, offset);
+                let write = || large.target.write_direct(&mut data, len, offset);
                 written = timed(&self.counters.disk_ns, write);
             }
             let _ = give_back.send(data);
@@ -79,7 +78,7 @@ impl Receiver {
     /// Receives the chunks of one stream.
     fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
         let mut line = IncomingStream::new((i, stream), (self.tags, most), &self.session, &self.counters);
-        let mut memory = Memory { buffer: vec![0; PIECE], window: None };
+        let mut memory = Memory { buffer: vec![0; PIECE], huge_pages: HugePages::default() };
         let mut pack = Vec::new();
         // The folder of the last small file: the next one mostly lies in the same.
         let mut last: Option<Folder> = None;
@@ -105,7 +104,7 @@ impl Receiver {
                 Chunk::Block { id, file, extent, hole: false } => {
                     let large = self.file_of_block(id, &file, extent)?;
                     let mac = self.key.block(file.key(), extent);
-                    if let Some(large) = large.clone().filter(|large| large.direct.is_some()) {
+                    if let Some(large) = large.clone().filter(|large| large.target.is_direct()) {
                         self.fill(&mut line, mac, id, large, extent, &pipe)?;
                     } else {
                         self.block(&mut line, mac, &mut memory, id, large, extent)?;
@@ -219,7 +218,7 @@ impl Receiver {
                 line.receive(piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
                 if let Some(large) = large {
-                    failed = timed(&self.counters.disk_ns, || large.file.write_all_at(piece, at)).err();
+                    failed = timed(&self.counters.disk_ns, || large.target.write_cached(piece, at)).err();
                 }
                 len
             };
@@ -253,7 +252,9 @@ impl Receiver {
         at: u64,
         rest: u64,
     ) -> Result<Option<io::Result<()>>, TransferError> {
-        let Some(mut page) = timed(&self.counters.disk_ns, || memory.page(large, at, rest)) else { return Ok(None) };
+        let Some(mut page) = timed(&self.counters.disk_ns, || memory.huge_pages.page(&large.target, at, rest)) else {
+            return Ok(None);
+        };
         let (bytes, guard) = page.bytes();
         for piece in bytes.chunks_mut(PIECE) {
             line.receive_or(piece, || guard.put())?;
@@ -266,23 +267,5 @@ impl Receiver {
 /// The memory that a stream receives blocks into.
 struct Memory {
     buffer: Vec<u8>,
-    window: Option<Window>,
-}
-
-impl Memory {
-    /// The huge page of a file at `at`, if the next `rest` bytes fill it and the file has one there.
-    fn page<'a>(&'a mut self, large: &'a LargeFile, at: u64, rest: u64) -> Option<Page<'a>> {
-        let page = HUGE_PAGE as u64;
-        if rest < page || !at.is_multiple_of(page) || large.huge.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        let window = match &mut self.window {
-            Some(window) => window,
-            none => none.insert(Window::new().ok()?),
-        };
-        if window.lost() {
-            return None;
-        }
-        window.show(&large.file, at).inspect_err(|e| large.no_page(e)).ok()
-    }
+    huge_pages: HugePages,
 }

@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use super::input::{Input, Next};
-use super::sender::{PIECE, Sender};
+use super::sender::Sender;
 use super::streams::OutgoingStream;
 use crate::error::{TransferError, unreadable};
 use crate::protocol::chunk::Chunk;
 use crate::protocol::file::Extent;
 use crate::protocol::message::{Message, Reading};
+use crate::sizes::PIECE;
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 

@@ -17,8 +17,9 @@ use fullpipe_net::side::Side;
 use crate::connection::session::{Handler, Session};
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, unreadable};
+use crate::fs::large_file::SourceFile;
 use crate::fs::metadata::{self, Attributes};
-use crate::fs::{content_hash, direct_io, sparse};
+use crate::fs::{content_hash, sparse};
 use crate::protocol::chunk::{self, Chunk};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
@@ -37,8 +38,6 @@ use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{Trace, Traces};
 use crate::threads::{lock, thread};
 
-/// Bytes that are read, hashed and sent at a time, so that they stay in the processor's cache.
-pub(super) const PIECE: usize = 256 << 10;
 /// Most files that wait to be sent. With more, the walk waits.
 const MAX_WAITING_FILES: usize = 16 << 10;
 /// Most large files that are being sent at once.
@@ -89,7 +88,7 @@ pub(crate) struct OutgoingFile {
     /// Bytes of a large file, holes included, that were put on the streams.
     pub(super) sent: AtomicU64,
     /// Guards the open file, from when a large file is planned until its last block was read.
-    pub(super) open: Mutex<Option<Arc<Open>>>,
+    pub(super) open: Mutex<Option<Arc<SourceFile>>>,
     /// Guards why the file could not be read, so that the receiver must not give it its name.
     pub(super) bad: Mutex<Option<Unreadable>>,
     /// Whether the receiver cannot write the file.
@@ -120,13 +119,6 @@ impl Unreadable {
             Unreadable::Other(why) => SkippedEntry::new(name, why),
         }
     }
-}
-
-/// A large file that is being read.
-pub(super) struct Open {
-    pub(super) file: File,
-    /// The same file opened with `O_DIRECT`; `None` where the page cache is used.
-    pub(super) direct: Option<File>,
 }
 
 impl OutgoingFile {
@@ -565,9 +557,8 @@ impl Sender {
         }
         let extents = source.at.read().and_then(|file| {
             let list = sparse::extents(&file, source.item.size)?;
-            let past_cache = direct_io::wanted(self.options.direct, &file, source.item.size);
-            let direct = if past_cache { direct_io::again(&file, false) } else { None };
-            *lock(&source.open) = Some(Arc::new(Open { file, direct }));
+            let open = SourceFile::new(file, self.options.direct, source.item.size);
+            *lock(&source.open) = Some(Arc::new(open));
             Ok(list)
         });
         let extents = match extents {

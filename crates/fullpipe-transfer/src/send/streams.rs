@@ -8,12 +8,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, Open, OutgoingFile, PIECE, Sender, State, Unreadable};
+use super::sender::{MAX_HEADER_BYTES, OutgoingFile, Sender, State, Unreadable};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
 use crate::error::{SHORTER, TransferError, system, unreadable};
-use crate::fs::direct_io::{self, Aligned, Pipe};
+use crate::fs::direct_io::{Aligned, Pipe};
+use crate::fs::large_file::SourceFile;
 use crate::fs::metadata;
 use crate::protocol::chunk::{Chunk, Trailer};
 use crate::protocol::digest::{Digest, Mac, Tagger};
@@ -21,6 +22,7 @@ use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::frame;
 use crate::protocol::message::{Message, Reading};
 use crate::send::schedule::Work;
+use crate::sizes::PIECE;
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
 
@@ -140,7 +142,7 @@ impl Sender {
                 Work::Block { file, hole: false, .. } if !file.is_given_up() => lock(&file.open).clone(),
                 _ => None,
             };
-            let sent = match (work, past_cache.filter(|open| open.direct.is_some())) {
+            let sent = match (work, past_cache.filter(|open| open.is_direct())) {
                 (Work::Block { file, extent, .. }, Some(open)) => self.read_block(&file, &open, extent, pipe),
                 (work, _) => pipe.to.send(Ready::Work(work)),
             };
@@ -154,7 +156,7 @@ impl Sender {
     fn read_block(
         &self,
         source: &Arc<OutgoingFile>,
-        open: &Open,
+        open: &SourceFile,
         block: Extent,
         pipe: &Pipe<Ready>,
     ) -> Result<(), mpsc::SendError<Ready>> {
@@ -166,7 +168,7 @@ impl Sender {
             let mut data = pipe.memory();
             if let Some(hash) = &mut mac {
                 let offset = block.offset + at;
-                let read = || direct_io::read(&open.file, open.direct.as_ref(), &mut data, len, offset);
+                let read = || open.read_direct(&mut data, len, offset);
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
@@ -303,14 +305,14 @@ impl Sender {
         } else {
             self.begin(line, source, extent)?;
             let open = lock(&source.open).clone();
-            let file = open.as_ref().map(|open| &open.file);
+            let file = open.as_deref();
             let mut mac = self.key.block(source.item.key(), extent);
             let (mut at, mut rest) = (extent.offset, extent.len);
             let mut good = file.is_some() && lock(&source.bad).is_none();
             while rest > 0 {
                 let piece = &mut buffer.piece[..PIECE.min(rest as usize)];
                 if good {
-                    let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_exact_at(piece, at)));
+                    let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_cached(piece, at)));
                     if let Err(e) = read {
                         good = false;
                         lock(&source.bad).get_or_insert(Unreadable::of(&e));
@@ -324,7 +326,7 @@ impl Sender {
                     // Sends the pages of the page cache without a copy. If they change between the read above and
                     // this call, the digest does not match and the receiver notices.
                     Some(file) if good && line.stream.sends_files() => {
-                        let sent = timed(&self.counters.net_ns, || send_range(&mut line.stream, file, at, len));
+                        let sent = timed(&self.counters.net_ns, || send_range(&mut line.stream, file.file(), at, len));
                         let sent = sent.map_err(|e| self.session.lost("sending", e))?;
                         self.session.moved(sent as u64);
                         if sent < len {
@@ -350,9 +352,9 @@ impl Sender {
     pub(super) fn end(&self, source: &OutgoingFile) -> Result<(), TransferError> {
         let file = lock(&source.open).take();
         let bad = lock(&source.bad).take();
-        let changed = file.and_then(|open| match metadata::at_rest(&open.file, &source.item) {
+        let changed = file.and_then(|open| match metadata::at_rest(open.file(), &source.item) {
             Ok(true) => None,
-            Ok(false) => Some(restless(&open.file)),
+            Ok(false) => Some(restless(open.file())),
             Err(e) => Some(unreadable(&e)),
         });
         let reading = match (&bad, &changed) {

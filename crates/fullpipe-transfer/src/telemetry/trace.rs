@@ -128,6 +128,7 @@ impl Trace {
         let report = Report {
             end,
             received,
+            early_bytes: 0,
             cpu_s: sys::cpu_seconds() - self.cpu_s,
             seconds: sys::now_ns().saturating_sub(self.zero_ns) as f64 / 1e9,
         };

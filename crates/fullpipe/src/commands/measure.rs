@@ -1,6 +1,7 @@
-//! `fullpipe measure`: measures one transport over one path.
+//! `fullpipe measure`: measures one transport over one path, or storage.
 
 mod guest_commands;
+mod storage;
 
 use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
@@ -24,31 +25,33 @@ const EXAMPLES: &str = "\
 Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
   fullpipe measure host --transport udt --buffer 256MB
-  fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/";
+  fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
+  fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
 
 /// The arguments of `fullpipe measure`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Path to measure: HOST or HOST:PORT where 'fullpipe serve' runs, an emulated path lab:rtt=45.6ms,rate=10gbit,..., or a
-    /// TOML file with the keys of an emulated path
+    /// TOML file with the keys of an emulated path; or disk:FOLDER, the storage of a folder
     path: String,
-    /// Send over this transport; udt brings its own congestion control, and keeps to the rate of --pacing if that is given
-    #[arg(long, default_value = "tcp", value_name = "tcp|udt")]
-    transport: Protocol,
+    /// Send over this transport; udt brings its own congestion control, and keeps to the rate of --pacing if that is given [default: tcp]
+    #[arg(long, value_name = "tcp|udt")]
+    transport: Option<Protocol>,
     /// Use this congestion control of TCP, under its kernel name [default: cubic]
     #[arg(long, value_name = "NAME")]
     cc: Option<String>,
-    /// Send over this many parallel streams, 1 to 64
-    #[arg(long, short = 'n', default_value_t = 1)]
-    streams: u16,
+    /// Send over this many parallel streams, 1 to 64 [default: 1]
+    #[arg(long, short = 'n')]
+    streams: Option<u16>,
     /// Set each stream's socket buffers at both ends to SIZE, such as 256MB, or leave them to the kernel's autotuning (auto)
-    #[arg(long, default_value = "auto", value_name = "SIZE|auto")]
-    buffer: Buffer,
+    /// [default: auto]
+    #[arg(long, value_name = "SIZE|auto")]
+    buffer: Option<Buffer>,
     /// Send no faster than this, all streams together, such as 9.9gbit [default: unpaced]
     #[arg(long, value_name = "RATE")]
     pacing: Option<Rate>,
-    /// Send this much over all streams, such as 1GB
+    /// Send this much over all streams, such as 1GB; for disk:FOLDER, the size of the file [default there: 1GB]
     #[arg(long, conflicts_with = "duration")]
     size: Option<Size>,
     /// Send for this long [default: 10s, unless --size is given]
@@ -57,12 +60,12 @@ pub struct Args {
     /// Receive instead of sending
     #[arg(long)]
     reverse: bool,
-    /// Seed the streams' start times and, in the testbed, every random number
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart
-    #[arg(long, default_value = "100ms", value_name = "TIME")]
-    sample: Time,
+    /// Seed the streams' start times and, in the testbed, every random number [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms]
+    #[arg(long, value_name = "TIME")]
+    sample: Option<Time>,
     /// Write the record into folder DIR, or to FILE if it ends in .ndjson
     #[arg(long, value_name = "DIR|FILE")]
     out: Option<PathBuf>,
@@ -72,27 +75,70 @@ pub struct Args {
     /// Print only errors
     #[arg(long)]
     quiet: bool,
-    /// Give up when nothing has moved for this long
-    #[arg(long, default_value = "60s", value_name = "TIME")]
-    stall: Time,
+    /// Give up when nothing has moved for this long [default: 60s]
+    #[arg(long, value_name = "TIME")]
+    stall: Option<Time>,
     /// Read the server's token from this file [default: the token in the environment variable FULLPIPE_TOKEN]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// In the testbed, give up after this much real time
-    #[arg(long, default_value = "1h", value_name = "TIME")]
-    limit: Time,
+    /// In the testbed, give up after this much real time [default: 1h]
+    #[arg(long, value_name = "TIME")]
+    limit: Option<Time>,
     /// In the testbed, set the memory of the guest, such as 2GB [default: what the path needs]
     #[arg(long, value_name = "SIZE")]
     memory: Option<Size>,
     /// The emulated path on whose behalf this process runs inside the guest
     #[arg(long, hide = true)]
     guest: Option<String>,
+    #[command(flatten)]
+    storage: storage::StorageArgs,
+}
+
+impl Args {
+    /// The first flag that was given and has no meaning for storage.
+    fn given_for_paths(&self) -> Option<&'static str> {
+        let flags = [
+            (self.transport.is_some(), "--transport"),
+            (self.cc.is_some(), "--cc"),
+            (self.streams.is_some(), "--streams"),
+            (self.buffer.is_some(), "--buffer"),
+            (self.pacing.is_some(), "--pacing"),
+            (self.duration.is_some(), "--duration"),
+            (self.reverse, "--reverse"),
+            (self.seed.is_some(), "--seed"),
+            (self.sample.is_some(), "--sample"),
+            (self.stall.is_some(), "--stall"),
+            (self.token_file.is_some(), "--token-file"),
+            (self.limit.is_some(), "--limit"),
+            (self.memory.is_some(), "--memory"),
+            (self.guest.is_some(), "--guest"),
+        ];
+        flags.into_iter().find_map(|(given, flag)| given.then_some(flag))
+    }
+
+    fn stall(&self) -> Time {
+        self.stall.unwrap_or(Time(60_000_000_000))
+    }
 }
 
 /// Measures, writes the record, and prints the result.
 pub fn run(args: Args) -> Result {
+    if let Some(folder) = args.path.strip_prefix("disk:") {
+        if let Some(flag) = args.given_for_paths() {
+            let why = format!(
+                "{flag} is for a path between hosts; disk:FOLDER has --read, --write, --threads, --block, --direct and --size"
+            );
+            return Err(Failure::usage(why));
+        }
+        let common = storage::Common { size: args.size, out: args.out, json: args.json, quiet: args.quiet };
+        return storage::run(folder, &args.storage, &common);
+    }
+    if let Some(flag) = args.storage.given() {
+        let why = format!("{flag} is for storage; give disk:FOLDER instead of {}, or leave it out", args.path);
+        return Err(Failure::usage(why));
+    }
     let path = read_path(&args.path)?;
-    let cc = match (args.transport, &args.cc) {
+    let cc = match (args.transport.unwrap_or(Protocol::Tcp), &args.cc) {
         (Protocol::Tcp, Some(cc)) if cc == UDT => {
             return Err(Failure::usage(
                 "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
@@ -104,16 +150,22 @@ pub fn run(args: Args) -> Result {
             return Err(Failure::usage("--cc is for TCP, and --transport udt brings its own; leave one of them out"));
         }
     };
-    let transport = Transport { cc, streams: args.streams, buffer: args.buffer, pacing: args.pacing };
+    let transport = Transport {
+        cc,
+        streams: args.streams.unwrap_or(1),
+        buffer: args.buffer.unwrap_or(Buffer::Auto),
+        pacing: args.pacing,
+    };
     transport.validate()?;
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
         (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
     };
     workload.validate(transport.streams)?;
-    run_record::check_sample(args.sample)?;
+    let sample = args.sample.unwrap_or(Time(100_000_000));
+    run_record::check_sample(sample)?;
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
-    let run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
+    let run = Run { path, transport, workload, direction, seed: args.seed.unwrap_or(1), sample };
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
     }
@@ -175,7 +227,7 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         sample: run.sample,
     };
     let options = MeasureOptions {
-        stall: Duration::from_nanos(args.stall.0),
+        stall: args.stall().duration(),
         connect: Duration::from_secs(if args.guest.is_some() { 120 } else { 10 }),
         capacity,
         check_memory: args.guest.is_none(),
@@ -240,11 +292,17 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let commands = guest_commands::guest_commands(run, path, args.stall);
-    let measured = lab.measure(run, path, &commands, args.limit.duration(), &|fraction, words| {
-        bar.set_position((fraction * 1_000.0) as u64);
-        bar.set_message(words.to_owned());
-    })?;
+    let commands = guest_commands::guest_commands(run, path, args.stall());
+    let measured = lab.measure(
+        run,
+        path,
+        &commands,
+        args.limit.unwrap_or(Time(3_600_000_000_000)).duration(),
+        &|fraction, words| {
+            bar.set_position((fraction * 1_000.0) as u64);
+            bar.set_message(words.to_owned());
+        },
+    )?;
     bar.finish_and_clear();
     Ok((measured.text, measured.outcome))
 }

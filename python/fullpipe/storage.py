@@ -1,0 +1,154 @@
+"""Reads measurements of storage (`fullpipe measure disk:FOLDER`) and computes their profiles.
+
+A profile of storage is the mean rate against the number of threads, for one folder, operation, block, and way
+past or through the page cache. Its interval is Student's t over repeats, as in :mod:`fullpipe.profile`.
+"""
+
+import json
+import os
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fullpipe import __version__
+from fullpipe.errors import RecordError
+from fullpipe.files import write_whole
+from fullpipe.profile import CONFIDENCE, point
+from fullpipe.record import is_storage, list_records, read_record
+from fullpipe.runs import Skipped
+
+VERSION = 1
+"""The version of `storage-profile.json`."""
+PROFILE = "storage-profile.json"
+"""The name of the file with a profile of storage."""
+
+STORAGE_SCHEMA: dict[str, pl.DataType] = {
+    "id": pl.String(),
+    "host": pl.String(),
+    "folder": pl.String(),
+    "file_system": pl.String(),
+    "device": pl.String(),
+    "operation": pl.String(),
+    "threads": pl.UInt32(),
+    "block_bytes": pl.UInt64(),
+    "direct": pl.Boolean(),
+    "size_bytes": pl.UInt64(),
+    "rate_bps": pl.Float64(),
+    "seconds": pl.Float64(),
+    "fsync_s": pl.Float64(),
+    "p50_s": pl.Float64(),
+    "p99_s": pl.Float64(),
+    "max_s": pl.Float64(),
+    "cpu_s": pl.Float64(),
+    "device_busy": pl.Float64(),
+    "cached_bytes": pl.UInt64(),
+    "bottleneck": pl.String(),
+}
+"""The columns of measurements of storage, one row for each."""
+
+_CONDITIONS = [
+    "host", "folder", "file_system", "device", "operation", "direct", "block_bytes", "size_bytes",
+]  # fmt: skip
+
+
+@dataclass
+class Storage:
+    """The measurements of storage in a folder, and the files that were skipped, with reasons."""
+
+    runs: pl.DataFrame
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def _row(path: Path) -> dict[str, Any]:
+    record = read_record(path, "storage")
+    header, result = record.header, record.result
+    try:
+        row = {name: header["storage"][name] for name in STORAGE_SCHEMA if name in header["storage"]}
+        row |= {name: result[name] for name in STORAGE_SCHEMA if name in result}
+        row |= {name: result["latency"][name] for name in ("p50_s", "p99_s", "max_s")}
+        row |= {
+            "id": header["id"],
+            "host": header["real"].get("host"),
+            "file_system": header["file_system"]["type"],
+            "device": header["file_system"]["device"],
+            "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
+        }
+        pl.DataFrame([row], schema=STORAGE_SCHEMA)
+    except (KeyError, TypeError, AttributeError, OverflowError, pl.exceptions.PolarsError) as error:
+        raise RecordError(
+            f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
+        ) from error
+    if not row["rate_bps"] > 0:
+        raise RecordError(f"{path}: has no rate")
+    return row
+
+
+def read_storage(path: str | os.PathLike[str]) -> Storage:
+    """Reads the measurements of storage among the records of a folder.
+
+    Args:
+        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file.
+
+    Returns:
+        One row for each measurement; none if the folder has only other records.
+
+    Raises:
+        RecordError: There is no such folder or file.
+    """
+    rows: list[dict[str, Any]] = []
+    skipped: list[Skipped] = []
+    for file in filter(is_storage, list_records(Path(path))):
+        try:
+            rows.append(_row(file))
+        except RecordError as error:
+            skipped.append(Skipped(file, str(error)))
+            warnings.warn(f"skipped {error}", stacklevel=2)
+    return Storage(pl.DataFrame(rows, schema=STORAGE_SCHEMA), skipped)
+
+
+def storage_profile(runs: pl.DataFrame) -> dict[str, Any]:
+    """Computes the profile of measurements of storage.
+
+    Args:
+        runs: The measurements, from :func:`read_storage`.
+
+    Returns:
+        `kind`, `version`, `program`, `confidence`, `runs`, and `entries`: one per folder, operation, block,
+        size and way past or through the page cache, each with its `points` by number of threads. A point has
+        n, mean, spread, quartiles and the interval of the mean as in a profile of paths, and the bottleneck
+        of most of its runs.
+    """
+    entries = []
+    for values, rows in runs.sort([*_CONDITIONS, "threads"], nulls_last=True).group_by(
+        _CONDITIONS, maintain_order=True
+    ):
+        points = []
+        for (threads,), repeats in rows.group_by("threads", maintain_order=True):
+            statistics = point(0.0, repeats["rate_bps"])
+            del statistics["rtt_ms"]
+            bottlenecks = Counter(repeats["bottleneck"].to_list())
+            points.append({"threads": threads, **statistics, "bottleneck": bottlenecks.most_common(1)[0][0]})
+        entries.append({"storage": dict(zip(_CONDITIONS, values, strict=True)), "points": points})
+    return {
+        "kind": "storage-profile",
+        "version": VERSION,
+        "program": __version__,
+        "confidence": CONFIDENCE,
+        "runs": runs.height,
+        "entries": entries,
+    }
+
+
+def write_storage_profile(folder: Path, content: dict[str, Any]) -> None:
+    """Writes `storage-profile.json` into a folder, with one line for each entry.
+
+    Raises:
+        RecordError: The file cannot be written.
+    """
+    head = json.dumps({name: value for name, value in content.items() if name != "entries"})[:-1]
+    lines = ",\n".join(json.dumps(entry) for entry in content["entries"])
+    write_whole(folder / PROFILE, f'{head}, "entries": [\n{lines}\n]}}\n')

@@ -1,0 +1,82 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import synthetic
+from click.testing import CliRunner
+
+from fullpipe import read_runs
+from fullpipe.campaign import RunSpec
+from fullpipe.cli.analyze import analyze
+from fullpipe.storage import read_storage, storage_profile
+
+
+def write(folder: Path, name: str, rate: float, **about: Any) -> None:
+    """Writes the record of a measurement, as `measure disk:` does."""
+    run = {"folder": "/scratch", "operation": "read", "threads": 1, "block_bytes": 8 << 20} | about
+    header = {
+        "kind": "storage", "version": 1, "id": name, "program": "0.1.0", "kernel": "6.12",
+        "storage": run | {"direct": True, "size_bytes": 10**9},
+        "file_system": {"type": "xfs", "total_bytes": 10**12, "free_bytes": 10**11, "device": "sda1"},
+        "real": {"host": "a", "ended_unix_s": 1},
+    }  # fmt: skip
+    latency = {"mean_s": 1e-3, "p50_s": 1e-3, "p90_s": 2e-3, "p99_s": 3e-3, "p999_s": 4e-3, "max_s": 5e-3}
+    result = {
+        "kind": "result", "rate_bps": rate, "bytes": 10**9, "seconds": 8e9 / rate, "fsync_s": 0.0,
+        "latency": latency, "cpu_user_s": 0.1, "cpu_system_s": 0.2, "device_busy": 0.9,
+        "cached_bytes": None, "bottleneck": "device",
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    lines = [header, {"kind": "sample", "t": 0.1, "bytes": 10**8}, result]
+    (folder / f"{name}.ndjson").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_profile_by_hand(tmp_path: Path) -> None:
+    for name, rate, threads in (("a", 9e9, 1), ("b", 11e9, 1), ("c", 20e9, 4)):
+        write(tmp_path, name, rate, threads=threads)
+    write(tmp_path, "d", 5e9, operation="write")
+    storage = read_storage(tmp_path)
+    assert (storage.runs.height, storage.skipped) == (4, [])
+    assert storage.runs["cpu_s"].to_list() == pytest.approx([0.3] * 4)
+    found = storage_profile(storage.runs)
+    assert (found["kind"], found["version"], found["runs"]) == ("storage-profile", 1, 4)
+    read, written = found["entries"]
+    assert read["storage"] == {
+        "host": "a", "folder": "/scratch", "file_system": "xfs", "device": "sda1", "operation": "read",
+        "direct": True, "block_bytes": 8 << 20, "size_bytes": 10**9,
+    }  # fmt: skip
+    assert [(p["threads"], p["n"], p["mean_bps"]) for p in read["points"]] == [(1, 2, 10e9), (4, 1, 20e9)]
+    assert read["points"][0]["bottleneck"] == "device"
+    assert read["points"][1]["sd_bps"] is None
+    assert written["storage"]["operation"] == "write"
+
+
+def test_what_is_damaged_is_skipped(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9)
+    write(tmp_path, "b", 9e9)
+    file = tmp_path / "b.ndjson"
+    file.write_text(file.read_text().replace('"p50_s"', '"p5_s"'))
+    with pytest.warns(UserWarning, match=r"b\.ndjson: its first or last line lacks fields"):
+        storage = read_storage(tmp_path)
+    assert (storage.runs.height, len(storage.skipped)) == (1, 1)
+
+
+def test_analyze(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9)
+    done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
+    assert done.exception is None
+    assert "/scratch (xfs)" in done.output
+    assert "9.00 n=1 device" in done.output
+    stored = json.loads((tmp_path / "storage-profile.json").read_text())
+    assert stored["entries"][0]["points"][0]["mean_bps"] == 9e9
+    assert not (tmp_path / "profile.json").exists()
+
+
+def test_runs_and_storage_in_one_folder(tmp_path: Path, small: list[RunSpec]) -> None:
+    for run in small[:2]:
+        synthetic.write(tmp_path, run, None, samples=1)
+    write(tmp_path, "a", 9e9)
+    runs = read_runs(tmp_path)
+    assert (runs.runs.height, runs.skipped) == (2, [])
+    assert read_storage(tmp_path).runs.height == 1
