@@ -22,7 +22,7 @@ pub enum TransferError {
         source: io::Error,
     },
     /// The destination is full. What has arrived stays there for the same command.
-    #[error("{lack} at the destination ({what}); make room and repeat the command, it goes on where it was")]
+    #[error("{lack} at the destination ({what}); make room and repeat the command")]
     Full {
         /// What the destination has run out of.
         lack: Lack,
@@ -312,6 +312,12 @@ pub(crate) fn why(error: &std::io::Error) -> String {
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => SHORTER.into(),
         None => error.to_string(),
     }
+}
+
+/// Whether an error of opening a folder means that it is gone, or that a file or a symbolic link stands in its place.
+pub(crate) fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ELOOP))
+        || matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }
 
 /// The text of an error of reading a source, with what failed and where. It goes to both ends, so it names neither as "here".

@@ -21,10 +21,13 @@ use crate::connection::{join, ssh};
 use crate::error::{self, TransferError, system};
 use crate::protocol::frame;
 use crate::protocol::hello::PLAIN;
-use crate::protocol::message::{Connect, Message, Options, Setup, Task};
+use crate::protocol::message::{Connect, Message, Options, Setup, Summary, Target, Task};
+use crate::receive::delete::{self, DryRun};
 use crate::resolve::{self, Realm};
+use crate::send::Outgoing;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::sobas::udp::Udp;
+use crate::source::listing;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 use crate::transfer::{self, Negotiated, Outcome, Role};
@@ -249,7 +252,11 @@ fn prepare(
             let sources = resolve::places(&realm, paths)?;
             return looked_at(session, input, &sources, setup.options).map(|()| None);
         }
-        Task::Pull(paths) => Role::Send(resolve::places(&realm, paths)?),
+        Task::Compare(target) => {
+            let Some(deletion) = &target.delete else { return Err(TransferError::Usage("nothing to compare".into())) };
+            return compared(session, input, resolve::dry_run(&realm, target, deletion)?).map(|()| None);
+        }
+        Task::Pull(paths) => Role::Send(Outgoing::Trees(resolve::places(&realm, paths)?)),
     };
     let early = match setup.probably.take() {
         Some(probably) => Some((DataListener::open(session, &setup, &probably, options, &role)?, probably)),
@@ -296,10 +303,33 @@ fn looked_at(
     loop {
         match frame::receive(input) {
             Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::List) => {
+                let unreadable = listing::list(sources, WalkOptions::from(&options), &mut |part| {
+                    session.send(&Message::Listing(part))
+                })?;
+                session.send(&Message::Listed(unreadable))?;
+            }
             Ok(Message::Count) => {
                 let count = walk::count(sources, WalkOptions::from(&options), &mut |count| totals(count, false))?;
                 totals(&count, true)?;
                 session.send(&Message::AllSent(count.skipped))?;
+            }
+            Ok(other) => return Err(session.unexpected(&other)),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(session.lost("being looked at", error)),
+        }
+    }
+}
+
+/// Answers a client that asks what a copy would delete here, until it closes the connection.
+fn compared(session: &Session, input: &mut (dyn Read + Send), mut dry_run: DryRun) -> Result<(), TransferError> {
+    loop {
+        match frame::receive(input) {
+            Ok(Message::Ping { n }) => session.send(&Message::Pong { n })?,
+            Ok(Message::Listing(listing)) => delete::tell(session, dry_run.take(listing, &|| !session.is_gone())?)?,
+            Ok(Message::Listed(_)) => {
+                let deleted = Some(dry_run.deleted());
+                return session.send(&Message::AllDone(Summary { deleted, ..Summary::default() }));
             }
             Ok(other) => return Err(session.unexpected(&other)),
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -315,7 +345,11 @@ fn check_rights(grant: &Grant, setup: &Setup) -> Result<(), TransferError> {
         Task::Push(_) if setup.options.checksum && grant.rights.may_write() => {
             (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --checksum")
         }
-        Task::Push(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
+        // What is deleted has names, which the client is told.
+        Task::Push(Target { delete: Some(_), .. }) | Task::Compare(_) if grant.rights.may_write() => {
+            (grant.rights.may_read(), "may copy to this server without knowing what is there; leave out --delete")
+        }
+        Task::Push(_) | Task::Compare(_) => (grant.rights.may_write(), "may copy from this server, not to it"),
         // A client asks this before a copy to the server. The answer tells nothing of the files here.
         Task::Look(sources) if sources.paths.is_empty() => {
             (grant.rights.may_write(), "may copy from this server, not to it")

@@ -36,7 +36,7 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
         keep(profile);
     }
     // The guest gets this command line, but for paths and for flags that only this process acts on.
-    words.extend(args.passed_on(&how));
+    words.extend(args.passed_on(&how)?);
     if let Some(to) = &args.record {
         run_record::check_target(to)?;
         words.extend(["--record", RECORD, "--guest"].map(str::to_owned));

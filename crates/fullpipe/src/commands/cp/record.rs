@@ -37,7 +37,7 @@ pub fn write(
             Path::Host(Host { name, port: fullpipe_path::path::DEFAULT_PORT })
         }
     };
-    let direction = if matches!(way, Way::Push(..)) { Direction::Send } else { Direction::Receive };
+    let direction = if way.sends() { Direction::Send } else { Direction::Receive };
     let transport = finished.transport.clone();
     // A workload of no bytes is not allowed; the record of an empty copy states one byte for each stream.
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
