@@ -2,6 +2,7 @@
 # make check  what is quick to check, for daily work
 # make test   everything that is tested
 # make install   the program, its manual pages and completions, below PREFIX
+# make dist   packages for other machines, in target/dist
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
@@ -17,7 +18,7 @@ export FULLPIPE := $(CURDIR)/target/release/fullpipe
 
 PREFIX ?= /usr/local
 
-.PHONY: demo check test build install kernel validate fuzz bench profile papers sobas docs docs-test docs/session.svg lint clean setup setup-test setup-lint binary python python-test
+.PHONY: demo check test build install dist dist-test kernel validate fuzz bench profile papers sobas docs docs-test docs/session.svg lint clean setup setup-test setup-lint binary python python-test
 
 setup:
 	@scripts/setup
@@ -59,6 +60,14 @@ install:
 	$(FULLPIPE) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/fullpipe
 	$(FULLPIPE) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_fullpipe
 	$(FULLPIPE) completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/fullpipe.fish
+
+# Tarball, .deb, .rpm and Python wheel, for glibc 2.17 and later.
+dist: build
+	@scripts/dist
+
+# Installs them, as root also in new Debian systems.
+dist-test:
+	@scripts/dist-test
 
 demo: setup
 	@scripts/demo

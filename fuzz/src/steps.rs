@@ -4,7 +4,7 @@
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::protocol::chunk::Chunk;
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
-use fullpipe_transfer::protocol::message::{Message, Reading, Summary, Want};
+use fullpipe_transfer::protocol::message::{Listing, Message, Reading, Summary, Want};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SenderStats;
 use rand::rngs::StdRng;
@@ -200,7 +200,7 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
     let (stream, right) = (rng.random_range(0..3), rng.random_ratio(7, 8));
     let id = rng.random_range(0..4);
     let say = |message| vec![Step::Say(message)];
-    match rng.random_range(0..17) {
+    match rng.random_range(0..19) {
         0 => {
             let sizes = [0, 1, 100, 4096, 70_000, 1 << 20];
             let n = rng.random_range(1..4);
@@ -214,7 +214,12 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         1 | 2 => {
             // A large file, in as many blocks as there are, or not.
             let size = *[(1 << 20) + 1, 3 << 19, (1 << 20) + 4096, (2 << 20) + 1].choose(rng).unwrap_or(&0);
-            let (file, block) = (file(rng, size), 1u64 << rng.random_range(19..22));
+            let (mut file, block) = (file(rng, size), 1u64 << rng.random_range(19..22));
+            let mut reading = Reading::Whole;
+            if rng.random_ratio(1, 4) {
+                file.size = FileItem::UNKNOWN_SIZE;
+                reading = Reading::Ended { size };
+            }
             let mut steps = Vec::new();
             for offset in (0..size).step_by(block as usize) {
                 let extent = Extent { offset, len: block.min(size - offset) };
@@ -223,14 +228,19 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 let stream = rng.random_range(0..3);
                 steps.push(Step::Chunk { stream, chunk, data: vec![rng.random(); 5], right });
             }
-            steps.push(Step::Say(Message::FileEnd { id, reading: Reading::Whole }));
+            steps.push(Step::Say(Message::FileEnd { id, reading }));
             steps
         }
         3 => say(Message::FileEnd {
             id,
-            reading: *[Reading::Whole, Reading::Partly { sent: rng.random_range(0..1 << 22) }, Reading::Changed]
-                .choose(rng)
-                .unwrap_or(&Reading::Whole),
+            reading: *[
+                Reading::Whole,
+                Reading::Partly { sent: rng.random_range(0..1 << 22) },
+                Reading::Changed,
+                Reading::Ended { size: rng.random_range(0..1 << 22) },
+            ]
+            .choose(rng)
+            .unwrap_or(&Reading::Whole),
         }),
         4 => say(Message::Folder { name: name(rng), meta: meta(rng) }),
         5 => {
@@ -269,6 +279,29 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
                 Message::SenderStats(SenderStats { retransmits, window_limited_us, rtt_us: rng.random() })
             }
         }),
+        16 => say(match rng.random_range(0..4) {
+            0 => Message::List,
+            1 => Message::Listed(Skipped::default()),
+            2 => Message::Deleted(vec![name(rng)]),
+            _ => {
+                let names = [&b"a"[..], b"there", b"out", b"..", b""].iter().filter(|_| rng.random()).map(|n| n.to_vec());
+                let names = names.collect();
+                let folder = rng.random_ratio(7, 8).then(|| name(rng));
+                Message::Listing(Listing { folder, names, last: rng.random_ratio(7, 8) })
+            }
+        }),
+        // All has come, and then what the folders have.
+        17 => {
+            let end = |stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true };
+            let all = Step::Say(Message::AllSent(Skipped::default()));
+            let mut steps = vec![end(0), end(1), end(2), all, Step::Wait(6)];
+            for _ in 0..rng.random_range(0..3) {
+                let folder = Some(name(rng));
+                steps.push(Step::Say(Message::Listing(Listing { folder, names: Vec::new(), last: true })));
+            }
+            steps.push(Step::Say(Message::Listed(Skipped::default())));
+            steps
+        }
         // A whole conversation's end.
         _ => {
             let end = |stream| Step::Chunk { stream, chunk: Chunk::End, data: Vec::new(), right: true };

@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use fullpipe_transfer::client::{self, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{Direct, Message, Options, Sources, Target, Terms};
+use fullpipe_transfer::protocol::message::{Direct, Filter, Message, Options, Sources, Target, Terms};
 use fullpipe_transfer::protocol::sizing::SizingMode;
+use fullpipe_transfer::receive::Output;
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| { mutate(data, size, max_size, seed) });
@@ -48,13 +50,18 @@ fn run(script: Script) {
     let streams = 1 + (how >> 8) % 3;
     let root = world.root();
     let local = root.as_os_str().as_bytes().to_vec();
-    let target = |path| Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 };
+    let target = |path| Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7, delete: None, changes: Default::default() };
     let way = if pulls {
-        let sources = Sources { paths: vec![b"/far/in".to_vec()], exclude: Vec::new(), patterns: bit(3) };
-        Way::Pull(sources, target(local))
+        let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3) };
+        if bit(12) {
+            let output = std::fs::File::options().write(true).open("/dev/null").expect("a file");
+            Way::PullOutput(sources, Arc::new(Output::new(output)))
+        } else {
+            Way::Pull(sources, target(local))
+        }
     } else {
         let paths = vec![[&local[..], b"/in"].concat()];
-        Way::Push(Sources { paths, exclude: Vec::new(), patterns: false }, target(b"/far".to_vec()))
+        Way::Push(Sources { paths, filter: Filter::default(), patterns: false }, target(b"/far".to_vec()))
     };
     if !pulls {
         std::fs::write(root.join("in/there/large"), vec![7; 3 << 20]).expect("a file");

@@ -10,7 +10,7 @@ use fullpipe_fuzz::{Door, Peer, Script, Sent, World, drain, hear, hello, mutant,
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::digest::Key;
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{Connect, Direct, Message, Options, Setup, Sources, Task, Terms};
+use fullpipe_transfer::protocol::message::{Connect, Direct, Filter, Message, Options, Setup, Sources, Task, Terms};
 use fullpipe_transfer::protocol::sizing::SizingMode;
 use fullpipe_transfer::resolve::{Base, Realm};
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -69,7 +69,7 @@ fn run(script: Script) {
         relays: false,
     };
     let paths = vec![SOURCES[usize::from(how >> 10) % SOURCES.len()].as_bytes().to_vec()];
-    let task = Task::Pull(Sources { paths, exclude: Vec::new(), patterns: bit(5) });
+    let task = Task::Pull(Sources { paths, filter: Filter::default(), patterns: bit(5) });
     let setup = Setup { task, options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

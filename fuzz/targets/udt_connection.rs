@@ -32,6 +32,10 @@ fn run(data: &[u8]) {
     let Some((&how, steps)) = data.split_first() else { return };
     let mut now: u64 = 1 << 50;
     let mut ends = connect(now, how);
+    if how & 2 != 0 {
+        // As for a caller that has not shown a token yet.
+        ends[1].connection.limit_packets(Some(4));
+    }
     let mut forged = false;
     let mut rest = steps;
     for _ in 0..MOST {
@@ -108,6 +112,7 @@ fn work(ends: &mut [End; 2], now: u64, forged: bool) {
             assert!(forged || (end.read..).zip(bytes).all(|(offset, got)| *got == byte(offset)), "a wrong byte");
             end.read += n as u64;
             end.connection.consume(n);
+            end.connection.limit_packets(None);
         }
         let mut out = Vec::new();
         while let Some(transmit) = end.connection.poll_transmit(now, 65_000) {

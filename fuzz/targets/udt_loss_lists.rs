@@ -51,6 +51,7 @@ fn run(data: &[u8]) {
             _ => report(&mut receiver, i as u64 * 1_000_000, usize::from(step[3]), &missing),
         }
         assert_eq!(sender.first().map(|range| range.start), to_send.first().copied());
+        assert_eq!(sender.packets(), to_send.len() as u64);
         assert_eq!((receiver.first(), receiver.packets()), (missing.first().copied(), missing.len() as u64));
     }
 }

@@ -9,8 +9,10 @@ pub(crate) struct Evidence {
     pub(crate) goodput: f64,
     /// Largest rate of payload that the path can carry, bit/s, if it is known.
     pub(crate) capacity: Option<f64>,
-    /// Pacing rate of all streams that was asked for, bit/s.
+    /// Rate of payload at the pacing rate that was asked for, of all streams, bit/s.
     pub(crate) pacing: Option<f64>,
+    /// Whether the streams have a congestion window. UDT at a given rate has none.
+    pub(crate) has_cwnd: bool,
     /// Time in which the streams had data in flight: us (`busy_time`), or samples for a transport that does not count it.
     pub(crate) busy: u64,
     /// Part of `busy` in which the receive window limited the streams, in its unit (`rwnd_limited`).
@@ -34,9 +36,9 @@ pub(crate) struct Evidence {
 ///    it was the send buffer.
 /// 4. A queue stood in most samples, and the path's capacity is not known: the path.
 /// 5. A processor was used by more than 90%.
-/// 6. The congestion window.
+/// 6. The congestion window, or the given rate where there is none: losses or a late sender kept the run below it.
 pub(crate) fn name(e: &Evidence) -> Bottleneck {
-    let most = |part: u64| e.busy > 0 && part * 2 > e.busy;
+    let most = |part: u64| e.busy > 0 && part > e.busy / 2;
     let reached = |rate: Option<f64>| rate.is_some_and(|rate| e.goodput >= 0.95 * rate);
     if reached(e.pacing) {
         Bottleneck::Pacing
@@ -50,8 +52,10 @@ pub(crate) fn name(e: &Evidence) -> Bottleneck {
         Bottleneck::Path
     } else if e.cpu > 0.9 {
         Bottleneck::Cpu
-    } else {
+    } else if e.has_cwnd {
         Bottleneck::Cwnd
+    } else {
+        Bottleneck::Pacing
     }
 }
 
@@ -61,7 +65,7 @@ mod tests {
 
     #[test]
     fn each_has_its_sign() {
-        let base = Evidence { goodput: 5e9, busy: 1000, ..Evidence::default() };
+        let base = Evidence { goodput: 5e9, busy: 1000, has_cwnd: true, ..Evidence::default() };
         assert_eq!(name(&base), Bottleneck::Cwnd);
         assert_eq!(name(&Evidence { rwnd: 900, ..base.clone() }), Bottleneck::Rwnd);
         assert_eq!(name(&Evidence { sndbuf: 900, ..base.clone() }), Bottleneck::Sndbuf);
@@ -71,6 +75,10 @@ mod tests {
         assert_eq!(name(&Evidence { queued: 0.8, ..base.clone() }), Bottleneck::Path);
         assert_eq!(name(&Evidence { queued: 0.8, capacity: Some(9e9), ..base.clone() }), Bottleneck::Cwnd);
         assert_eq!(name(&Evidence { pacing: Some(5e9), ..base.clone() }), Bottleneck::Pacing);
+        let given = Evidence { pacing: Some(6e9), has_cwnd: false, ..base.clone() };
+        assert_eq!(name(&given), Bottleneck::Pacing, "UDT at a rate that losses kept it below");
+        assert_eq!(name(&Evidence { queued: 0.8, ..given.clone() }), Bottleneck::Path);
+        assert_eq!(name(&Evidence { rwnd: 900, ..given }), Bottleneck::Rwnd);
         assert_eq!(name(&Evidence { cpu: 0.97, ..base }), Bottleneck::Cpu);
     }
 }

@@ -13,6 +13,11 @@ fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
 }
 
+/// Names buffers that are too large, with their verb.
+pub(crate) fn buffers(streams: u16, buffer: Size) -> String {
+    if streams == 1 { format!("a buffer of {buffer} is") } else { format!("{streams} buffers of {buffer} are") }
+}
+
 /// The reason why a server refuses a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
@@ -185,11 +190,17 @@ pub enum NetError {
         /// The congestion controls that users may set (`tcp_allowed_congestion_control`).
         allowed: String,
     },
-    /// A socket buffer larger than this machine's memory.
-    #[error("a buffer of {buffer} is larger than this machine's memory ({memory}); choose a smaller --buffer")]
+    /// Buffers larger than this machine's memory.
+    #[error(
+        "{} larger than this machine's memory ({memory}); choose a smaller --buffer{}",
+        buffers(*.streams, *.buffer),
+        if *.streams > 1 { ", or fewer --streams" } else { "" }
+    )]
     Memory {
         /// The buffer that was asked for.
         buffer: Size,
+        /// How many such buffers were asked for.
+        streams: u16,
         /// Physical memory of this machine.
         memory: Size,
     },

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
+use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Host, Protocol, Transport, Workload};
 
 use crate::bottleneck::{self, Evidence};
@@ -102,13 +102,11 @@ pub fn measure(
         Direction::Receive => (Side::Receiver, 0),
     };
     let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
-    let (ours, our_early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
-    let (theirs, their_early_bytes) = receive_report(&mut control)?;
+    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
+    let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
-    // The side that sends receives no data, so it has none that were early.
-    let timing = Timing { zero_ns, rtt_ns, wall_s, early_bytes: our_early_bytes + their_early_bytes };
-    Ok(conclude(request, options.capacity, &timing, sender, receiver))
+    Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
 }
 
 /// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
@@ -210,22 +208,22 @@ fn compare_clocks(control: &mut Control) -> Result<(i64, u64), NetError> {
     Ok(best)
 }
 
-/// Receives what the server has observed, and the bytes that were early there.
-fn receive_report(control: &mut Control) -> Result<(Observed, u64), NetError> {
-    let mut report: Option<(Report, u64)> = None;
+/// Receives what the server has observed.
+fn receive_report(control: &mut Control) -> Result<Observed, NetError> {
+    let mut report: Option<Report> = None;
     let mut samples = Vec::new();
     loop {
         match wire::receive(&mut control.stream).map_err(|e| control.lost("waiting for its report", e))? {
             Frame::Samples(mut batch) => samples.append(&mut batch),
             Frame::Message(message) => match *message {
-                Message::Report { report: mut theirs, early_bytes } => {
+                Message::Report(mut theirs) => {
                     theirs.end.make_printable();
-                    report = Some((theirs, early_bytes));
+                    report = Some(theirs);
                 }
                 Message::Failed { why, is_stall } => return Err(control.failed(&why, is_stall)),
                 Message::End => {
-                    let Some((report, early_bytes)) = report else { return Err(control.unexpected(&Message::End)) };
-                    return Ok((Observed { report, samples }, early_bytes));
+                    let Some(report) = report else { return Err(control.unexpected(&Message::End)) };
+                    return Ok(Observed { report, samples });
                 }
                 other => return Err(control.unexpected(&other)),
             },
@@ -259,12 +257,21 @@ fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
     of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
 }
 
+/// Round-trip times of samples with data in flight, s.
+fn loaded_rtts_s(samples: &[&Sample]) -> Vec<f64> {
+    let rtt_s = |sample: &&Sample| match &sample.udt {
+        Some(udt) => Some(udt.instant.ms_rtt / 1e3).filter(|_| udt.instant.pkt_flight_size > 0),
+        None => Some(sample.info.get("rtt")? as f64 / 1e6).filter(|_| sample.info.get("unacked") > Some(0)),
+    };
+    samples.iter().filter_map(rtt_s).filter(|rtt_s| *rtt_s > 0.0).collect()
+}
+
 /// What the sender's samples of a run's streams show; the other evidence is left at its default.
 fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evidence {
     if transport.protocol() == Protocol::Udt {
         return udt_evidence(samples, streams);
     }
-    let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).sum::<u64>();
+    let sum = |field: &str| (0..streams).map(|i| last(samples, i, field)).fold(0, u64::saturating_add);
     let queued = share(samples, |sample| {
         let (rtt, least) = (sample.info.get("rtt")?, sample.info.get("min_rtt")?);
         Some(rtt > least + (least / 20).max(1_000))
@@ -272,7 +279,7 @@ fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evide
     let starved = share(samples, |sample| {
         let field = |name| sample.info.get(name);
         let (sent, window) = (field("unacked")?, field("snd_cwnd")?);
-        let room = sent * 10 < window * 9 && sent * field("snd_mss")? * 10 < field("snd_wnd")? * 9;
+        let room = sent * 10 < window * 9 && sent * field("snd_mss")? < field("snd_wnd")? * 9 / 10;
         Some(room && field("notsent_bytes")? < 65_536)
     });
     Evidence {
@@ -304,8 +311,21 @@ fn udt_evidence(samples: &[&Sample], streams: usize) -> Evidence {
     evidence
 }
 
-/// The largest receive window that the sender saw and the largest congestion window, of any stream, bytes. The rate of
-/// `--pacing` has no congestion window.
+/// Whether a transport has a congestion window: UDT at the rate of `--pacing` has none.
+fn has_cwnd(transport: &Transport) -> bool {
+    transport.protocol() != Protocol::Udt || transport.pacing.is_none()
+}
+
+/// Rate of payload at the transport's pacing rate, bit/s. UDT's rate counts the headers of its packets of `packet_bytes`.
+fn paced_payload_bps(transport: &Transport, payload_bytes: u32, packet_bytes: Option<u32>) -> Option<f64> {
+    let bps = transport.pacing?.0 as f64;
+    Some(match (transport.protocol(), packet_bytes) {
+        (Protocol::Udt, Some(packet)) if packet > 0 => bps * f64::from(payload_bytes) / f64::from(packet),
+        _ => bps,
+    })
+}
+
+/// The largest receive window that the sender saw and the largest congestion window, of any stream, bytes.
 fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u64) -> (Option<u64>, u64) {
     match transport.protocol() {
         Protocol::Tcp => (
@@ -317,35 +337,10 @@ fn largest_windows(samples: &[&Sample], transport: &Transport, segment_bytes: u6
             let congestion = |s: &Sample| Some(bytes(s.udt?.instant.pkt_congestion_window));
             (
                 largest(samples, |s| Some(bytes(s.udt?.instant.pkt_flow_window))),
-                largest(samples, congestion).filter(|_| transport.pacing.is_none()).unwrap_or(0),
+                largest(samples, congestion).filter(|_| has_cwnd(transport)).unwrap_or(0),
             )
         }
     }
-}
-
-/// Times of a run that neither side's report has, and what they do not cover.
-struct Timing {
-    /// Start of the run's clock, ns of this host's `CLOCK_MONOTONIC`.
-    zero_ns: u64,
-    /// Round-trip time before the first byte of data, ns.
-    rtt_ns: u64,
-    /// Length of the run in real time, s.
-    wall_s: f64,
-    /// Bytes that had arrived when the receiver read the first.
-    early_bytes: u64,
-}
-
-/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
-/// can carry, bit/s, if it is known. `rtt_ns` and the start of the clock come in `clock`; `wall_s` is real time.
-pub fn combine(
-    request: &Request,
-    capacity: Option<f64>,
-    (zero_ns, rtt_ns): (u64, u64),
-    wall_s: f64,
-    sender: Observed,
-    receiver: Observed,
-) -> Measured {
-    conclude(request, capacity, &Timing { zero_ns, rtt_ns, wall_s, early_bytes: 0 }, sender, receiver)
 }
 
 /// Returns the rates that a run cannot exceed: the capacity of the path, if it is known, and the rates of both hosts'
@@ -357,15 +352,17 @@ fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
     capacity.map(|bps| Limit { bps, what: "the path's capacity" }).into_iter().chain(interfaces).collect()
 }
 
-/// Combines what both sides have observed to the result of a run. `capacity` is as in [`combine`].
-fn conclude(
+/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
+/// can carry, bit/s, if it is known. The start of the run's clock and the RTT before the first byte come as `(zero_ns, rtt_ns)`;
+/// `wall_s` is the length of the run in real time.
+pub fn combine(
     request: &Request,
     capacity: Option<f64>,
-    timing: &Timing,
+    (zero_ns, rtt_ns): (u64, u64),
+    wall_s: f64,
     sender: Observed,
     receiver: Observed,
 ) -> Measured {
-    let &Timing { zero_ns, rtt_ns, wall_s, early_bytes } = timing;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
     let streams: Vec<StreamOutcome> = receiver
@@ -377,10 +374,12 @@ fn conclude(
             bytes: r.bytes,
             first_s: seconds(r.first_ns),
             last_s: seconds(r.last_ns),
-            retransmits: last(&at_sender, i, "total_retrans") + udt_retransmits(&at_sender, i),
+            retransmits: last(&at_sender, i, "total_retrans").saturating_add(udt_retransmits(&at_sender, i)),
         })
         .collect();
-    let bytes: u64 = streams.iter().map(|s| s.bytes).sum();
+    // The other end's numbers may be anything.
+    let sum = |of: fn(&StreamOutcome) -> u64| streams.iter().map(of).fold(0, u64::saturating_add);
+    let (bytes, retransmits) = (sum(|stream| stream.bytes), sum(|stream| stream.retransmits));
     let started = receiver.report.received.iter().filter(|r| r.bytes > 0);
     let first = started.clone().map(|r| r.first_ns).min().unwrap_or(0);
     let last_read = started.map(|r| r.last_ns).max().unwrap_or(0);
@@ -390,14 +389,15 @@ fn conclude(
         Workload::Duration(time) => last_read.max(first.saturating_add(time.0)),
     };
     let interval_ns = end.saturating_sub(first);
-    let early_bytes = early_bytes.min(bytes);
+    let early_bytes = receiver.report.early_bytes.min(bytes);
     let limits = limits(capacity, [&sender.report.end, &receiver.report.end]);
     let rate = rate::rate(&Arrivals { bytes, early_bytes, interval_ns, rtt_ns }, &limits);
     let cpu = |seen: &Observed| seen.report.cpu_s / seen.report.seconds.max(1e-9);
     let evidence = |goodput: f64| Evidence {
         goodput,
         capacity,
-        pacing: request.transport.pacing.map(|rate| rate.0 as f64),
+        pacing: paced_payload_bps(&request.transport, sender.report.end.mss, sender.report.end.mtu),
+        has_cwnd: has_cwnd(&request.transport),
         cpu: cpu(&sender).max(cpu(&receiver)) / f64::from(request.transport.streams),
         ..evidence(&at_sender, streams.len(), &request.transport)
     };
@@ -417,9 +417,10 @@ fn conclude(
         queue_drops: None,
         queue_deepest: None,
         random_losses: None,
-        retransmits: streams.iter().map(|s| s.retransmits).sum(),
+        retransmits,
         window_max,
         cwnd_max,
+        loaded_rtt: LoadedRtt::of(loaded_rtts_s(&at_sender)),
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,
         real,
@@ -434,5 +435,62 @@ fn conclude(
         receiver: receiver.report.end,
         samples,
         outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fullpipe_path::{Buffer, Rate, Time};
+
+    use super::*;
+    use crate::wire::Received;
+
+    /// The largest numbers that a peer can send, in a record of TCP or of UDT.
+    #[test]
+    fn whatever_a_peer_reports_is_combined() {
+        for cc in ["cubic", "udt"] {
+            let request = Request {
+                transport: Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: None },
+                workload: Workload::Duration(Time(1)),
+                direction: Direction::Send,
+                seed: 1,
+                sample: Time(100_000_000),
+            };
+            let udt = serde_json::from_value(serde_json::json!({ "pktRetrans": u64::MAX, "pktFlightSize": u64::MAX,
+                "pktSent": u64::MAX, "pktRecv": 0, "pktSndLoss": 0, "pktRcvLoss": 0, "pktSentACK": 0, "pktRecvACK": 0,
+                "pktSentNAK": 0, "pktRecvNAK": 0, "mbpsSendRate": 1e300, "mbpsRecvRate": 1e300, "usPktSndPeriod": 1e300,
+                "pktFlowWindow": u64::MAX, "pktCongestionWindow": u64::MAX, "msRTT": 1e300, "mbpsBandwidth": 1e300,
+                "byteAvailSndBuf": u64::MAX, "byteAvailRcvBuf": u64::MAX }))
+            .unwrap();
+            let side = |end| {
+                let received = Received { bytes: u64::MAX, first_ns: 0, last_ns: u64::MAX };
+                let end_info = EndInfo { mss: u32::MAX, mtu: Some(1), ..EndInfo::default() };
+                let received = vec![received; 2];
+                let report = Report { end: end_info, received, early_bytes: 1, cpu_s: 1e300, seconds: 0.0 };
+                let sample = |stream| Sample {
+                    t_ns: u64::MAX,
+                    end,
+                    stream,
+                    bytes: u64::MAX,
+                    info: TcpInfo::from_bytes(&[0xff; 320]),
+                    udt: (cc == "udt").then_some(udt),
+                };
+                Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
+            };
+            let (sender, receiver) = (side(Side::Sender), side(Side::Receiver));
+            let measured = combine(&request, Some(1e300), (0, 0), 1.0, sender, receiver);
+            assert_eq!(measured.outcome.bytes, u64::MAX, "{cc}");
+            assert!(measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
+        }
+    }
+
+    #[test]
+    fn a_rate_of_udt_counts_headers() {
+        let paced = |cc: &str| {
+            let transport =
+                Transport { cc: cc.into(), streams: 2, buffer: Buffer::Auto, pacing: Some(Rate(1_000_000)) };
+            paced_payload_bps(&transport, 456, Some(500))
+        };
+        assert_eq!((paced("udt"), paced("cubic")), (Some(912_000.0), Some(1_000_000.0)));
     }
 }

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
-use crate::error::{Denial, NetError, system};
+use crate::error::{Denial, NetError, buffers, system};
 use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
@@ -345,8 +345,8 @@ pub fn measure(
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
     let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let (seen, early_bytes) = session::run(&role, streams, overhead_bytes, &mut control, None)?;
-    control.send(&Message::Report { report: seen.report, early_bytes }, "reporting")?;
+    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
+    control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
     control.send(&Message::End, "reporting")
 }
@@ -373,9 +373,9 @@ fn deny_setting(error: NetError) -> NetError {
             format!("its kernel has no congestion control '{name}', only: {available}"),
             "choose one of these, or ask its operator to load it",
         ),
-        NetError::Memory { buffer, memory } => Denial::new(
-            format!("a buffer of {buffer} is larger than its memory ({memory})"),
-            "ask for a smaller --buffer",
+        NetError::Memory { buffer, streams, memory } => Denial::new(
+            format!("{} larger than its memory ({memory})", buffers(streams, buffer)),
+            if streams > 1 { "ask for a smaller --buffer, or fewer --streams" } else { "ask for a smaller --buffer" },
         ),
         other => return other,
     })
@@ -431,8 +431,8 @@ fn join(
     while streams.iter().any(Option::is_none) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            let source = io::ErrorKind::TimedOut.into();
-            return Err(control.lost("waiting for its data streams; is the data port open?", source));
+            let late = io::ErrorKind::WouldBlock.into();
+            return Err(control.lost("waiting for its data streams; is the data port open?", late));
         }
         let wait = left.min(LOOK_INTERVAL).as_nanos() as u64;
         let ready = sys::wait_readable([acceptor.as_fd(), control.stream.as_fd()], wait);

@@ -18,6 +18,8 @@ use crate::{host_info, start_times, sys};
 
 /// Longest time that a message may take to arrive, or to be answered.
 pub(crate) const ANSWER: Duration = Duration::from_secs(20);
+/// Time that the other end's reason for closing a stream may come after the stream's end, besides two round trips, ns.
+const REASON_NS: u64 = 1_000_000_000;
 
 /// The control connection.
 pub(crate) struct Control {
@@ -70,8 +72,8 @@ impl Control {
         match source.kind() {
             // The error may quote what did not parse.
             InvalidData => NetError::Stranger { peer: self.peer.clone(), why: text::from_peer(&source.to_string()) },
-            // The kernel's own words for a timeout are about a resource.
-            WouldBlock | TimedOut => {
+            // A read has waited for too long. The kernel's own words for that are about a resource.
+            WouldBlock => {
                 let why = format!("no answer for {} s", ANSWER.as_secs());
                 NetError::Lost { peer: self.peer.clone(), doing, source: io::Error::new(TimedOut, why) }
             }
@@ -97,6 +99,16 @@ pub(crate) struct Role<'a> {
     pub(crate) limit_ns: Option<u64>,
 }
 
+impl Role<'_> {
+    /// What this side does with the data, for errors.
+    fn moving(&self) -> &'static str {
+        match self.end {
+            Side::Sender => "sending data",
+            Side::Receiver => "receiving data",
+        }
+    }
+}
+
 /// What one side of a run has observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
@@ -106,16 +118,15 @@ pub struct Observed {
     pub samples: Vec<Sample>,
 }
 
-/// Moves the data of one side. Returns what it observed, and how many bytes had arrived there when it read the first.
-/// `overhead_bytes` are those bytes on each stream that are not data. `progress` is called with seconds and bytes about twice
-/// a second.
+/// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
+/// data. `progress` is called with seconds and bytes about twice a second.
 pub(crate) fn run(
     role: &Role<'_>,
     streams: Vec<Box<dyn DataStream>>,
     overhead_bytes: u64,
     control: &mut Control,
     progress: Option<&dyn Fn(f64, u64)>,
-) -> Result<(Observed, u64), NetError> {
+) -> Result<Observed, NetError> {
     let traffic =
         &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
     let sampler = Sampler::new(role.end, role.zero_ns, role.request.sample.0);
@@ -158,7 +169,10 @@ pub(crate) fn run(
             traffic.stop();
             return watched.and(told);
         }
-        if let Err(error @ (NetError::TooLong { .. } | NetError::Stalled { .. })) = &watched {
+        // The receiver knows of the failures that it told of, and an end that hung up hears nothing.
+        if let Err(error) = &watched
+            && !matches!(error, NetError::Remote { .. })
+        {
             let _ = control.send(&failure(error), "ending the run");
         }
         traffic.stop();
@@ -178,8 +192,9 @@ pub(crate) fn run(
             })
             .collect(),
     };
-    let report = Report { end, received, cpu_s: sys::cpu_seconds() - cpu, seconds };
-    Ok((Observed { report, samples: sampler.into_samples() }, traffic.early_bytes()))
+    let (early_bytes, cpu_s) = (traffic.early_bytes(), sys::cpu_seconds() - cpu);
+    let report = Report { end, received, early_bytes, cpu_s, seconds };
+    Ok(Observed { report, samples: sampler.into_samples() })
 }
 
 /// What the other end is told of a failure of the run.
@@ -188,7 +203,8 @@ fn failure(error: &NetError) -> Message {
 }
 
 /// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the
-/// receiver says so. Both end it with an error if the other end disappears, nothing moves, or the run takes too long.
+/// receiver says so. Both end it with an error if the other end disappears, a stream breaks, nothing moves, or the run takes
+/// too long.
 fn watch(
     role: &Role<'_>,
     traffic: &Traffic,
@@ -200,6 +216,8 @@ fn watch(
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
     // Bytes are counted when samples are taken.
     let patience = role.stall_ns.max(3 * role.request.sample.0);
+    // The first stream's error, and until when the other end may give the reason for it.
+    let mut broken: Option<(io::Error, u64)> = None;
     loop {
         let now = sys::now_ns();
         let mut wait = TICK;
@@ -207,13 +225,21 @@ fn watch(
             if traffic.complete() {
                 return Ok(());
             }
-            if let Some(error) = traffic.take_broken() {
-                return Err(control.lost("receiving data", error));
-            }
             if let (Workload::Duration(time), Some(first)) = (role.request.workload, traffic.first_arrival_ns()) {
                 let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
                 wait = wait.min(left);
             }
+        }
+        if let Some(error) = traffic.take_broken() {
+            let reason_ns = REASON_NS.saturating_add(role.rtt_ns.saturating_mul(2));
+            broken.get_or_insert((error, now.saturating_add(reason_ns)));
+        }
+        if let Some((error, until_ns)) = broken.take() {
+            let Some(left) = until_ns.checked_sub(now).filter(|left| *left > 0) else {
+                return Err(control.lost(role.moving(), error));
+            };
+            wait = wait.min(left);
+            broken = Some((error, until_ns));
         }
         if let Some(limit) = role.limit_ns {
             let end = role.zero_ns.saturating_add(limit);
@@ -260,4 +286,105 @@ pub(crate) fn preamble(token: [u8; 16], stream: u16) -> [u8; wire::PREAMBLE] {
     bytes[..16].copy_from_slice(&token);
     bytes[16..18].copy_from_slice(&stream.to_le_bytes());
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fullpipe_path::{Buffer, Direction, Size, Time, Transport};
+
+    use super::*;
+    use crate::stream::{Observation, StreamHandle};
+
+    /// A stream whose first write fails with an error of this host.
+    struct Broken;
+
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(libc::EMSGSIZE))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl DataStream for Broken {
+        fn handle(&self) -> Arc<dyn StreamHandle> {
+            Arc::new(Broken)
+        }
+        fn finish(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl StreamHandle for Broken {
+        fn observe(&self) -> io::Result<Observation> {
+            Ok(Observation::default())
+        }
+        fn close(&self) {}
+    }
+
+    /// Runs a sender whose stream breaks at once. Returns its error, how long it ran, and the other end of its control
+    /// connection, on which `told` has been sent before.
+    fn broken_sender(told: Option<&Message>) -> (Result<(), NetError>, Duration, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut receiver = listener.accept().unwrap().0;
+        if let Some(message) = told {
+            wire::send(&mut receiver, message).unwrap();
+        }
+        let mut control = Control::new(stream, "receiver".into()).unwrap();
+        let request = Request {
+            transport: Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None },
+            workload: Workload::Size(Size(1_000_000)),
+            direction: Direction::Send,
+            seed: 1,
+            sample: Time(100_000_000),
+        };
+        let (zero_ns, stall_ns) = (sys::now_ns(), 30_000_000_000);
+        let role = Role { end: Side::Sender, request: &request, zero_ns, rtt_ns: 1_000_000, stall_ns, limit_ns: None };
+        let begun = Instant::now();
+        let ended = run(&role, vec![Box::new(Broken)], 0, &mut control, None).map(drop);
+        (ended, begun.elapsed(), receiver)
+    }
+
+    /// A transport's own limit is not that of an answer on the control connection.
+    #[test]
+    fn only_an_answer_that_is_missing_is_said_to_be_missing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let control = Control::new(stream, "peer".into()).unwrap();
+        let late = control.lost("asking", io::ErrorKind::WouldBlock.into());
+        assert_eq!(late.to_string(), "lost peer while asking: no answer for 20 s");
+        let silent = control.lost("sending data", io::Error::new(io::ErrorKind::TimedOut, "no datagram for 30 s"));
+        assert_eq!(silent.to_string(), "lost peer while sending data: no datagram for 30 s");
+    }
+
+    #[test]
+    fn a_senders_own_error_reaches_both_users() {
+        let (ended, took, mut receiver) = broken_sender(None);
+        let error = ended.unwrap_err().to_string();
+        assert!(error.starts_with("lost receiver while sending data: Message too long"), "{error}");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        let told = wire::receive_message(&mut receiver).unwrap();
+        assert_eq!(told, Message::Failed { why: error, is_stall: false });
+    }
+
+    #[test]
+    fn a_sender_whose_streams_the_receiver_has_closed_learns_the_reason() {
+        assert!(broken_sender(Some(&Message::Finished)).0.is_ok());
+        let why = "no data moved for 5 s".to_owned();
+        let error = broken_sender(Some(&Message::Failed { why, is_stall: true })).0.unwrap_err();
+        assert!(matches!(error, NetError::Remote { is_stall: true, .. }), "{error}");
+    }
 }

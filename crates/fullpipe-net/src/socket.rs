@@ -113,17 +113,25 @@ fn allowed() -> String {
         .map_or_else(|_| "(unreadable)".into(), |text| text.trim().to_owned())
 }
 
-/// Checks that a transport's socket buffer fits into this machine's memory.
+/// Checks that a transport's buffers fit into this machine's memory: one of TCP's, which the kernel fills only as far as
+/// its own limits, or those of all streams over UDT.
 ///
 /// # Errors
-/// The buffer is larger than physical memory.
+/// The buffers are larger than physical memory.
 pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
-    let Buffer::Bytes(buffer) = transport.buffer else { return Ok(()) };
-    let memory = memory();
-    match memory {
-        Some(memory) if buffer > memory => Err(NetError::Memory { buffer, memory }),
-        _ => Ok(()),
+    memory().map_or(Ok(()), |memory| check_buffers(transport, memory))
+}
+
+fn check_buffers(transport: &Transport, memory: Size) -> Result<(), NetError> {
+    let (buffer, streams) = match (transport.protocol(), transport.buffer) {
+        (Protocol::Udt, _) => (Size(transport.udt_buffer_bytes()), transport.streams),
+        (Protocol::Tcp, Buffer::Bytes(buffer)) => (buffer, 1),
+        (Protocol::Tcp, Buffer::Auto) => return Ok(()),
+    };
+    if buffer.0.saturating_mul(u64::from(streams)) > memory.0 {
+        return Err(NetError::Memory { buffer, streams, memory });
     }
+    Ok(())
 }
 
 /// Returns the physical memory of this machine, if /proc shows it.
@@ -249,6 +257,25 @@ mod tests {
         for cc in ["nosuchcc", "", "cubic, reno", "reno,", "(unreadable)"] {
             assert!(matches!(check_known(cc), Err(NetError::NoSuchCc { .. })), "{cc}");
         }
+    }
+
+    #[test]
+    fn the_buffers_of_all_streams_over_udt_fit_into_memory() {
+        let check = |cc: &str, streams, buffer| {
+            let transport = Transport { cc: cc.into(), streams, buffer, pacing: None };
+            check_buffers(&transport, Size(200_000_000)).map_err(|error| error.to_string())
+        };
+        let size = |bytes| Buffer::Bytes(Size(bytes));
+        for (cc, streams, buffer) in
+            [("cubic", 64, size(100_000_000)), ("udt", 2, size(100_000_000)), ("udt", 32, Buffer::Auto)]
+        {
+            assert_eq!(check(cc, streams, buffer), Ok(()), "{cc} {streams}");
+        }
+        let one = "a buffer of 201MB is larger than this machine's memory (200MB); choose a smaller --buffer";
+        assert_eq!(check("cubic", 64, size(201_000_000)), Err(one.to_owned()));
+        let all = "3 buffers of 100MB are larger than this machine's memory (200MB); choose a smaller --buffer, or fewer --streams";
+        assert_eq!(check("udt", 3, size(100_000_000)), Err(all.to_owned()));
+        assert!(check("udt", 64, Buffer::Auto).is_err(), "64 times 4 MiB");
     }
 
     #[test]

@@ -168,7 +168,18 @@ pub fn random_memory_file(len: usize) -> io::Result<OwnedFd> {
 /// # Errors
 /// See `ppoll(2)`. EINTR is no error here: no descriptor is ready then.
 pub fn wait_readable<const N: usize>(fds: [BorrowedFd<'_>; N], timeout_ns: u64) -> io::Result<[bool; N]> {
-    let mut polls = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+    wait_ready(fds.map(|fd| (fd, libc::POLLIN)), timeout_ns)
+}
+
+/// Waits until one of `fds` is ready for one of its events (POLLIN, POLLOUT) or broken, or for `timeout_ns`; returns which of
+/// them are. A descriptor without events is not watched.
+///
+/// # Errors
+/// See [`wait_readable`].
+pub fn wait_ready<const N: usize>(fds: [(BorrowedFd<'_>, libc::c_short); N], timeout_ns: u64) -> io::Result<[bool; N]> {
+    // The kernel passes over negative descriptors.
+    let watched = |fd: BorrowedFd<'_>, events| if events == 0 { -1 } else { fd.as_raw_fd() };
+    let mut polls = fds.map(|(fd, events)| libc::pollfd { fd: watched(fd, events), events, revents: 0 });
     let ts = libc::timespec {
         tv_sec: (timeout_ns / 1_000_000_000) as libc::time_t,
         tv_nsec: (timeout_ns % 1_000_000_000) as libc::c_long,
@@ -193,10 +204,10 @@ const CONTROL_BYTES: usize = 64;
 struct ControlBuffer([u8; CONTROL_BYTES]);
 
 /// Sends messages on a connected UDP socket, each cut by the kernel into datagrams of `segment_bytes` (`UDP_SEGMENT`, udp(7)).
-/// It waits for room in the kernel. Returns how many messages were sent.
+/// It does not wait. Returns how many messages were sent.
 ///
 /// # Errors
-/// See `sendmmsg(2)`, for the first message.
+/// See `sendmmsg(2)`, for the first message; `WouldBlock` if the kernel has no room for it.
 pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[&[u8]], segment_bytes: u16) -> io::Result<usize> {
     let mut control = ControlBuffer([0; CONTROL_BYTES]);
     let mut parts = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; MAX_MESSAGES];
@@ -222,7 +233,8 @@ pub fn send_datagrams(fd: BorrowedFd<'_>, messages: &[&[u8]], segment_bytes: u16
     }
     let count = messages.len().min(MAX_MESSAGES);
     // SAFETY: the first `count` headers point to buffers that live across the call, and the kernel only reads them.
-    let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, 0) };
+    let sent =
+        unsafe { libc::sendmmsg(fd.as_raw_fd(), headers.as_mut_ptr(), count as libc::c_uint, libc::MSG_DONTWAIT as _) };
     check(sent).map(|sent| sent as usize)
 }
 
@@ -277,17 +289,18 @@ pub fn receive_datagrams(
         let mut next: *mut libc::cmsghdr = std::ptr::null_mut();
         loop {
             // SAFETY: the kernel has written whole control messages into the header's buffer, and their total length into the
-            // header; `next` is null or one of them. CMSG_DATA is plain arithmetic.
-            let (control, data) = unsafe {
+            // header; `next` is null or one of them.
+            let control = unsafe {
                 next = if next.is_null() {
                     libc::CMSG_FIRSTHDR(&header.msg_hdr)
                 } else {
                     libc::CMSG_NXTHDR(&header.msg_hdr, next)
                 };
-                (next.as_ref(), libc::CMSG_DATA(next))
+                next.as_ref()
             };
             let Some(control) = control else { break };
-            read_control(control, data, one);
+            // SAFETY: `next` is a control message, and its data follow it.
+            read_control(control, unsafe { libc::CMSG_DATA(next) }, one);
         }
     }
     Ok(arrived.into_iter().take(got))

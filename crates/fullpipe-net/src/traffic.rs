@@ -213,10 +213,14 @@ impl Traffic {
         }
     }
 
-    /// Sends the first segments of stream `i` at its pacing rate, where the kernel would send them as a burst. `rest` is what
-    /// remains to be sent.
+    /// Sends the first segments of stream `i` at its pacing rate, where the kernel's TCP would send them as a burst. `rest` is
+    /// what remains to be sent.
     fn send_held(&self, i: usize, stream: &mut dyn DataStream, source: &Source, rest: &mut u64) -> io::Result<()> {
-        let settings = self.streams[i].handle.settings();
+        let handle = &self.streams[i].handle;
+        if !handle.observe().is_ok_and(|seen| seen.tcp_info.is_some()) {
+            return Ok(());
+        }
+        let settings = handle.settings();
         let Some(hold) = Hold::new(settings.pacing_bytes_per_s, settings.segment_bytes) else { return Ok(()) };
         // The streams take turns, so that their pieces together are no burst either.
         let start_ns = sys::now_ns() + hold.duration_ns(hold.piece_bytes) * i as u64 / self.len() as u64;
@@ -350,11 +354,17 @@ mod tests {
     use fullpipe_path::Size;
 
     use super::*;
+    use crate::stream::Settings;
 
     /// A transport that can do nothing but what the seam requires.
     struct Bare(Arc<UnixStream>);
 
     struct BareHandle(Arc<UnixStream>);
+
+    /// A transport that paces from the first byte on by itself.
+    struct Pacing(Bare);
+
+    struct PacingHandle(BareHandle);
 
     impl io::Read for Bare {
         fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
@@ -387,6 +397,54 @@ mod tests {
         fn close(&self) {
             let _ = self.0.shutdown(Shutdown::Both);
         }
+    }
+
+    impl io::Read for Pacing {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.0.read(to)
+        }
+    }
+
+    impl io::Write for Pacing {
+        fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+            self.0.write(from)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl DataStream for Pacing {
+        fn handle(&self) -> Arc<dyn StreamHandle> {
+            Arc::new(PacingHandle(BareHandle(self.0.0.clone())))
+        }
+        fn finish(&mut self) -> io::Result<()> {
+            self.0.finish()
+        }
+    }
+
+    impl StreamHandle for PacingHandle {
+        fn observe(&self) -> io::Result<Observation> {
+            self.0.observe()
+        }
+        fn close(&self) {
+            self.0.close();
+        }
+        fn settings(&self) -> Settings {
+            Settings { pacing_bytes_per_s: Some(1), segment_bytes: Some(1_448), ..Settings::default() }
+        }
+    }
+
+    /// At its rate of a byte per second, 1,000 bytes would take a quarter of an hour.
+    #[test]
+    fn only_what_tcp_would_send_at_once_is_held() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let stream: Box<dyn DataStream> = Box::new(Pacing(Bare(Arc::new(ours))));
+        let traffic = Traffic::new(std::slice::from_ref(&stream), Workload::Size(Size(1_000)), 0).unwrap();
+        let begun = std::time::Instant::now();
+        traffic.send(0, stream, &Source::new().unwrap(), 0);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        assert_eq!(traffic.observe(0, Side::Sender).unwrap().1, 1_000);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
@@ -72,7 +72,7 @@ pub enum Message {
     Request(Request),
     /// From the server: the port for the streams.
     Ready {
-        /// TCP port.
+        /// TCP or UDP port, as the transport needs.
         port: u16,
         /// Token that each stream must show.
         token: [u8; 16],
@@ -96,12 +96,7 @@ pub enum Message {
     /// From the receiving end: all data has arrived.
     Finished,
     /// From the server, after the run: its report. Batches of samples follow, then [`Message::End`].
-    Report {
-        /// The report.
-        report: Report,
-        /// Bytes of the data that had arrived at the server when it read the first; 0 if it sent.
-        early_bytes: u64,
-    },
+    Report(Report),
     /// From the server: its report is complete.
     End,
     /// From either end: the run failed there.
@@ -135,6 +130,9 @@ pub struct Report {
     pub end: EndInfo,
     /// What each stream received; empty on the sending side.
     pub received: Vec<Received>,
+    /// Bytes of the data that had arrived when this end read the first; 0 on the sending side, and for a copy.
+    #[serde(default)]
+    pub early_bytes: u64,
     /// Processor time that the process used during the run, s.
     pub cpu_s: f64,
     /// Length of the run on this host's clock, s.

@@ -39,8 +39,10 @@ pub const LINUX_CONGESTION_CONTROLS: [&str; 17] = [
 /// Name of UDT in the place of a congestion control. UDT brings its own, so a transport needs no further word for it.
 pub const UDT: &str = "udt";
 
-/// Buffers of a stream over UDT without a given size, bytes: 10 Gb/s over 50 ms.
+/// Buffers of all streams over UDT together, without a given size, bytes: 10 Gb/s over 50 ms.
 const UDT_AUTO_BUFFER_BYTES: u64 = 64 << 20;
+/// Least buffer of one such stream, bytes.
+const UDT_AUTO_STREAM_BYTES: u64 = 4 << 20;
 
 /// The protocol that carries a transport's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -210,7 +212,7 @@ impl Transport {
     /// Size of each buffer of a stream over UDT, bytes. They are in this program's memory, not in the kernel's.
     pub fn udt_buffer_bytes(&self) -> u64 {
         match self.buffer {
-            Buffer::Auto => UDT_AUTO_BUFFER_BYTES,
+            Buffer::Auto => (UDT_AUTO_BUFFER_BYTES / u64::from(self.streams.max(1))).max(UDT_AUTO_STREAM_BYTES),
             Buffer::Bytes(size) => size.0,
         }
     }
@@ -279,6 +281,13 @@ mod tests {
     fn shares_add_up() {
         let work = Workload::Size(Size(1_000_000_007));
         assert_eq!((0..10).filter_map(|i| work.share(i, 10)).sum::<u64>(), 1_000_000_007);
+    }
+
+    #[test]
+    fn streams_over_udt_share_the_buffer_that_nobody_chose() {
+        let bytes = |streams, buffer| Transport { cc: UDT.into(), streams, buffer, pacing: None }.udt_buffer_bytes();
+        assert_eq!([1, 2, 16, 64].map(|n| bytes(n, Buffer::Auto) >> 20), [64, 32, 4, 4]);
+        assert_eq!(bytes(64, Buffer::Bytes(Size(1 << 30))), 1 << 30);
     }
 
     #[test]

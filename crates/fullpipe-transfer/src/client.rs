@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
-use fullpipe_path::Transport;
+use fullpipe_net::stream::open;
+use fullpipe_path::{Protocol, Transport};
 use rand::RngExt;
 
 use crate::connection::dial::{self, ControlChannel, SshConnection};
 use crate::connection::endpoint::{Endpoint, Via};
-use crate::connection::join::{self, TcpPort};
+use crate::connection::join::{self, FarPort};
 use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
@@ -22,14 +23,19 @@ use crate::error::{TransferError, system, why};
 use crate::protocol::frame;
 use crate::protocol::hello::Limits;
 use crate::protocol::losses::Losses;
-use crate::protocol::message::{Connect, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
-use crate::protocol::name::printable;
+use crate::protocol::message::{Connect, Deleted, Message, Options, Setup, Sources, Summary, Target, Task, Terms};
+use crate::protocol::name::{Name, printable};
 use crate::protocol::sizing::SizingMode;
 use crate::protocol::skipped::Skipped;
+use crate::receive::Output;
+use crate::receive::delete::DryRun;
 use crate::resolve::{self, Realm};
+use crate::send::Outgoing;
+use crate::send::input::Input;
 use crate::sobas::setup::{self, SizingSetup};
 use crate::source::glob::Part;
-use crate::source::tree::WalkOptions;
+use crate::source::listing;
+use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, Count};
 use crate::telemetry::counters::Counters;
 use crate::transfer::{self, Negotiated, Outcome, Role};
@@ -91,6 +97,28 @@ pub enum Way {
     Push(Sources, Target),
     /// From sources at the server to a local target.
     Pull(Sources, Target),
+    /// From standard input to a target at the server.
+    PushInput(Arc<Input>, Target),
+    /// From one source at the server to standard output.
+    PullOutput(Sources, Arc<Output>),
+}
+
+impl Way {
+    /// Whether this end sends.
+    #[must_use]
+    pub fn sends(&self) -> bool {
+        matches!(self, Way::Push(..) | Way::PushInput(..))
+    }
+
+    /// Whether a second attempt would lack what the first has read, or write twice what the first has written.
+    #[must_use]
+    pub fn happens_once(&self) -> bool {
+        match self {
+            Way::Push(..) | Way::Pull(..) => false,
+            Way::PushInput(input, _) => input.is_begun(),
+            Way::PullOutput(_, output) => output.is_begun(),
+        }
+    }
 }
 
 /// The result of a copy.
@@ -150,36 +178,109 @@ pub struct Looked {
     pub between: Between,
     /// How much there is to send.
     pub count: Count,
+    /// What would be deleted, if anything may be. `None` if not everything can be read, too: then nothing is deleted.
+    pub deleted: Option<Deleted>,
 }
 
-/// Asks the server about the path and counts the sources, and copies nothing.
+/// Asks the server about the path and counts the sources, and copies nothing. Calls `gone` with the names of what would be
+/// deleted.
 ///
 /// # Errors
 /// The server cannot be reached or refuses, or a source does not exist.
-pub fn look(endpoint: &Endpoint, options: Options, way: &Way) -> Result<Looked, TransferError> {
-    let (here, there) = match way {
-        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Sources::default()),
-        Way::Pull(sources, _) => (None, sources.clone()),
+pub fn look(
+    endpoint: &Endpoint,
+    options: Options,
+    way: &Way,
+    gone: &mut (dyn FnMut(Name) + Send),
+) -> Result<Looked, TransferError> {
+    let (here, task) = match way {
+        Way::Push(sources, target) if target.delete.is_some() => {
+            (Some(resolve::places(&here(way)?, sources)?), Task::Compare(target.clone()))
+        }
+        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Task::Look(Sources::default())),
+        Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
+        Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
     };
+    let mut dry_run = match way {
+        Way::Pull(_, target @ Target { delete: Some(deletion), .. }) => {
+            Some(resolve::dry_run(&self::here(way)?, target, deletion)?)
+        }
+        _ => None,
+    };
+    let sight = WalkOptions::from(&options);
     let (stop, stall) = (Stop::default(), Duration::from_nanos(options.stall_ns));
-    let (between, count) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
+    let (between, count, deleted) = unless_stopped(&AtomicBool::new(false), stall, endpoint.name(), &stop, || {
         let (mut line, session) = call(endpoint, &stop)?;
         let mut look = || {
-            let theirs = greet(endpoint, options, Task::Look(there.clone()), None, (&session, &mut line), &|_| {})?;
+            let theirs = greet(endpoint, options, task.clone(), None, (&session, &mut line), &|_| {})?;
             let trip = far_away(&session, &mut line)?;
             let count = if here.is_none() { Some(counted(&session, &mut *line.input)?) } else { None };
-            let sends = matches!(way, Way::Push(..));
-            Ok((between(endpoint, &line, trip, sends, join::hello().limits, theirs), count))
+            let deleted = match (dry_run.take(), &here) {
+                (Some(dry_run), _) => deleted_here(&session, &mut *line.input, dry_run, gone)?,
+                (None, Some(places)) if matches!(task, Task::Compare(_)) => {
+                    deleted_there(&session, &mut *line.input, (places, sight), gone)?
+                }
+                _ => None,
+            };
+            Ok((between(endpoint, &line, trip, way.sends(), join::hello().limits, theirs), count, deleted))
         };
         let looked = look();
         looked.map_err(|error| dial::explain(&line, error))
     })?;
     // Local sources are counted after the connection is closed, so that the server does not wait.
     let count = match (count, here) {
-        (None, Some(places)) => walk::count(&places, WalkOptions::from(&options), &mut |_| Ok(()))?,
+        (None, Some(places)) => walk::count(&places, sight, &mut |_| Ok(()))?,
         (count, _) => count.unwrap_or_default(),
     };
-    Ok(Looked { between, count })
+    let deleted = deleted.filter(|_| count.skipped.to_do() == 0);
+    Ok(Looked { between, count, deleted })
+}
+
+/// Asks the server for the names at the source, and compares them with what is here. Returns what a copy would delete.
+fn deleted_here(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    mut dry_run: DryRun,
+    gone: &mut dyn FnMut(Name),
+) -> Result<Option<Deleted>, TransferError> {
+    session.send(&Message::List)?;
+    loop {
+        match hear(session, input)? {
+            Message::Listing(listing) => dry_run.take(listing, &|| true)?.into_iter().for_each(&mut *gone),
+            Message::Listed(unreadable) => return Ok((unreadable.total == 0).then(|| dry_run.deleted())),
+            other => return Err(session.unexpected(&other)),
+        }
+    }
+}
+
+/// Tells the server the names at the source. Returns what the server says that a copy would delete there.
+fn deleted_there(
+    session: &Session,
+    input: &mut (dyn Read + Send),
+    (places, sight): (&[SourceTree], WalkOptions),
+    gone: &mut (dyn FnMut(Name) + Send),
+) -> Result<Option<Deleted>, TransferError> {
+    std::thread::scope(|scope| {
+        // The server answers meanwhile: if nobody read that, both ends would wait for each other.
+        let answers = scope.spawn(|| {
+            loop {
+                match hear(session, input)? {
+                    Message::Deleted(names) => names.into_iter().for_each(&mut *gone),
+                    Message::AllDone(summary) => return Ok(summary.deleted),
+                    other => return Err(session.unexpected(&other)),
+                }
+            }
+        });
+        let unreadable = listing::list(places, sight, &mut |part| session.send(&Message::Listing(part)));
+        let told = unreadable.and_then(|unreadable| {
+            session.send(&Message::Listed(unreadable.clone()))?;
+            Ok(unreadable.total == 0)
+        });
+        let broken = || TransferError::Usage("the answers of the far end cannot be read".into());
+        // The server's reason, if it has one.
+        let deleted = answers.join().map_err(|_| broken())??;
+        Ok(deleted.filter(|_| told.as_ref().is_ok_and(|all| *all)))
+    })
 }
 
 /// Connects to the server, and starts a session over that connection.
@@ -218,7 +319,11 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
     // Local errors show before the server is called.
     let here = here(&order.way)?;
     let (mine, task) = match &order.way {
-        Way::Push(sources, target) => (Role::Send(resolve::places(&here, sources)?), Task::Push(target.clone())),
+        Way::Push(sources, target) => {
+            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
+        }
+        Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
+        Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
         Way::Pull(sources, target) => {
             let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
@@ -232,7 +337,7 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
             (Role::Receive(Box::new(to)), Task::Pull(sources.clone()))
         }
     };
-    let sends = matches!(mine, Role::Send(_));
+    let sends = mine.sends();
     let stop = Arc::new(Stop::default());
     let stall = Duration::from_nanos(order.options.stall_ns);
     let (mut line, session, introduced) =
@@ -329,6 +434,7 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
     let local = match way {
         Way::Push(sources, _) => &sources.paths[..],
         Way::Pull(_, target) => std::slice::from_ref(&target.path),
+        Way::PushInput(..) | Way::PullOutput(..) => &[],
     };
     match local.iter().find(|path| resolve::is_relative(path)) {
         None => Ok(Realm::User("/".into())),
@@ -389,7 +495,7 @@ struct Introduced {
 
 /// Where the server waits for the streams ([`Message::Ready`]).
 struct DataPort {
-    /// TCP port.
+    /// Port, of TCP or of UDP as the transport needs.
     port: u16,
     /// Secret that each stream shows.
     token: [u8; 32],
@@ -478,9 +584,14 @@ fn introduce(
             (streams, far.into_connections(), None)
         }
         _ => {
-            let (mut to, patience) = join::answering(&line.addresses, port, stall)?;
-            let tcp = TcpPort::new((to, patience), &connect, sends, knocked);
-            let streams = join::connect(session, n, &|| tcp.open(), &guard, &token)?;
+            if connect.transport.protocol() == Protocol::Udt {
+                // Its buffers are in this program's memory.
+                fullpipe_net::socket::check_memory(&connect.transport)?;
+            }
+            let connects = |to, time| open::connector(to, &connect.transport, sends).connect(time).is_ok();
+            let (mut to, patience) = join::answering(&line.addresses, port, stall, &connects)?;
+            let far = FarPort::new((to, patience), &connect, sends, knocked);
+            let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;
             to.set_port(udp);
             (streams, DataConnections::default(), Some(to))
         }

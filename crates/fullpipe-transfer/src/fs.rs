@@ -11,3 +11,4 @@ pub mod publish;
 pub mod root;
 pub mod sparse;
 pub(crate) mod symlinks;
+pub(crate) mod users;

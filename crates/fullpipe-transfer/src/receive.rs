@@ -2,15 +2,18 @@
 //! whole.
 
 mod blocks;
+pub(crate) mod delete;
 mod destination;
 mod destination_names;
 mod finish;
 mod folders;
 mod hard_links;
+mod incoming;
 pub mod journal;
 mod large;
 mod naming;
 mod offers;
+mod output;
 mod ranges;
 mod receiver;
 mod resume;
@@ -20,4 +23,6 @@ mod verifier;
 mod verify;
 
 pub use destination::Destination;
+pub use output::Output;
+pub(crate) use output::OutputReceiver;
 pub use receiver::Receiver;

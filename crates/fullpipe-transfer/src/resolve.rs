@@ -13,10 +13,11 @@ use nix::sys::stat::{FileStat, Mode, SFlag};
 use crate::error::{TransferError, local, why};
 use crate::fs::root::{Root, Within};
 use crate::fs::symlinks::{LinkOwner, MAX_LINKS};
-use crate::fs::{at, publish};
-use crate::protocol::message::{Sources, Target};
+use crate::fs::{at, publish, users};
+use crate::protocol::message::{Deletion, Sources, Target};
 use crate::protocol::name::{Name, number, printable};
 use crate::receive::Destination;
+use crate::receive::delete::{DryRun, Rules};
 use crate::source::exclude::Exclude;
 use crate::source::glob;
 use crate::source::tree::SourceTree;
@@ -179,7 +180,7 @@ fn below(path: &[u8]) -> Result<Option<Name>, TransferError> {
 /// # Errors
 /// A source leads out of the realm, does not exist, or is a pattern that nothing matches; or two have the same name.
 pub(crate) fn places(realm: &Realm, sources: &Sources) -> Result<Vec<SourceTree>, TransferError> {
-    let exclude = Arc::new(Exclude::new(&sources.exclude)?);
+    let exclude = Arc::new(Exclude::new(&sources.filter)?);
     let mut folders = Folders::default();
     let (mut places, mut patterns) = (Vec::new(), 0);
     for path in &sources.paths {
@@ -354,6 +355,34 @@ fn is_link(stat: &FileStat) -> bool {
 /// A file stands where a folder is needed, the folder does not exist or cannot be written to, or another transfer holds it.
 pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> Result<Destination, TransferError> {
     let shown = printable(&target.path);
+    // Before a folder is made.
+    let changes = users::resolve(&target.changes, matches!(realm, Realm::Below(_)))?;
+    let Some((root, rename)) = open_destination(realm, target, true)? else {
+        return Err(TransferError::Usage(format!("destination {shown}: it does not exist")));
+    };
+    let mut to = Destination::open(root, rename, target, &shown, gone)?;
+    to.change(changes);
+    if matches!(realm, Realm::User(_)) {
+        to.sees_all();
+    }
+    Ok(to)
+}
+
+/// Resolves a destination for a dry run, which changes nothing there.
+///
+/// # Errors
+/// Those of [`destination`], as far as they show without a change.
+pub(crate) fn dry_run(realm: &Realm, target: &Target, deletion: &Deletion) -> Result<DryRun, TransferError> {
+    let to = open_destination(realm, target, false)?;
+    Ok(DryRun::new(to, Rules::new(deletion, target.content)?, target.transfer))
+}
+
+/// The folder of a destination, and the name that the one source gets there, if that is another name.
+type FolderAndName = (Root, Option<Vec<u8>>);
+
+/// Opens the folder of a destination. Returns `None` if it does not exist, and may not be made.
+fn open_destination(realm: &Realm, target: &Target, make: bool) -> Result<Option<FolderAndName>, TransferError> {
+    let shown = printable(&target.path);
     let is_folder_needed = target.folder || target.content;
     let wrong = |why: &str| TransferError::Usage(format!("destination {shown}: {why}"));
     // If an earlier attempt made a folder under this very name, the name still stands for that folder, not for a place in
@@ -374,6 +403,9 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
             } else if is_folder_needed {
                 if path.exists() {
                     return Err(wrong("a file stands where a folder is needed"));
+                }
+                if !make {
+                    return Ok(None);
                 }
                 match std::fs::create_dir_all(&path) {
                     // With a slash after a file's name, the check above does not see the file.
@@ -410,6 +442,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
                 Err(e) if e.raw_os_error() == Some(libc::EXDEV) => {
                     return Err(wrong("it leads out of the server's folder"));
                 }
+                Err(_) if is_folder_needed && !make => return Ok(None),
                 Err(_) if is_folder_needed => {
                     root.folder_for(name.as_ref(), Mode::from_bits_truncate(0o777))
                         .map_err(local(format!("cannot make folder {shown}")))?;
@@ -438,11 +471,7 @@ pub fn destination(realm: &Realm, target: &Target, gone: &dyn Fn() -> bool) -> R
     {
         return Err(wrong(&why(&e)));
     }
-    let mut to = Destination::open(root, rename, target, &shown, gone)?;
-    if matches!(realm, Realm::User(_)) {
-        to.sees_all();
-    }
-    Ok(to)
+    Ok(Some((root, rename)))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
-//! The sending end: walks the sources, decides what goes next, and feeds the streams.
+//! The sending end: walks the sources or reads standard input, decides what goes next, and feeds the streams.
 
+pub mod input;
+mod input_blocks;
 pub mod notsent;
 pub mod schedule;
 mod sender;
 mod streams;
 
-pub use sender::Sender;
+pub use sender::{Outgoing, Sender};

@@ -3,5 +3,6 @@
 pub mod exclude;
 pub mod glob;
 pub mod hard_links;
+pub mod listing;
 pub mod tree;
 pub mod walk;

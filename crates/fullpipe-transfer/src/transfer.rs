@@ -12,21 +12,22 @@ use crate::error::TransferError;
 use crate::protocol::losses::Losses;
 use crate::protocol::message::{Message, Options, Summary, Terms};
 use crate::protocol::skipped::Skipped;
-use crate::receive::{Destination, Receiver};
-use crate::send::Sender;
+use crate::receive::{Destination, Output, OutputReceiver, Receiver};
 use crate::send::notsent::NotsentLimit;
+use crate::send::{Outgoing, Sender};
 use crate::sobas;
 use crate::sobas::setup::SizingSetup;
-use crate::source::tree::SourceTree;
 use crate::telemetry::counters::Counters;
 use crate::telemetry::losses;
 
 /// What an end does in a transfer.
 pub(crate) enum Role {
-    /// It sends these source trees.
-    Send(Vec<SourceTree>),
+    /// It sends this.
+    Send(Outgoing),
     /// It writes to this destination.
     Receive(Box<Destination>),
+    /// It writes to standard output.
+    Print(Arc<Output>),
 }
 
 impl Role {
@@ -39,6 +40,7 @@ impl Role {
         match self {
             Role::Send(_) => None,
             Role::Receive(to) => to.terms(),
+            Role::Print(output) => Some(output.terms()),
         }
     }
 }
@@ -91,22 +93,22 @@ pub(crate) fn run(
         let sends = role.sends();
         sobas::start(session, sizing, (&streams, sending), sends, &counters)?;
         let ((summary, skipped), (trace, peer_samples), losses) = match role {
-            Role::Send(places) => {
+            Role::Send(from) => {
                 let why = "it does not say how it receives";
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
                 let handles = stream::handles(&streams);
-                let infos = || -> Vec<_> { handles.iter().map(|stream| stream::tcp_info(&**stream)).collect() };
+                let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
-                let sender = Sender::start(session.clone(), options, places, (streams, sending), terms, counters)?;
+                let sender = Sender::start(session.clone(), options, from, (streams, sending), terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
-                    let infos = infos();
-                    ahead.adjust(&handles, &infos, sender.rest());
-                    watch.sample(&infos);
+                    let seen = observe();
+                    ahead.adjust(&handles, &seen, sender.rest());
+                    watch.sample(&seen);
                     tick();
                 })?;
-                let losses = watch.told(&infos());
+                let losses = watch.told(&observe());
                 let (trace, peer_samples) = sender.trace();
                 // The receiver waits for these messages, but everything is done even if they are lost.
                 let _ = trace.as_ref().map(|trace| trace.tell(session));
@@ -123,6 +125,15 @@ pub(crate) fn run(
                 });
                 receiver.release();
                 ended?;
+                (receiver.summary(), receiver.trace(), receiver.losses())
+            }
+            Role::Print(output) => {
+                let receiver = OutputReceiver::start(session.clone(), options, output, streams, counters)?;
+                session.listen(input, receiver.clone())?;
+                session.watch(stall, &mut || {
+                    receiver.tell_progress();
+                    tick();
+                })?;
                 (receiver.summary(), receiver.trace(), receiver.losses())
             }
         };

@@ -38,7 +38,7 @@ pub struct Config {
     pub receive_buffer_bytes: usize,
     /// How the rate is chosen.
     pub control: RateControl,
-    /// Packets of a burst, at most. Bursts last a hundredth of the RTT, from 0.1 to 0.5 ms. A queue on the path must hold them.
+    /// Packets of a burst, at most. Bursts last a hundredth of the RTT, from 0.2 to 0.5 ms. A queue on the path must hold them.
     pub max_burst_packets: u64,
     /// Time without a datagram from the other end after which the connection is lost, nanoseconds (section 5.3).
     pub peer_timeout_ns: u64,

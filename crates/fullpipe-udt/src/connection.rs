@@ -92,13 +92,14 @@ pub struct Connection {
 impl Connection {
     pub(crate) fn new(now_ns: u64, config: &Config, agreed: Agreed, seed: u64) -> Connection {
         let (send, receive) = (first_index(agreed.send_isn), first_index(agreed.receive_isn));
+        let rtt = Rtt::new(agreed.rtt_ns);
         Connection {
             clock: Clock::new(now_ns),
             start_ns: now_ns,
             state: State::Open,
-            sender: Sender::new(now_ns, config, agreed.mss, send, u64::from(agreed.flow_window), seed),
+            sender: Sender::new(now_ns, config, agreed.mss, send, u64::from(agreed.flow_window), &rtt, seed),
             receiver: Receiver::new(now_ns, config, agreed.mss, receive),
-            rtt: Rtt::new(agreed.rtt_ns),
+            rtt,
             exp: ExpTimer::new(now_ns, config.peer_timeout_ns),
             pending: ControlQueue::default(),
             counters: Counters::default(),
@@ -314,10 +315,17 @@ impl Connection {
         self.receiver.is_readable()
     }
 
-    /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this makes:
-    /// [`Connection::poll_transmit`] then has an ACK.
+    /// Counts bytes as read, at most all that have arrived in order. Returns whether the other end waits for the room that this
+    /// makes: [`Connection::poll_transmit`] then has an ACK.
     pub fn consume(&mut self, bytes: usize) -> bool {
         self.receiver.consume(bytes)
+    }
+
+    /// Takes only so many packets of the other end, counted from its first, or all with `None`. An end that does not know yet
+    /// who the other one is spares its buffer's memory so. A packet that is refused has to be sent again.
+    pub fn limit_packets(&mut self, packets: Option<u64>) {
+        let first = first_index(self.agreed.receive_isn);
+        self.receiver.refuse_from(packets.map_or(u64::MAX, |packets| first.saturating_add(packets)));
     }
 
     /// Ends this direction: what has been written is sent and acknowledged, then the connection is shut down. UDT has no half
@@ -336,6 +344,15 @@ impl Connection {
         self.clock.at(now_ns);
         if matches!(self.state, State::Open | State::Finishing) {
             self.shut_down(End::Aborted);
+        }
+    }
+
+    /// Ends the connection at once. The other end is told so only once, and this end does not answer it any more.
+    pub fn reset(&mut self, now_ns: u64) {
+        self.clock.at(now_ns);
+        if !matches!(self.state, State::Ended(_)) {
+            self.pending.shutdown = true;
+            self.state = State::Ended(End::Aborted);
         }
     }
 

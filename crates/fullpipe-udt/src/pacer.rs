@@ -4,9 +4,6 @@
 //! bursts: the sender waits until half a burst is due, and sends at most one burst at once. So a timer that is late by up to
 //! half a burst costs no rate.
 
-/// Time that a burst lasts before the RTT is known, nanoseconds.
-const FIRST_BURST_NS: u64 = 100_000;
-
 /// A pacer. The period between packets is given with each call, since congestion control changes it.
 #[derive(Debug)]
 pub struct Pacer {
@@ -23,12 +20,12 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Bursts have between 2 and `max_packets` packets. The first one is due at once.
-    pub fn new(now_ns: u64, max_packets: u64) -> Pacer {
+    /// Bursts last `burst_ns` at the present rate, and have between 2 and `max_packets` packets. The first one is due at once.
+    pub fn new(now_ns: u64, burst_ns: u64, max_packets: u64) -> Pacer {
         Pacer {
-            burst_ns: FIRST_BURST_NS,
+            burst_ns,
             max_packets: max_packets.max(2),
-            due_ns: now_ns.saturating_sub(FIRST_BURST_NS),
+            due_ns: now_ns.saturating_sub(burst_ns),
             due_fraction: 0.0,
             burst_began_ns: None,
         }
@@ -81,12 +78,11 @@ impl Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rtt::Rtt;
 
-    /// A pacer whose bursts last 0.2 ms.
+    /// A pacer as it is over a short path, with an RTT of 0.1 ms.
     fn pacer(now_ns: u64, max_packets: u64) -> Pacer {
-        let mut pacer = Pacer::new(now_ns, max_packets);
-        pacer.set_burst_ns(200_000);
-        pacer
+        Pacer::new(now_ns, Rtt::new(Some(100_000)).burst_ns(), max_packets)
     }
 
     /// Sends for a second with a timer that is `late_ns` late; returns the packets sent and the largest burst.

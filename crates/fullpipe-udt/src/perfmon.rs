@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub counters: Counters,
     /// Payload bytes that the other end has acknowledged.
     pub acked_bytes: u64,
-    /// Payload bytes that have arrived in order.
+    /// Payload bytes that have arrived, in order or not.
     pub received_bytes: u64,
     /// Payload of a full packet, bytes.
     pub payload_bytes: u32,

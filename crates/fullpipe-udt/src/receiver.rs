@@ -31,6 +31,8 @@ pub(crate) enum AckKind {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     buffer: ReceiveBuffer,
+    /// Index from which packets are refused; the buffer may end before.
+    refused_from: u64,
     losses: ReceiverLossList,
     arrivals: Arrivals,
     acks: AckWindow,
@@ -62,6 +64,7 @@ impl Receiver {
         Receiver {
             granted: buffer.limit(),
             buffer,
+            refused_from: u64::MAX,
             losses: ReceiverLossList::default(),
             arrivals: Arrivals::default(),
             acks: AckWindow::default(),
@@ -104,6 +107,11 @@ impl Receiver {
         self.losses.packets() > 0
     }
 
+    /// Refuses packets from this index on; see [`crate::Connection::limit_packets`].
+    pub fn refuse_from(&mut self, index: u64) {
+        self.refused_from = index;
+    }
+
     /// A data packet has arrived (section 6.2, steps 5 to 8).
     pub fn on_data(&mut self, seq: u32, payload: &[u8], counters: &mut Counters) {
         if payload.len() > self.buffer.payload_bytes() {
@@ -114,9 +122,9 @@ impl Receiver {
         self.batch = Some(self.batch.map_or((index, index, 1), |(first, _, n)| (first, index, n + 1)));
         self.packets_since_ack += 1;
         if index > self.largest {
-            // A packet beyond the window was never allowed, or the window is closed; it is not there, so nothing is missing
-            // before it.
-            if index >= self.buffer.limit() {
+            // A packet beyond the window was never allowed, or the window is closed, or it comes too early; it is not there, so
+            // nothing is missing before it.
+            if index >= self.buffer.limit().min(self.refused_from) {
                 return;
             }
             counters.pkt_rcv_loss += index - self.largest - 1;

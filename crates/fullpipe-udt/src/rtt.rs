@@ -8,14 +8,18 @@ const INITIAL_RTT_NS: u64 = 10 * SYN_NS;
 const MAX_FIRST_SAMPLE_NS: u64 = 3_000_000_000;
 /// A sample counts as at most this many times RTT + 4 RTTVar: a step of the clock looks like a long RTT.
 const MAX_GROWTH: u64 = 8;
-/// Part of the RTT that a burst lasts: a queue of a few hundredths of the bandwidth-delay product holds it.
-const BURST_PART: u64 = 100;
-/// Shortest and longest burst, nanoseconds.
-const BURST_NS: (u64, u64) = (100_000, 500_000);
-/// Part of the RTT for which an end may gather what arrives.
-const GATHERING_PART: u64 = 16;
-/// Shortest and longest time for which an end gathers what arrives, nanoseconds.
-const GATHERING_NS: (u64, u64) = (50_000, 500_000);
+/// Divisor of the RTT that gives the time of a burst: a queue of a few hundredths of the bandwidth-delay product holds a burst.
+const BURST_RTT_DIVISOR: u64 = 100;
+/// Shortest time of a burst, nanoseconds. A timer that is late by up to half of it costs no rate.
+const MIN_BURST_NS: u64 = 200_000;
+/// Longest time of a burst, nanoseconds.
+const MAX_BURST_NS: u64 = 500_000;
+/// Divisor of the RTT that gives the time for which an end may gather what arrives.
+const GATHERING_RTT_DIVISOR: u64 = 16;
+/// Shortest time for which an end gathers what arrives, nanoseconds.
+const MIN_GATHERING_NS: u64 = 50_000;
+/// Longest time for which an end gathers what arrives, nanoseconds.
+const MAX_GATHERING_NS: u64 = 500_000;
 
 /// Smoothed RTT and its variance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,17 +64,17 @@ impl Rtt {
 
     /// Time that a burst of packets may last at the sending rate, nanoseconds.
     pub fn burst_ns(&self) -> u64 {
-        self.part(BURST_PART, BURST_NS)
+        self.fraction(BURST_RTT_DIVISOR, MIN_BURST_NS, MAX_BURST_NS)
     }
 
     /// Time for which an end may gather what arrives before it handles it, nanoseconds.
     pub fn gathering_ns(&self) -> u64 {
-        self.part(GATHERING_PART, GATHERING_NS)
+        self.fraction(GATHERING_RTT_DIVISOR, MIN_GATHERING_NS, MAX_GATHERING_NS)
     }
 
-    /// A part of the RTT within bounds; the lower bound until the RTT is known.
-    fn part(&self, part: u64, (shortest, longest): (u64, u64)) -> u64 {
-        if self.measured { (self.smoothed_ns / part).clamp(shortest, longest) } else { shortest }
+    /// A fraction of the RTT within bounds, nanoseconds; the lower bound until the RTT is known.
+    fn fraction(&self, divisor: u64, min_ns: u64, max_ns: u64) -> u64 {
+        if self.measured { (self.smoothed_ns / divisor).clamp(min_ns, max_ns) } else { min_ns }
     }
 
     /// RTT + 4 RTTVar, nanoseconds: how long an answer may take. Section 4 has the factor at the other term; libudt has it here.
@@ -94,5 +98,18 @@ mod tests {
         assert_eq!(rtt.timeout_ns(), 29_000);
         rtt.sample(u64::MAX);
         assert!(rtt.smoothed_ns() < 13_000_000);
+    }
+
+    #[test]
+    fn a_burst_lasts_a_hundredth_of_the_rtt_within_bounds() {
+        for (rtt_ns, burst_ns) in [
+            (None, 200_000),
+            (Some(100_000), 200_000),
+            (Some(10_000_000), 200_000),
+            (Some(30_000_000), 300_000),
+            (Some(366_000_000), 500_000),
+        ] {
+            assert_eq!(Rtt::new(rtt_ns).burst_ns(), burst_ns, "{rtt_ns:?}");
+        }
     }
 }

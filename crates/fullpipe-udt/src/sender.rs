@@ -55,18 +55,19 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub fn new(now_ns: u64, config: &Config, mss: u16, first: u64, flow_window: u64, seed: u64) -> Sender {
+    pub fn new(now_ns: u64, config: &Config, mss: u16, first: u64, flow_window: u64, rtt: &Rtt, seed: u64) -> Sender {
+        let flow_window = flow_window.max(MIN_FLOW_WINDOW);
         Sender {
             buffer: SendBuffer::new(first, config.send_packets(mss), payload_bytes(mss)),
             losses: SenderLossList::default(),
-            pacer: Pacer::new(now_ns, config.max_burst_packets),
+            pacer: Pacer::new(now_ns, rtt.burst_ns(), config.max_burst_packets),
             control: config.control.start(now_ns, first, mss, seed),
             start: first,
             acked: first,
             acked_bytes: 0,
             // The draft begins with 16; libudt with the window of the handshake, as its slow start has its own 16.
-            flow_window: flow_window.max(MIN_FLOW_WINDOW),
-            max_window: flow_window.max(MIN_FLOW_WINDOW),
+            flow_window,
+            max_window: flow_window,
             mss,
             capacity_pps: 0.0,
             arrival_pps: 0.0,

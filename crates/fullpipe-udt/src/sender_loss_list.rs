@@ -18,6 +18,11 @@ impl SenderLossList {
         self.ranges.is_empty()
     }
 
+    /// Packets in the list.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
     /// The first range.
     pub fn first(&self) -> Option<Range<u64>> {
         self.ranges.first_key_value().map(|(start, end)| *start..*end)

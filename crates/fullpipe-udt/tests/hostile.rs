@@ -114,8 +114,31 @@ fn strangers_end_nothing() {
     pair.transfer(1_000_000, 30 * SECOND);
 }
 
+#[test]
+fn an_end_that_does_not_know_the_other_one_takes_few_packets_of_it() {
+    let mut pair = pair();
+    pair.b.connection.limit_packets(Some(16));
+    pair.a.to_write = 3_000_000;
+    pair.run_to(pair.now_ns + SECOND);
+    let seen = pair.b.connection.snapshot(0);
+    assert_eq!(seen.received_bytes, 16 * u64::from(seen.payload_bytes));
+    assert!(seen.counters.pkt_recv > 16);
+    pair.b.connection.limit_packets(None);
+    pair.transfer(3_000_000, 60 * SECOND);
+}
+
+#[test]
+fn a_reset_is_sent_once_and_ends_at_once() {
+    let mut pair = pair();
+    let now_ns = pair.now_ns;
+    pair.b.connection.reset(now_ns);
+    assert!(!pair.b.connection.is_over(), "the other end is to be told");
+    assert!(matches!(pair.b.connection.poll_transmit(now_ns, 0), Some(Transmit::Control(_))));
+    assert!(pair.b.connection.is_over() && pair.b.connection.poll_transmit(now_ns, 0).is_none());
+}
+
 /// Every second packet of a wide window, then what is missing from the middle outwards: each a range of its own in the loss
-/// list. What that costs is measured by `cargo bench -p fullpipe-udt`.
+/// list. `cargo bench -p fullpipe-udt` checks what that costs, as a part of `bench/run`.
 #[test]
 fn a_connection_with_100_000_gaps_is_as_good_as_new_once_they_are_filled() {
     let mut worst = gaps::Gaps::new(100_000);

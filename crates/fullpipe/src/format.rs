@@ -6,6 +6,8 @@ use fullpipe_transfer::protocol::name::printable;
 use fullpipe_transfer::protocol::not_kept::{Entries, NotKept};
 use fullpipe_transfer::{Skipped, SkippedEntry};
 use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// A number with its noun: `1 run`, `2 runs`.
 pub fn count(n: u64, one: &str, many: &str) -> String {
@@ -130,6 +132,12 @@ fn kinds(not_kept: &NotKept) -> Vec<(&'static str, Entries)> {
 pub fn left(left: &Skipped) -> Vec<Value> {
     let one = |left: &SkippedEntry| json!({"name": printable(&left.name), "why": text::from_peer(&left.why), "for_good": left.for_good});
     left.named.iter().map(one).collect()
+}
+
+/// The present time, UTC, to the second.
+pub fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! a log that nobody reads does not end a copy. The standard macros would panic.
 
 use std::fmt::Arguments;
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
 
@@ -10,6 +11,35 @@ use fullpipe_path::text;
 /// The first error of writing to standard output, other than that nobody reads it. Nothing else is done while it is
 /// locked.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// The file that also keeps what is told on standard error, with the time ([`log_to`]). Nothing else is done while it is locked
+/// but to write a line.
+static LOG: Mutex<Option<File>> = Mutex::new(None);
+
+/// Has what is told from now on kept in a file, too.
+pub fn log_to(file: File) {
+    if let Ok(mut log) = LOG.lock() {
+        *log = Some(file);
+    }
+}
+
+/// Writes lines to the log, if there is one. A failure is ignored: a log that cannot be written does not end a copy.
+pub fn log(what: Arguments<'_>) {
+    if let Ok(mut log) = LOG.lock()
+        && let Some(file) = &mut *log
+    {
+        let now = crate::format::now();
+        let what = what.to_string();
+        let lines = text::lines(&what);
+        let lines: String = lines.lines().map(|line| format!("{now} {line}\n")).collect();
+        let _ = file.write_all(lines.as_bytes());
+    }
+}
+
+/// Prints a line on standard error, if it is to be shown, and keeps it in the log in any case.
+pub fn tell(shown: bool, line: Arguments<'_>) {
+    if shown { err(format_args!("{line}\n")) } else { log(line) }
+}
 
 /// Standard output as a writer that never fails; [`failed`] tells whether it did.
 pub struct Stdout;
@@ -40,6 +70,7 @@ pub fn out(what: Arguments<'_>) {
 /// Writes to standard error, with an escape for each character that is unsafe to show; newlines and tabs stay. A failure
 /// is ignored, as there is nowhere left to report it.
 pub fn err(what: Arguments<'_>) {
+    log(what);
     let _ = io::stderr().lock().write_all(text::lines(&what.to_string()).as_bytes());
 }
 

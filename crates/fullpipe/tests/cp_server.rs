@@ -60,6 +60,59 @@ fn write(path: &Path, len: usize) {
     fs::write(path, bytes).unwrap();
 }
 
+/// Also with a token that may only write, and not out of the server's folder.
+#[test]
+fn a_pipe_to_a_server_and_back() {
+    let stage = Stage::new("");
+    let token = stage.token();
+    let cp = |words: &[&str], input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+        command.arg("cp").args(words).env("FULLPIPE_TOKEN", &token);
+        command.stdin(fs::File::open(stage.at(input)).unwrap()).output().unwrap()
+    };
+    write(&stage.at("file"), 5_000_001);
+    let (code, text) = error(&cp(&["-", &stage.url("/x")], "file"));
+    assert_eq!(code, 0, "{text}");
+    assert_eq!(fs::read(stage.at("root/x")).unwrap(), fs::read(stage.at("file")).unwrap());
+    let back = cp(&[&stage.url("/x"), "-"], "file");
+    assert_eq!(error(&back).0, 0, "{}", error(&back).1);
+    assert!(back.stdout == fs::read(stage.at("file")).unwrap());
+    for (to, why) in [("/../x", "may not have"), ("/none/x", "its folder does not exist")] {
+        let (code, text) = error(&cp(&["-", &stage.url(to)], "file"));
+        assert!(code == 2 && text.contains(why), "{to}: {code} {text}");
+    }
+    assert!(!stage.at("x").exists());
+}
+
+/// A client deletes on a server what its source does not have, and nothing out of the folder.
+#[test]
+fn deleting_on_a_server() {
+    let stage = Stage::new("");
+    fs::create_dir_all(stage.at("source/sub")).unwrap();
+    write(&stage.at("source/a"), 10);
+    fs::create_dir_all(stage.at("root/in/sub/old")).unwrap();
+    for name in ["root/in/x", "root/in/sub/old/y", "root/beside", "outside"] {
+        write(&stage.at(name), 10);
+    }
+    std::os::unix::fs::symlink("../../outside", stage.at("root/in/link")).unwrap();
+    let url = stage.url("/in");
+    let token = stage.token();
+    let planned = stage.cp(&["-r", "--delete", "--dry-run", "source/.", &url], Some(&token));
+    assert_eq!(error(&planned).0, 0, "{}", error(&planned).1);
+    assert!(stage.at("root/in/x").exists());
+    let done = stage.cp(&["-rv", "--delete", "source/.", &url], Some(&token));
+    assert_eq!(error(&done).0, 0, "{}", error(&done).1);
+    for name in ["x", "sub/old", "sub/old/y", "link"] {
+        assert!(String::from_utf8_lossy(&done.stdout).contains(&format!("deleted: {name}\n")), "{name}: {done:?}");
+        assert!(
+            String::from_utf8_lossy(&planned.stdout).contains(&format!("would delete  {name}\n")),
+            "{name}: {planned:?}"
+        );
+        assert!(fs::symlink_metadata(stage.at("root/in").join(name)).is_err(), "{name}");
+    }
+    assert!(stage.at("outside").exists() && stage.at("root/beside").exists() && stage.at("root/in/a").exists());
+}
+
 #[test]
 fn there_and_back_with_a_token() {
     let stage = Stage::new("");
@@ -91,6 +144,42 @@ fn a_data_port_that_a_firewall_drops_is_named_soon() {
             assert!(code == 4 && text.contains("for the data: no answer within 3s"), "{text}");
         }
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn there_and_back_over_udt() {
+    let stage = Stage::new("--data-ports 50200-50215 --allow-plain");
+    write(&stage.at("file"), 5_000_001);
+    let token = stage.token();
+    for words in [&["--transport", "udt"][..], &["--transport", "udt", "-n", "3", "--no-encrypt"]] {
+        let (to, from) = (stage.url("/in/"), stage.url("/in/file"));
+        for files in [&["file", &to][..], &[&from, "back"]] {
+            let (code, text) = error(&stage.cp(&[words, files].concat(), Some(&token)));
+            assert_eq!(code, 0, "{text}");
+        }
+        assert_eq!(fs::read(stage.at("back")).unwrap(), fs::read(stage.at("file")).unwrap());
+        fs::remove_file(stage.at("back")).unwrap();
+        fs::remove_file(stage.at("root/in/file")).unwrap();
+    }
+    // Without the token nobody comes as far as the data.
+    let (code, text) = error(&stage.cp(&["--transport", "udt", "--insecure", "file", &stage.url("/in/")], None));
+    assert_eq!(code, 4, "{text}");
+}
+
+#[test]
+fn udp_that_a_firewall_drops_is_named_soon() {
+    let drop = "table inet test { chain in { type filter hook input priority 0; udp dport 50000-50015 drop; }; }";
+    firewall::behind(drop, || {
+        let stage = Stage::new("--data-ports 50000-50015");
+        write(&stage.at("file"), 1000);
+        let began = Instant::now();
+        let words = ["--transport", "udt", "file", &stage.url("/in/")];
+        let (code, text) = error(&stage.cp(&words, Some(&stage.token())));
+        assert!(code == 4 && text.contains("no answer over UDP from 127.0.0.1:50000 within 3 s"), "{text}");
+        assert!(text.contains("for a server, that of its 'fullpipe serve'"), "{text}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert_eq!(error(&stage.cp(&words[2..], Some(&stage.token()))).0, 0);
     });
 }
 

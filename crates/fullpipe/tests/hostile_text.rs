@@ -146,7 +146,16 @@ fn ask(address: &str, path: Vec<u8>) {
         stall_ns: 1_000_000_000,
     };
     let hello = Hello { magic: MAGIC, protocol: PROTOCOL, program: HOSTILE.into(), limits: Limits::default() };
-    let task = Task::Push(Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7 });
+    let task = Task::Push(Target {
+        path,
+        folder: true,
+        exact: false,
+        content: false,
+        transfer: 7,
+        process: 7,
+        delete: None,
+        changes: Default::default(),
+    });
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(&[PLAIN]).unwrap();
     for message in [

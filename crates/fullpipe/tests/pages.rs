@@ -47,3 +47,17 @@ fn every_verb_has_a_page() {
     let (code, said) = error(&fullpipe("man /proc/nowhere"));
     assert_eq!((code, said.lines().count()), (5, 1), "{said}");
 }
+
+/// `-h` fits a screen; `--help` has everything, under headings.
+#[test]
+fn the_short_help_of_cp_has_what_most_copies_need() {
+    let help = |flag: &str| String::from_utf8(fullpipe(&format!("cp {flag}")).stdout).unwrap();
+    let (short, long) = (help("-h"), help("--help"));
+    let flags = |text: &str| text.lines().filter(|line| line.trim_start().starts_with('-')).count();
+    assert!((12..=20).contains(&flags(&short)) && flags(&long) > 40, "{short}");
+    for flag in ["--recursive", "--update", "--delete", "--exclude", "--dry-run", "--pacing"] {
+        assert!(short.contains(flag) && long.contains(flag), "{flag}: {short}");
+    }
+    assert!(!short.contains("--sobas") && short.contains("fullpipe cp --help"), "{short}");
+    assert!(long.contains("What is left out:") && long.contains("Examples:"), "{long}");
+}

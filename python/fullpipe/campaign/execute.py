@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,7 @@ class Outcome:
 
 
 def find_binary() -> str:
-    """Finds the `fullpipe` program: `$FULLPIPE`, or the one on PATH.
+    """Finds the `fullpipe` program: `$FULLPIPE`, the one that this Python environment has, or the one on PATH.
 
     Raises:
         MissingError: There is no such program.
@@ -46,7 +47,7 @@ def find_binary() -> str:
                 f"$FULLPIPE is {named}, which is not a program; set it to the path of fullpipe"
             )
         return str(Path(found).absolute())
-    found = shutil.which("fullpipe")
+    found = shutil.which("fullpipe", path=sysconfig.get_path("scripts")) or shutil.which("fullpipe")
     if found is None:
         raise MissingError("fullpipe is not on PATH; build it with 'make', or set FULLPIPE to its path")
     return found

@@ -18,6 +18,8 @@ use crate::trains::MIN_ASKING_PPS;
 
 /// A transfer with at least this fraction of the capacity may have overflowed a queue that was too short to be seen.
 const BELOW: f64 = 0.7;
+/// A transfer that is paced to at most this fraction of the capacity has not overflowed a queue, whatever it has reached.
+const PACED_BELOW: f64 = 0.96;
 /// A queue through which the path gives this fraction of the capacity or more is the transfer's own.
 const ALONE: f64 = 0.9;
 
@@ -42,7 +44,8 @@ impl Adaptive {
         let Some(given) = given_bps(model, now) else { return };
         let capacity = self.capacity.trained;
         let shown = overflowed_s(model, now) > SIGHT.visible_s + self.burst(model);
-        if self.others.present || shown || given > BELOW * capacity {
+        let paced_below = self.rate.is_some_and(|rate| rate <= PACED_BELOW * capacity);
+        if self.others.present || shown || given > BELOW * capacity && !paced_below {
             self.random_loss.explained();
         } else if self.random_loss.unexplained(now, model) {
             model.trains.ask();

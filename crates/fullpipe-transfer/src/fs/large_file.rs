@@ -11,6 +11,7 @@ use nix::fcntl::FallocateFlags;
 use crate::fs::direct_io::{self, Aligned};
 use crate::fs::huge_pages::{self, Page, Window};
 use crate::fs::sparse;
+use crate::protocol::file::FileItem;
 use crate::protocol::message::Direct;
 use crate::sizes::HUGE_PAGE;
 
@@ -65,10 +66,12 @@ pub struct TargetFile {
 }
 
 impl TargetFile {
-    /// Decides how a file of `size` bytes is written.
+    /// Decides how a file of `size` bytes is written ([`FileItem::UNKNOWN_SIZE`] if that is not known).
     pub fn new(file: File, how: Direct, size: u64) -> TargetFile {
         let direct = if direct_io::wanted(how, &file, size) { direct_io::again(&file, true) } else { None };
-        let huge = AtomicU32::new(if huge_pages::wanted(&file, size) { huge_pages::TRIES } else { 0 });
+        // A page behind the end of a file cannot be written to, so the end must be known.
+        let has_pages = size != FileItem::UNKNOWN_SIZE && huge_pages::wanted(&file, size);
+        let huge = AtomicU32::new(if has_pages { huge_pages::TRIES } else { 0 });
         TargetFile { file, direct, huge }
     }
 

@@ -313,6 +313,18 @@ pub fn dress(
     Ok(unset)
 }
 
+/// Gives a file the permissions that a new file of this process gets (`umask(2)`).
+///
+/// # Errors
+/// Those of the file system.
+pub fn dress_as_new(file: &File) -> io::Result<()> {
+    // Only a change of the mask would tell the mask, and other threads would see that.
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let mask = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    let mode = 0o666 & !mask.unwrap_or(0o077);
+    Ok(nix::sys::stat::fchmod(file, Mode::from_bits_truncate(mode))?)
+}
+
 /// Reads the permission bits of a file.
 ///
 /// # Errors

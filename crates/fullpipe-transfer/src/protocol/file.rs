@@ -24,7 +24,7 @@ pub struct Meta {
 pub struct FileItem {
     /// The file's name below the root.
     pub name: Name,
-    /// Size in bytes.
+    /// Size in bytes; [`FileItem::UNKNOWN_SIZE`] for what comes from standard input.
     pub size: u64,
     /// Whether the source file has holes. Then the receiver must not allocate its full size.
     pub sparse: bool,
@@ -37,6 +37,15 @@ pub struct FileItem {
 }
 
 impl FileItem {
+    /// The size of a file whose end nobody knows before it is read. Such a file has no owner, permissions and times of its own
+    /// either: at the destination it gets those of a new file.
+    pub const UNKNOWN_SIZE: u64 = u64::MAX;
+
+    /// Whether the size is known before the file has been read.
+    pub fn has_size(&self) -> bool {
+        self.size != FileItem::UNKNOWN_SIZE
+    }
+
     /// A number that identifies this version of the file. Blocks of an older version cannot be used.
     pub fn key(&self) -> u64 {
         let mut hasher = blake3::Hasher::new();

@@ -3,6 +3,7 @@
 use fullpipe_path::Transport;
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::changes::Changes;
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem, Meta};
 use crate::protocol::hello::Hello;
@@ -24,9 +25,19 @@ pub enum Reading {
     },
     /// The file was changed or removed meanwhile, so the received part is useless.
     Changed,
+    /// The whole of a file was read whose size was not known ([`FileItem::UNKNOWN_SIZE`]).
+    Ended {
+        /// The file's size, in bytes.
+        size: u64,
+    },
 }
 
 impl Reading {
+    /// Whether the file was read to its end, so that it may get its name.
+    pub fn is_whole(self) -> bool {
+        matches!(self, Reading::Whole | Reading::Ended { .. })
+    }
+
     /// Whether nothing useful of the file is on the streams, because nothing of it was sent or it has changed.
     pub fn is_useless(self) -> bool {
         matches!(self, Reading::Partly { sent: 0 } | Reading::Changed)
@@ -64,7 +75,7 @@ pub enum Message {
     Connect(Box<Connect>),
     /// Far end: where to connect the streams. It answers [`Setup::probably`], and a [`Connect`] that differs from it.
     Ready {
-        /// TCP port.
+        /// Port, of TCP or of UDP as the transport needs.
         port: u16,
         /// The session's token, which each stream must show.
         token: [u8; 32],
@@ -200,6 +211,14 @@ pub enum Message {
         /// The port of a session that another ssh connection has begun.
         port: u16,
     },
+    /// Receiver: everything has arrived. It asks for the names in the folders of the sources, to delete what it has besides.
+    List,
+    /// Sender: names in a folder of the sources.
+    Listing(Listing),
+    /// Sender: that was all. Contains what it could not read; then the receiver deletes no more.
+    Listed(Skipped),
+    /// Receiver: what it has deleted, or would delete ([`Task::Compare`]).
+    Deleted(Vec<Name>),
 }
 
 /// A client's request for a transfer.
@@ -223,6 +242,29 @@ pub enum Task {
     Pull(Sources),
     /// Nothing is copied. The client measures the path, and with [`Message::Count`] asks for the sources' total size.
     Look(Sources),
+    /// Nothing is copied or deleted. The client measures the path, and with [`Message::Listing`] asks what a copy to this target
+    /// would delete.
+    Compare(Target),
+}
+
+/// Names in a folder of the sources.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listing {
+    /// The folder's name below the root; `None` for the root itself, if only the content of the source is copied.
+    pub folder: Option<Name>,
+    /// Names of files, folders and links in it, each one component.
+    pub names: Vec<Vec<u8>>,
+    /// Whether these were the last ones of this folder.
+    pub last: bool,
+}
+
+/// What a receiver may delete: what its folders have and those of the sources do not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deletion {
+    /// What is left out of the copy, and so is not deleted either.
+    pub filter: Filter,
+    /// Most files and folders to delete.
+    pub most: Option<u64>,
 }
 
 /// The sources of a transfer.
@@ -230,10 +272,32 @@ pub enum Task {
 pub struct Sources {
     /// The sources' paths as the user typed them.
     pub paths: Vec<Vec<u8>>,
-    /// Patterns of excluded entries ([`crate::source::exclude`]).
-    pub exclude: Vec<String>,
+    /// What is left out.
+    pub filter: Filter,
     /// Whether the paths may be patterns ([`crate::source::glob`]).
     pub patterns: bool,
+}
+
+/// What is left out of the sources ([`crate::source::exclude`]).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filter {
+    /// Patterns of entries. The first that matches decides.
+    pub rules: Vec<Rule>,
+    /// Smaller files are left out, bytes.
+    pub min_size: Option<u64>,
+    /// Larger files are left out, bytes.
+    pub max_size: Option<u64>,
+    /// Whether folders on which other file systems are mounted are copied without their content.
+    pub one_file_system: bool,
+}
+
+/// A pattern, and whether what it matches is copied or left out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Whether it is copied.
+    pub includes: bool,
+    /// The pattern.
+    pub pattern: String,
 }
 
 /// The destination of a transfer.
@@ -247,6 +311,10 @@ pub struct Target {
     pub exact: bool,
     /// Whether only the content of a source folder is copied, not the folder itself.
     pub content: bool,
+    /// What may be deleted once everything has arrived. `None`: nothing.
+    pub delete: Option<Deletion>,
+    /// What the receiver changes of the files' attributes.
+    pub changes: Changes,
     /// Identifies the transfer. It is equal each time that the same command runs.
     pub transfer: u64,
     /// Identifies the client's process, which may repeat the transfer after a lost connection.
@@ -382,6 +450,19 @@ pub struct Summary {
     pub verified: Verified,
     /// What could not be kept of files that were copied, at both ends.
     pub not_kept: Box<NotKept>,
+    /// What was deleted. `None` if nothing was to be, or if something had not arrived.
+    pub deleted: Option<Deleted>,
+}
+
+/// Files and folders that were deleted, or would be, because the sources have none of their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Number of files and folders.
+    pub entries: u64,
+    /// Number of those that stayed because of [`Deletion::most`].
+    pub over_limit: u64,
+    /// Those that could not be deleted.
+    pub failed: Skipped,
 }
 
 /// Files that were read back from storage and match the data that the sender read.

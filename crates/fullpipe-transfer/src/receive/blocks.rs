@@ -85,8 +85,10 @@ impl Receiver {
             Some(_) => (ownership::reopen(&folder, &self.names.partial(&name))?, self.names.partial(&name)),
             None => self.begin(&name, &folder)?,
         };
-        file.set_len(item.size)?;
-        if kept.is_none() && !item.sparse {
+        if item.has_size() {
+            file.set_len(item.size)?;
+        }
+        if kept.is_none() && item.has_size() && !item.sparse {
             // If this fails, the partial file may have taken all room that there was.
             large_file::reserve(&file, item.size).inspect_err(|_| drop(publish::remove(&folder, &partial)))?;
         }
@@ -129,15 +131,18 @@ impl Receiver {
         digest: Option<Digest>,
     ) -> Result<(), TransferError> {
         let Some(large) = file else { return Ok(()) };
-        if let Err(e) = large.check_size() {
+        if let Err(e) = large.check_size(large.item.size) {
             return self.give_up(id, &large, &e);
         }
         // Blocks of a file that was given up do not count.
         if large.is_over() {
             return Ok(());
         }
-        let record = Record::Block { file: large.key, extent, digest };
-        lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        // What comes from standard input comes once: no later attempt could go on with it.
+        if large.item.has_size() {
+            let record = Record::Block { file: large.key, extent, digest };
+            lock(&self.journal).add(&record).map_err(local("writing the journal"))?;
+        }
         if large.add_block(extent, self.options.verify.then_some((extent, digest))) {
             // The file was given up while the record was written. If its partial file is gone, no attempt can use it.
             if large.ended() == Some(Reading::Changed) {
@@ -171,9 +176,9 @@ impl Receiver {
         let Some(ending) = ending else { return Ok(()) };
         let reading = ending.reading;
         let result = timed(&self.counters.disk_ns, || match reading {
-            Reading::Whole => {
+            Reading::Whole | Reading::Ended { .. } => large.check_size(large.size()).and_then(|()| {
                 self.give_name(large.target.file(), &large.folder, &large.partial, &large.name, &large.item)
-            }
+            }),
             // Another attempt needs only the rest.
             Reading::Partly { .. } if ending.covered > 0 => Ok(()),
             // The source has changed, or nothing of it arrived: the partial file is of no use.
@@ -182,11 +187,11 @@ impl Receiver {
             }
         });
         match result {
-            Ok(()) if reading == Reading::Whole => self.large_named(large)?,
+            Ok(()) if reading.is_whole() => self.large_named(large)?,
             Ok(()) => {}
             Err(e) => self.skip(large.item.name.bytes(), &e)?,
         }
-        if reading == Reading::Whole {
+        if reading.is_whole() {
             self.large.remove(id);
         } else {
             self.large.give_up(id);

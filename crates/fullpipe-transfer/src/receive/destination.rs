@@ -15,9 +15,11 @@ use crate::error::{TransferError, local};
 use crate::fs::ownership::{self, NewFileOwner, Trust};
 use crate::fs::root::Root;
 use crate::fs::{at, publish};
+use crate::protocol::changes::Resolved;
 use crate::protocol::digest::Key;
 use crate::protocol::message::{Target, Terms};
 use crate::protocol::name::journal_number;
+use crate::receive::delete::Rules;
 use crate::receive::destination_names::{DestinationNames, journal, request};
 use crate::receive::journal::{Journal, ResumeState};
 use crate::source::glob::Part;
@@ -41,6 +43,10 @@ pub(super) struct Parts {
     pub(super) distrusted: Vec<String>,
     /// Number of the process that asks for the transfer.
     pub(super) process: u64,
+    /// What may be deleted once everything has arrived.
+    pub(super) rules: Option<Rules>,
+    /// What is changed of the files' attributes.
+    pub(super) changes: Resolved,
     /// The lock on the journal's file.
     pub(super) lock: Flock<File>,
     /// Number of other commands that were interrupted here and can be resumed.
@@ -150,6 +156,7 @@ impl Destination {
     ) -> Result<Destination, TransferError> {
         let Target { transfer, process, .. } = *target;
         let failed = || local(format!("cannot write to {shown}"));
+        let rules = target.delete.as_ref().map(|deletion| Rules::new(deletion, target.content)).transpose()?;
         let begin = Instant::now();
         let mut distrusted = Vec::new();
         let survey = Survey::of(&root, transfer);
@@ -199,6 +206,8 @@ impl Destination {
             tags: Key::random(),
             resume,
             process,
+            rules,
+            changes: Resolved::default(),
             lock,
             near: false,
             sees_all: false,
@@ -227,6 +236,13 @@ impl Destination {
     pub(crate) fn sees_all(&mut self) {
         if let Some(parts) = &mut self.0 {
             parts.sees_all = true;
+        }
+    }
+
+    /// Sets what is changed of the files' attributes.
+    pub(crate) fn change(&mut self, changes: Resolved) {
+        if let Some(parts) = &mut self.0 {
+            parts.changes = changes;
         }
     }
 

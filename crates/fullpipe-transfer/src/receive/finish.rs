@@ -4,12 +4,12 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use super::folders::is_gone;
+use super::delete::{self, Deleter, Progress};
 use super::journal::Record;
 use super::receiver::Receiver;
-use crate::error::{TransferError, local};
+use crate::error::{TransferError, is_gone, local};
 use crate::fs::{metadata, publish};
-use crate::protocol::message::Message;
+use crate::protocol::message::{Listing, Message};
 use crate::protocol::name::{self, Name};
 use crate::threads::lock;
 
@@ -33,6 +33,32 @@ impl Receiver {
             return Ok(());
         }
         self.make_hard_links()?;
+        if self.rules.is_some() && self.is_complete() {
+            *lock(&self.deleting) = Some(Progress::default());
+            return self.session.send(&Message::List);
+        }
+        self.finish()
+    }
+
+    /// Deletes what a folder of the sources does not have.
+    pub(super) fn delete(&self, listing: Listing) -> Result<(), TransferError> {
+        let Some(rules) = &self.rules else { return Ok(()) };
+        // Taken out, so that no lock is held while files are deleted.
+        let Some(mut progress) = lock(&self.deleting).take() else { return Ok(()) };
+        let goes_on = || {
+            self.session.moved(1);
+            !self.session.is_over()
+        };
+        let deleter = Deleter { root: &self.root, names: &self.names, rules, dry: false, goes_on: &goes_on };
+        let gone = deleter.take(listing, &mut progress);
+        *lock(&self.deleting) = Some(progress);
+        let gone = gone?;
+        gone.iter().for_each(|name| self.counters.deleted(name.clone()));
+        delete::tell(&self.session, gone)
+    }
+
+    /// Finishes a transfer after all files have their names and all that is not at the source is deleted.
+    pub(super) fn finish(&self) -> Result<(), TransferError> {
         let nothing = !self.is_complete() && self.is_for_nothing();
         // If this attempt gave every file its name, only earlier attempts can have left partial files.
         if self.is_complete() && lock(&self.resume).begun {
@@ -47,6 +73,7 @@ impl Receiver {
         let summary = {
             let mut summary = lock(&self.summary);
             summary.verified = verified;
+            summary.deleted = lock(&self.deleting).take().map(|progress| progress.deleted);
             summary.clone()
         };
         lock(&self.journal).flush().map_err(local("writing the journal"))?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::journal::Record;
 use super::receiver::Receiver;
-use crate::error::{TransferError, local, why};
+use crate::error::{TransferError, is_gone, local, why};
 use crate::fs::metadata::{Attributes, Unset};
 use crate::fs::{at, metadata, ownership, publish};
 use crate::protocol::file::Meta;
@@ -130,10 +130,4 @@ impl Receiver {
             Ok(())
         })
     }
-}
-
-/// Whether a folder that an earlier attempt saw is gone, or replaced by a file or a symbolic link.
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ELOOP))
-        || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

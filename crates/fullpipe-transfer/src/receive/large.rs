@@ -75,9 +75,22 @@ pub(super) struct Ending {
 pub(super) struct DamagedBlock;
 
 impl LargeFile {
-    /// Checks that the partial file still has its full size: a program that truncates it removes what was written.
-    pub(super) fn check_size(&self) -> io::Result<()> {
-        if self.target.file().metadata()?.len() == self.item.size { Ok(()) } else { Err(huge_pages::short()) }
+    /// The file's size, bytes: the one that was announced, or else the one that the sender has told at the end.
+    pub(super) fn size(&self) -> u64 {
+        match self.ended() {
+            Some(Reading::Ended { size }) => size,
+            _ => self.item.size,
+        }
+    }
+
+    /// Checks that the partial file has its full size: a program that truncates it removes what was written. As long as the
+    /// size is not known, there is nothing to check.
+    pub(super) fn check_size(&self, size: u64) -> io::Result<()> {
+        if size == FileItem::UNKNOWN_SIZE || self.target.file().metadata()?.len() == size {
+            Ok(())
+        } else {
+            Err(huge_pages::short())
+        }
     }
 
     /// Counts a block that does not match its digest.
@@ -110,12 +123,20 @@ impl LargeFile {
     pub(super) fn end_if_complete(&self) -> Result<Option<Ending>, DamagedBlock> {
         let mut state = lock(&self.state);
         let Some(reading) = state.ended else { return Ok(None) };
-        if state.damaged && reading == Reading::Whole {
+        if state.damaged && reading.is_whole() {
+            return Err(DamagedBlock);
+        }
+        if self.item.has_size() == matches!(reading, Reading::Ended { .. }) && reading.is_whole() {
+            // No sender tells a size twice, or never.
             return Err(DamagedBlock);
         }
         // The control connection may be faster than the streams.
         let more = match reading {
             Reading::Whole => state.covered < self.item.size,
+            Reading::Ended { size } if state.covered >= size && !state.claims.are_first(size) => {
+                return Err(DamagedBlock);
+            }
+            Reading::Ended { size } => state.covered < size,
             Reading::Partly { sent } => state.received < sent,
             Reading::Changed => false,
         };

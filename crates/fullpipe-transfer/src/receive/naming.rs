@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use super::receiver::Receiver;
-use crate::fs::metadata;
+use crate::fs::metadata::{self, Unset};
 use crate::fs::{at, ownership, publish};
 use crate::protocol::file::FileItem;
 use crate::protocol::name::Name;
@@ -52,7 +52,11 @@ impl Receiver {
             // The content first: with its final permissions, another attempt may not be able to open the file.
             file.sync_all()?;
         }
-        let unset = metadata::dress(file, &item.meta, self.of_file(), false, None)?;
+        let unset = if item.has_size() {
+            metadata::dress(file, &item.meta, self.of_file(), false, None)?
+        } else {
+            metadata::dress_as_new(file).map(|()| Unset::default())?
+        };
         if self.options.fsync {
             file.sync_all()?;
         }

@@ -20,6 +20,11 @@ impl ByteRanges {
         ByteRanges(have.iter().filter_map(|extent| Some((extent.offset, extent.end()?))).collect())
     }
 
+    /// Whether exactly the first `size` bytes were announced.
+    pub(super) fn are_first(&self, size: u64) -> bool {
+        self.0.iter().map(|(from, to)| (*from, *to)).eq((size > 0).then_some((0, size)))
+    }
+
     /// Adds a range. Returns false if some of it was added before, or if there are too many ranges.
     pub(super) fn add(&mut self, extent: Extent) -> bool {
         let Some(end) = extent.end() else { return false };
@@ -68,6 +73,16 @@ mod tests {
                 let ranges = there.windows(2).filter(|pair| !pair[0] && pair[1]).count() + usize::from(there[0]);
                 prop_assert_eq!(claims.0.len(), ranges);
             }
+        }
+    }
+
+    #[test]
+    fn the_first_bytes() {
+        let mut ranges = ByteRanges::default();
+        assert!(ranges.are_first(0) && !ranges.are_first(1));
+        for (offset, are_first) in [(10, false), (0, true), (30, false)] {
+            ranges.add(Extent { offset, len: 10 });
+            assert_eq!(ranges.are_first(20), are_first, "{offset}");
         }
     }
 

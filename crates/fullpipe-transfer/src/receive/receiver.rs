@@ -19,6 +19,7 @@ use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
 use nix::fcntl::{Flock, OFlag};
 
+use super::delete::{Progress, Rules};
 use super::destination::Destination;
 use super::destination_names::DestinationNames;
 use super::journal::{Journal, ResumeState};
@@ -31,6 +32,8 @@ use crate::fs::metadata::{Attributes, Special, Unset};
 use crate::fs::ownership::{self, Trust};
 use crate::fs::root::Root;
 use crate::fs::{metadata, publish};
+use crate::protocol::changes::Resolved;
+use crate::protocol::chunk::Chunk;
 use crate::protocol::digest::Key;
 use crate::protocol::file::FileItem;
 use crate::protocol::losses::Losses;
@@ -93,6 +96,12 @@ pub struct Receiver {
     pub(super) verifier: Verifier,
     /// Both ends' samples of TCP_INFO, if samples were asked for. It has locks of its own.
     pub(super) traces: Traces,
+    /// What is changed of the files' attributes.
+    changes: Resolved,
+    /// What may be deleted once everything has arrived.
+    pub(super) rules: Option<Rules>,
+    /// Guards what was deleted, and the sender's names that it follows from; `None` before everything has arrived.
+    pub(super) deleting: Mutex<Option<Progress>>,
     /// Guards the losses that the sender reports.
     pub(super) losses: Mutex<Option<Losses>>,
     /// Set once the journal is on disk. No file takes its name before that: after a crash of the machine, only the
@@ -152,6 +161,9 @@ impl Receiver {
             nameless: AtomicBool::new(true),
             verifier: Verifier::default(),
             traces,
+            changes: to.changes,
+            rules: to.rules,
+            deleting: Mutex::default(),
             losses: Mutex::default(),
             journal_synced: OnceLock::new(),
             session,
@@ -316,6 +328,19 @@ impl Receiver {
         Ok(())
     }
 
+    /// Changes the attributes of files in a chunk, as the copy asks for.
+    pub(super) fn change(&self, chunk: &mut Chunk) {
+        match chunk {
+            Chunk::Block { file, .. } => self.changes.apply(&mut file.meta, Some(false)),
+            Chunk::Pack(files) => self.change_all(files),
+            Chunk::End => {}
+        }
+    }
+
+    fn change_all(&self, files: &mut [FileItem]) {
+        files.iter_mut().for_each(|file| self.changes.apply(&mut file.meta, Some(false)));
+    }
+
     /// What a file's mode and extended attributes are made of.
     pub(super) fn of_file(&self) -> (Special, Attributes) {
         (Special::of_file(self.options.special), Attributes::of(&self.options))
@@ -364,14 +389,24 @@ impl Handler for Receiver {
             return Ok(true);
         }
         match message {
-            Message::Folder { name, meta } => self.folder(&name, meta)?,
-            Message::Link { name, target, meta } => self.link(&name, &target, &meta)?,
-            Message::HardLink { item, to } if self.options.hard_links => self.hard_link(item, to)?,
+            Message::Folder { name, mut meta } => {
+                self.changes.apply(&mut meta, Some(true));
+                self.folder(&name, meta)?;
+            }
+            Message::Link { name, target, mut meta } => {
+                self.changes.apply(&mut meta, None);
+                self.link(&name, &target, &meta)?;
+            }
+            Message::HardLink { mut item, to } if self.options.hard_links => {
+                self.changes.apply(&mut item.meta, Some(false));
+                self.hard_link(item, to)?;
+            }
             Message::FileEnd { id, reading } => self.file_end(id, reading)?,
             Message::Offer(items) if items.len() > MAX_OFFERED_FILES => {
                 return Err(self.damaged("more files in an offer than there should be"));
             }
-            Message::Offer(items) => {
+            Message::Offer(mut items) => {
+                self.change_all(&mut items);
                 // The thread at the other side of the channel lives as long as this end of it.
                 if let Some(Err(mpsc::TrySendError::Full(_))) =
                     lock(&self.offers).as_ref().map(|offers| offers.try_send(items))
@@ -392,6 +427,11 @@ impl Handler for Receiver {
                 }
                 lock(&self.offers).take();
                 self.part_over(false)?;
+            }
+            Message::Listing(listing) if lock(&self.deleting).is_some() => self.delete(listing)?,
+            Message::Listed(skipped) if lock(&self.deleting).is_some() => {
+                lock(&self.end).skipped.merge(skipped);
+                self.finish()?;
             }
             Message::NotKept(not_kept) => lock(&self.summary).not_kept.merge(*not_kept),
             Message::Losses(losses) => *lock(&self.losses) = Some(losses),

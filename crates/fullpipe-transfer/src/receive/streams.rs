@@ -1,37 +1,23 @@
 //! Receives chunks from the streams. A chunk counts only once its tag and its digest were checked.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 
+use super::incoming::IncomingStream;
 use super::large::LargeFile;
 use super::receiver::Receiver;
 use super::small::Folder;
-use fullpipe_net::stream::DataStream;
-
 use crate::connection::stream::Stream;
 use crate::error::{TransferError, system};
 use crate::fs::direct_io::{Aligned, Pipe};
 use crate::fs::large_file::HugePages;
-use crate::protocol::chunk::{Chunk, PACK_FILES, Trailer};
-use crate::protocol::digest::{Digest, Mac, Tagger};
+use crate::protocol::chunk::Chunk;
+use crate::protocol::digest::{Digest, Mac};
 use crate::protocol::file::Extent;
-use crate::protocol::frame;
-use crate::sizes::{HUGE_PAGE, PIECE, SMALL};
+use crate::sizes::{HUGE_PAGE, PIECE};
 use crate::telemetry::counters::timed;
 use crate::threads::lock;
-
-/// Bytes that one read waits for when the network is slower than this end. Without it, a stream would read each packet by
-/// itself. It is small because received bytes are what shows that a transfer has not stalled.
-const MIN_READ_BYTES: usize = 16 << 10;
-
-/// A stream, and what the tag of its next chunk is computed from.
-struct IncomingStream {
-    stream: Stream,
-    tagger: Tagger,
-    /// The packed header of the chunk that is being received.
-    header: Vec<u8>,
-}
 
 /// Received bytes of a block, on their way to the thread that writes them.
 struct Piece {
@@ -91,36 +77,25 @@ impl Receiver {
 
     /// Receives the chunks of one stream.
     fn take(&self, i: usize, stream: Stream, most: u64, pipe: Pipe<Piece>) -> Result<(), TransferError> {
-        let mut line = IncomingStream { stream, tagger: Tagger::new(self.tags, i as u16), header: Vec::new() };
+        let mut line = IncomingStream::new((i, stream), (self.tags, most), &self.session, &self.counters);
         let mut memory = Memory { buffer: vec![0; PIECE], huge_pages: HugePages::default() };
         let mut pack = Vec::new();
         // The folder of the last small file: the next one mostly lies in the same.
         let mut last: Option<Folder> = None;
         loop {
-            let lost = |e| self.session.lost("receiving", e);
-            let received = timed(&self.counters.net_ns, || frame::receive_packed::<Chunk>(&mut line.stream));
-            let (chunk, header) = received.map_err(lost)?;
-            line.header = header;
+            let (mut chunk, len) = line.next()?;
+            self.change(&mut chunk);
             if let Some(trace) = &self.traces.own {
                 trace.arrived(i, 0);
             }
-            let len = chunk.data_len().filter(|len| *len <= most);
-            let fine = match &chunk {
-                Chunk::Pack(files) => files.len() <= PACK_FILES && files.iter().all(|file| file.size <= SMALL),
-                Chunk::Block { file, extent, .. } => extent.end().is_some_and(|end| end <= file.size),
-                Chunk::End => true,
-            };
-            let (Some(len), true) = (len, fine) else {
-                return Err(lost(io::Error::new(io::ErrorKind::InvalidData, "a chunk over its limits")));
-            };
             let hole = matches!(chunk, Chunk::Block { hole: true, .. });
             let arrived = if hole { 0 } else { len };
             match chunk {
                 Chunk::End => {
-                    return if self.is_good(&mut line, None)? { Ok(()) } else { Err(self.damaged("a stream's end")) };
+                    return if line.is_good(None)? { Ok(()) } else { Err(self.damaged("a stream's end")) };
                 }
                 Chunk::Block { id, file, extent, hole: true } => {
-                    if !self.is_good(&mut line, None)? {
+                    if !line.is_good(None)? {
                         return Err(self.damaged("a hole"));
                     }
                     let file = self.file_of_block(id, &file, extent)?;
@@ -137,10 +112,10 @@ impl Receiver {
                 }
                 Chunk::Pack(files) => {
                     pack.resize(len as usize, 0);
-                    timed(&self.counters.net_ns, || line.stream.read_exact(&mut pack)).map_err(lost)?;
+                    line.pack(&mut pack)?;
                     let digest = timed(&self.counters.hash_ns, || self.key.pack(&pack));
                     // A pack always has a tag: files that the sender could not read are in none.
-                    if !self.is_good(&mut line, Some(&digest))? {
+                    if !line.is_good(Some(&digest))? {
                         return Err(self.damaged("a pack of files"));
                     }
                     self.session.moved(len);
@@ -166,49 +141,6 @@ impl Receiver {
         }
     }
 
-    /// Receives the trailer of a chunk. Returns whether it is the tag of this chunk with data of this digest.
-    fn is_good(&self, line: &mut IncomingStream, data: Option<&Digest>) -> Result<bool, TransferError> {
-        let mut bytes = [0; Trailer::LEN];
-        timed(&self.counters.net_ns, || line.stream.read_exact(&mut bytes))
-            .map_err(|e| self.session.lost("receiving", e))?;
-        let right = line.tagger.next(&line.header, data);
-        // The comparison of blake3's type takes the same time whichever bytes differ.
-        let shown = Trailer::unpack(bytes).0;
-        Ok(shown.is_some_and(|tag| blake3::Hash::from_bytes(tag) == blake3::Hash::from_bytes(right)))
-    }
-
-    /// Receives all of a piece of a block. Bytes count as they arrive, since a piece takes long over a slow path.
-    fn receive(&self, stream: &mut Stream, piece: &mut [u8]) -> Result<(), TransferError> {
-        self.receive_or(stream, piece, || false)
-    }
-
-    /// As [`Receiver::receive`], for a piece in a page of a file that may vanish: then `put` maps another page in its place,
-    /// if it can.
-    fn receive_or(&self, stream: &mut Stream, piece: &mut [u8], put: impl Fn() -> bool) -> Result<(), TransferError> {
-        let mut at = 0;
-        let mut waits = false;
-        while at < piece.len() {
-            let rest = &mut piece[at..];
-            let asked = rest.len();
-            let read = timed(&self.counters.net_ns, || {
-                if waits { stream.read_full(&mut rest[..asked.min(MIN_READ_BYTES)]) } else { stream.read(rest) }
-            });
-            let n = match read {
-                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.raw_os_error() == Some(libc::EFAULT) && put() => continue,
-                read => read,
-            };
-            let n = n.map_err(|e| self.session.lost("receiving", e))?;
-            // An encrypted stream waits for whole records by itself.
-            waits |= n < asked && !stream.reads_records();
-            self.session.moved(n as u64);
-            self.counters.came(n as u64);
-            at += n;
-        }
-        Ok(())
-    }
-
     /// The error for data that were damaged on the way, or that no sender would send.
     pub(super) fn damaged(&self, what: &str) -> TransferError {
         TransferError::Damaged { peer: self.session.peer.clone(), what: what.to_owned() }
@@ -217,7 +149,7 @@ impl Receiver {
     /// Receives a block for the thread that writes behind this one.
     fn fill(
         &self,
-        line: &mut IncomingStream,
+        line: &mut IncomingStream<'_>,
         mut mac: Mac,
         id: u64,
         large: Arc<LargeFile>,
@@ -229,7 +161,7 @@ impl Receiver {
             let len = (pipe.piece as u64).min(rest) as usize;
             let mut data = pipe.memory();
             for bytes in data.first(len).chunks_mut(PIECE) {
-                self.receive(&mut line.stream, bytes)?;
+                line.receive(bytes)?;
                 timed(&self.counters.hash_ns, || mac.update(bytes));
             }
             rest -= len as u64;
@@ -241,7 +173,7 @@ impl Receiver {
             offset += len as u64;
         };
         let digest = mac.finish();
-        let good = self.is_good(line, Some(&digest))?;
+        let good = line.is_good(Some(&digest))?;
         self.counters.whole(extent.len);
         let after = if good {
             lock(&self.summary).bytes += extent.len;
@@ -261,7 +193,7 @@ impl Receiver {
     /// Receives a block and writes it piece by piece.
     fn block(
         &self,
-        line: &mut IncomingStream,
+        line: &mut IncomingStream<'_>,
         mut mac: Mac,
         memory: &mut Memory,
         id: u64,
@@ -273,7 +205,7 @@ impl Receiver {
         while rest > 0 {
             let large = file.as_ref().filter(|_| failed.is_none());
             let in_place = match large {
-                Some(large) => self.in_place(&mut line.stream, &mut mac, memory, large, at, rest)?,
+                Some(large) => self.in_place(line, &mut mac, memory, large, at, rest)?,
                 None => None,
             };
             let done = if let Some(result) = in_place {
@@ -283,7 +215,7 @@ impl Receiver {
                 // No further than to where the next huge page begins.
                 let len = (PIECE as u64).min(rest).min(HUGE_PAGE as u64 - at % HUGE_PAGE as u64);
                 let piece = &mut memory.buffer[..len as usize];
-                self.receive(&mut line.stream, piece)?;
+                line.receive(piece)?;
                 timed(&self.counters.hash_ns, || mac.update(piece));
                 if let Some(large) = large {
                     failed = timed(&self.counters.disk_ns, || large.target.write_cached(piece, at)).err();
@@ -294,7 +226,7 @@ impl Receiver {
             rest -= done;
         }
         let digest = mac.finish();
-        let good = self.is_good(line, Some(&digest))?;
+        let good = line.is_good(Some(&digest))?;
         self.counters.whole(extent.len);
         if !good {
             let Some(large) = file else { return Ok(()) };
@@ -313,7 +245,7 @@ impl Receiver {
     /// `None` if there is no huge page for them.
     fn in_place(
         &self,
-        stream: &mut Stream,
+        line: &mut IncomingStream<'_>,
         mac: &mut Mac,
         memory: &mut Memory,
         large: &LargeFile,
@@ -325,7 +257,7 @@ impl Receiver {
         };
         let (bytes, guard) = page.bytes();
         for piece in bytes.chunks_mut(PIECE) {
-            self.receive_or(stream, piece, || guard.put())?;
+            line.receive_or(piece, || guard.put())?;
             timed(&self.counters.hash_ns, || mac.update(piece));
         }
         Ok(Some(page.end()))

@@ -47,6 +47,8 @@ pub(super) enum Expected {
 /// A file that has its name and is to be verified.
 pub(super) struct Check {
     pub(super) item: FileItem,
+    /// The file's size, bytes.
+    pub(super) size: u64,
     /// The file's name at the destination.
     pub(super) name: Name,
     pub(super) expected: Expected,

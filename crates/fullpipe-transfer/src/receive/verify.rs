@@ -35,7 +35,7 @@ impl Receiver {
         }
         let digest = timed(&self.counters.hash_ns, || small_digest(&self.key, item.key(), content));
         match self.names.final_name(&item.name) {
-            Ok(name) => self.to_verify(item, &name, Expected::Whole(digest)),
+            Ok(name) => self.to_verify((item, item.size), &name, Expected::Whole(digest)),
             Err(e) => return self.skip(item.name.bytes(), &e),
         }
         Ok(())
@@ -47,16 +47,16 @@ impl Receiver {
             return self.done(&large.item);
         }
         let blocks = large.take_blocks();
-        self.to_verify(&large.item, &large.name, Expected::Blocks(blocks));
+        self.to_verify((&large.item, large.size()), &large.name, Expected::Blocks(blocks));
         Ok(())
     }
 
-    /// Queues a file to be verified.
-    fn to_verify(&self, item: &FileItem, name: &Name, expected: Expected) {
+    /// Queues a file with its size, bytes, to be verified.
+    fn to_verify(&self, (item, size): (&FileItem, u64), name: &Name, expected: Expected) {
         // Extended attributes are not compared, and could take much memory.
         let meta = Meta { xattrs: Vec::new(), ..item.meta };
         let item = FileItem { name: item.name.clone(), meta, ..*item };
-        self.verifier.add(Check { item, name: name.clone(), expected }, &self.session);
+        self.verifier.add(Check { item, size, name: name.clone(), expected }, &self.session);
     }
 
     /// Verifies one file after the other until the transfer is over.
@@ -75,11 +75,13 @@ impl Receiver {
         let mut found = || -> io::Result<Found> {
             let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
             let file = File::from(self.root.open_at(check.name.path(), how, 0)?);
-            if !file.metadata()?.is_file() || !metadata::unchanged(&file, item.size, item.meta.mtime)? {
+            // What came from standard input has the time at which it was written.
+            let mtime = if item.has_size() { item.meta.mtime } else { metadata::mtime(&file.metadata()?) };
+            if !file.metadata()?.is_file() || !metadata::unchanged(&file, check.size, mtime)? {
                 return Ok(Found::Changed);
             }
             let read = |bytes| self.session.moved(bytes);
-            let found = read_back(&file, (item.key(), item.size), &check.expected, &self.key, memory, &read)?;
+            let found = read_back(&file, (item.key(), check.size), &check.expected, &self.key, memory, &read)?;
             // Another user may have put another file under the name meanwhile.
             let named = self.root.open_at(check.name.path(), OFlag::O_PATH | OFlag::O_NOFOLLOW, 0);
             let named = named.and_then(|named| File::from(named).metadata());
@@ -89,7 +91,7 @@ impl Receiver {
         };
         let text = match found() {
             Ok(Found::Same) => {
-                self.verifier.verified(item.size);
+                self.verifier.verified(check.size);
                 return self.done(item);
             }
             Ok(Found::Changed) => "another program changed or replaced it before it could be verified".to_owned(),
@@ -120,8 +122,7 @@ impl Receiver {
         let folder = self.parent(&check.name)?;
         let name = at::part(check.name.last());
         match check.expected {
-            Expected::Whole(_) => publish::remove(&folder, name).map(|()| Withdrawn::Removed),
-            Expected::Blocks(_) => {
+            Expected::Blocks(_) if check.item.has_size() => {
                 let how = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
                 let file = self.root.open_at(check.name.path(), how, 0)?;
                 let stat = nix::sys::stat::fstat(&file)?;
@@ -134,6 +135,8 @@ impl Receiver {
                 nix::sys::stat::fchmod(&file, Mode::S_IRUSR | Mode::S_IWUSR)?;
                 publish::rename(&folder, name, &self.names.partial(&check.name)).map(|()| Withdrawn::Kept)
             }
+            // No later attempt could go on with what came from standard input.
+            Expected::Whole(_) | Expected::Blocks(_) => publish::remove(&folder, name).map(|()| Withdrawn::Removed),
         }
     }
 }

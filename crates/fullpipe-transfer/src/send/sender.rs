@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
@@ -27,9 +27,11 @@ use crate::protocol::message::{Message, Options, Summary, Terms, Want};
 use crate::protocol::name::printable;
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
+use crate::send::input::Input;
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
+use crate::source::listing;
 use crate::source::tree::{SourceTree, WalkOptions};
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
@@ -48,6 +50,30 @@ pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
 const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
+
+/// What an end sends.
+pub enum Outgoing {
+    /// Files and folders with all that is in them.
+    Trees(Vec<SourceTree>),
+    /// What comes from standard input.
+    Input(Arc<Input>),
+}
+
+impl Outgoing {
+    fn trees(&self) -> &[SourceTree] {
+        match self {
+            Outgoing::Trees(places) => places,
+            Outgoing::Input(_) => &[],
+        }
+    }
+
+    pub(super) fn input(&self) -> Option<&Input> {
+        match self {
+            Outgoing::Trees(_) => None,
+            Outgoing::Input(input) => Some(input),
+        }
+    }
+}
 
 /// A file to send.
 pub(crate) struct OutgoingFile {
@@ -118,6 +144,8 @@ pub(super) struct State {
     pub(super) planning: usize,
     /// Whether the walk through the sources is over.
     pub(super) walked: bool,
+    /// Whether the receiver has asked for the names in the sources' folders.
+    listed: bool,
     /// Large files that the receiver has not finished, by number.
     pub(super) under_way: HashMap<u64, Arc<OutgoingFile>>,
     /// What this end could not read.
@@ -151,6 +179,10 @@ pub struct Sender {
     pub(super) tags: Key,
     /// Most bytes of a block.
     pub(super) block: u64,
+    /// What is sent.
+    pub(super) from: Outgoing,
+    /// This sender, for threads that start later.
+    this: Weak<Sender>,
     /// Guards the schedule and the counts.
     pub(super) state: Mutex<State>,
     /// Wakes threads that wait for a change of `state`.
@@ -172,7 +204,7 @@ impl Sender {
     pub fn start(
         session: Arc<Session>,
         options: Options,
-        places: Vec<SourceTree>,
+        from: Outgoing,
         (streams, sending): (Vec<Stream>, u16),
         terms: Terms,
         counters: Arc<Counters>,
@@ -185,6 +217,7 @@ impl Sender {
             answers: VecDeque::new(),
             planning: 0,
             walked: false,
+            listed: false,
             under_way: HashMap::new(),
             skipped: Skipped::default(),
             not_kept: NotKept::default(),
@@ -196,11 +229,14 @@ impl Sender {
             summary: None,
         };
         let traces = Traces::start(&session, &streams, Side::Sender, options.sample_ns)?;
-        let sender = Arc::new(Sender {
+        let is_trees = matches!(from, Outgoing::Trees(_));
+        let sender = Arc::new_cyclic(|this| Sender {
+            this: this.clone(),
+            from,
             traces,
             session: session.clone(),
             options,
-            offer: terms.offer || options.update || options.checksum,
+            offer: is_trees && (terms.offer || options.update || options.checksum),
             key: terms.key,
             tags: terms.tags,
             block,
@@ -230,11 +266,13 @@ impl Sender {
                 planner.check(result);
             })?;
         }
-        let walker = sender.clone();
-        thread("walk", move || {
-            let result = walker.walk(places);
-            walker.check(result);
-        })?;
+        if is_trees {
+            let walker = sender.clone();
+            thread("walk", move || {
+                let result = walker.walk();
+                walker.check(result);
+            })?;
+        }
         Ok(sender)
     }
 
@@ -310,13 +348,13 @@ impl Sender {
     }
 
     /// Walks the sources, and plans or offers what it finds.
-    fn walk(&self, places: Vec<SourceTree>) -> Result<(), TransferError> {
+    fn walk(&self) -> Result<(), TransferError> {
         let mut next_id = 1;
         let mut batch = Vec::new();
         let sight = WalkOptions::from(&self.options);
         let mut links = HardLinks::new(self.options.hard_links);
-        for place in places {
-            walk::walk(&place, sight, &mut |found| {
+        for place in self.from.trees() {
+            walk::walk(place, sight, &mut |found| {
                 if self.session.is_over() {
                     return Err(TransferError::Interrupted);
                 }
@@ -360,11 +398,12 @@ impl Sender {
                         next_id += 1;
                         self.found(Arc::new(source), &mut batch)
                     }
-                    Found::Folder { name, meta } => self.session.send(&Message::Folder { name, meta }),
+                    Found::Folder { name, meta, .. } => self.session.send(&Message::Folder { name, meta }),
                     Found::Link { name, target, meta } => {
                         self.counters.named(&name);
                         self.session.send(&Message::Link { name, target, meta })
                     }
+                    Found::Omitted(_) => Ok(()),
                     Found::Skipped(entry) => {
                         self.skip_entry(entry);
                         Ok(())
@@ -379,10 +418,14 @@ impl Sender {
         self.make_offer(&mut batch)?;
         self.counters.found_all.store(1, Ordering::Relaxed);
         self.tell_totals()?;
-        let mut state = lock(&self.state);
-        state.walked = true;
-        self.settle(&mut state);
+        self.walked(&mut lock(&self.state));
         Ok(())
+    }
+
+    /// Notes that nothing more will be found.
+    pub(super) fn walked(&self, state: &mut State) {
+        state.walked = true;
+        self.settle(state);
     }
 
     /// Plans a file that was found, or adds it to the next offer.
@@ -439,8 +482,18 @@ impl Sender {
         }
     }
 
+    /// Tells the receiver the names in all folders of the sources.
+    fn list(&self) -> Result<(), TransferError> {
+        let unreadable = listing::list(self.from.trees(), WalkOptions::from(&self.options), &mut |part| {
+            self.session.moved(1);
+            self.session.send(&Message::Listing(part))
+        })?;
+        lock(&self.state).skipped.merge(unreadable.clone());
+        self.session.send(&Message::Listed(unreadable))
+    }
+
     /// Tells the receiver how much the walk has found so far.
-    fn tell_totals(&self) -> Result<(), TransferError> {
+    pub(super) fn tell_totals(&self) -> Result<(), TransferError> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.session.send(&Message::Totals {
             bytes: read(&self.counters.found_bytes),
@@ -554,6 +607,7 @@ impl Handler for Sender {
                 self.session.moved(1);
             }
             Message::Unwanted { id } => {
+                self.from.input().iter().for_each(|input| input.give_up());
                 if let Some(source) = lock(&self.state).under_way.get(&id) {
                     source.unwanted.store(true, Ordering::Relaxed);
                 }
@@ -567,6 +621,16 @@ impl Handler for Sender {
                 let before = std::mem::replace(&mut lock(&self.state).moved_there, moved);
                 self.session.moved(u64::from(before != moved));
             }
+            Message::List if !std::mem::replace(&mut lock(&self.state).listed, true) => {
+                // Another thread, as this one must go on with the receiver's messages.
+                let this = self.this.upgrade();
+                thread("list", move || {
+                    if let Some(sender) = this {
+                        sender.check(sender.list());
+                    }
+                })?;
+            }
+            Message::Deleted(names) => names.into_iter().for_each(|name| self.counters.deleted(name)),
             Message::AllDone(summary) => {
                 let mut state = lock(&self.state);
                 if state.streams > 0 {

@@ -46,7 +46,7 @@ struct Piece {
 }
 
 /// A stream, and what the tag of its next chunk is computed from.
-struct OutgoingStream {
+pub(super) struct OutgoingStream {
     stream: Stream,
     tagger: Tagger,
     /// The frame with the header of the chunk that is being sent.
@@ -103,7 +103,7 @@ impl Sender {
     }
 
     /// Waits until stream `i` may take work, or until there is nothing but to end.
-    fn parked(&self, i: u16) -> MutexGuard<'_, State> {
+    pub(super) fn parked(&self, i: u16) -> MutexGuard<'_, State> {
         let mut state = lock(&self.state);
         while i >= state.sending && state.plan.rest() != Some(0) && !self.session.is_over() {
             state.parked += 1;
@@ -116,6 +116,9 @@ impl Sender {
     /// Sends one stream to its end. A second thread takes its work and reads ahead blocks that bypass the page cache.
     pub(super) fn stream(&self, i: u16, stream: Stream) -> Result<(), TransferError> {
         let mut line = OutgoingStream { stream, tagger: Tagger::new(self.tags, i), header: Vec::new() };
+        if let Some(input) = self.from.input() {
+            return self.stream_input(i, &mut line, input);
+        }
         let (pipe, coming, give_back) = Pipe::new(self.block);
         std::thread::scope(|scope| {
             let ahead = move || self.read_ahead(i, &pipe);
@@ -215,11 +218,7 @@ impl Sender {
                 }
                 Ready::Work(Work::Pack(files)) => self.pack(line, &mut buffer, files)?,
                 Ready::Work(Work::Wait) => {}
-                Ready::Work(Work::End) => {
-                    self.empty(line, &Chunk::End)?;
-                    line.stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
-                    return self.stream_ended();
-                }
+                Ready::Work(Work::End) => return self.end_stream(line),
             }
         }
         Ok(())
@@ -228,6 +227,16 @@ impl Sender {
     /// Counts bytes of a large file that were sent, or will never be. With the last of them the file ends.
     fn dealt_with(&self, source: &OutgoingFile, extent: Extent) -> Result<(), TransferError> {
         if source.rest.fetch_sub(extent.len, Ordering::SeqCst) == extent.len { self.end(source) } else { Ok(()) }
+    }
+
+    /// Ends a stream.
+    pub(super) fn end_stream(&self, line: &mut OutgoingStream) -> Result<(), TransferError> {
+        self.empty(line, &Chunk::End)?;
+        let lost = |e| self.session.lost("ending a stream", e);
+        line.stream.flush().map_err(lost)?;
+        // The receiver learns at once that all was sent: UDT waits for a round trip to end a stream.
+        self.stream_ended()?;
+        line.stream.finish().map_err(lost)
     }
 
     /// Counts a stream that has ended. After the last one, the receiver is told that all was sent.
@@ -246,14 +255,14 @@ impl Sender {
     }
 
     /// Writes bytes to a stream.
-    fn write(&self, line: &mut OutgoingStream, bytes: &[u8]) -> Result<(), TransferError> {
+    pub(super) fn write(&self, line: &mut OutgoingStream, bytes: &[u8]) -> Result<(), TransferError> {
         timed(&self.counters.net_ns, || line.stream.write_all(bytes)).map_err(|e| self.session.lost("sending", e))?;
         self.session.moved(bytes.len() as u64);
         Ok(())
     }
 
     /// Sends the header of a chunk with data.
-    fn header(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
+    pub(super) fn header(&self, line: &mut OutgoingStream, chunk: &Chunk) -> Result<(), TransferError> {
         line.header = frame::pack(chunk).map_err(system("packing a header"))?;
         let header = std::mem::take(&mut line.header);
         let sent = self.write(line, &header);
@@ -262,7 +271,7 @@ impl Sender {
     }
 
     /// Sends the trailer of a chunk with data. `digest` is `None` if the data could not be read.
-    fn close(&self, line: &mut OutgoingStream, digest: Option<Digest>) -> Result<(), TransferError> {
+    pub(super) fn close(&self, line: &mut OutgoingStream, digest: Option<Digest>) -> Result<(), TransferError> {
         let trailer = match digest {
             Some(digest) => line.trailer(Some(&digest)),
             None => line.no_trailer(),

@@ -119,7 +119,9 @@ impl OverlappingSource {
         let found = self.look(below, dereference).ok()?;
         // Only folders, regular files and links are sent.
         let sent = matches!(kind(&found), SFlag::S_IFDIR | SFlag::S_IFREG | SFlag::S_IFLNK);
-        (sent && !self.excluded(below)).then_some(found)
+        let is_folder = kind(&found) == SFlag::S_IFDIR;
+        let out = self.excluded(below, is_folder) || !is_folder && self.exclude.leaves_out_size(found.st_size as u64);
+        (sent && !out).then_some(found)
     }
 
     fn look(&self, below: &Path, dereference: bool) -> io::Result<FileStat> {
@@ -139,13 +141,9 @@ impl OverlappingSource {
         Ok(nix::sys::stat::fstat(&fd)?)
     }
 
-    fn excluded(&self, below: &Path) -> bool {
+    fn excluded(&self, below: &Path, is_folder: bool) -> bool {
         let top = self.top.as_ref().map(Name::path);
-        top.is_some_and(|top| self.exclude.leaves_out_source(top))
-            || below
-                .ancestors()
-                .filter(|part| !part.as_os_str().is_empty())
-                .any(|part| self.exclude.leaves_out(part, top))
+        self.exclude.leaves_out_all(below, top, is_folder)
     }
 }
 
@@ -161,7 +159,7 @@ pub struct SourceTree {
     pub path: PathBuf,
     /// The source's name at the destination. `None` if only its content is sent.
     pub top: Option<Name>,
-    /// The patterns of excluded entries.
+    /// What is left out.
     pub exclude: Arc<Exclude>,
     /// If set, this is not a source but the error that kept a pattern from finding more.
     pub error: Option<SkippedEntry>,

@@ -74,6 +74,8 @@ pub enum Found {
         name: Name,
         /// The metadata that the receiver sets once the folder's content is complete.
         meta: Meta,
+        /// Whether its content is walked, too. It is not if another file system is mounted there and is to be left out.
+        entered: bool,
     },
     /// A symbolic link.
     Link {
@@ -84,6 +86,8 @@ pub enum Found {
         /// The link's owner and times.
         meta: Meta,
     },
+    /// A file that is left out because of its size. It does not count as missing.
+    Omitted(Name),
     /// An entry that cannot be sent.
     Skipped(SkippedEntry),
     /// An extended attribute that cannot be sent, of an entry that can: the entry's name, and why.
@@ -115,9 +119,6 @@ pub fn walk(
     if let Some(error) = &place.error {
         return each(Found::Skipped(error.clone()));
     }
-    if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path())) {
-        return Ok(());
-    }
     let path = if place.path.as_os_str().is_empty() { Path::new(".") } else { &place.path };
     // A link that the user names as a source is followed, as in scp.
     let stat = match place.root.open_at(path, OFlag::O_PATH, 0).map(|fd| nix::sys::stat::fstat(&fd)) {
@@ -125,6 +126,9 @@ pub fn walk(
         Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(place), unreadable(&e.into())))),
         Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(place), missing(&place.root, path, &e)))),
     };
+    if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path(), is_folder(&stat))) {
+        return Ok(());
+    }
     if let Some(name) = &place.top {
         match place.judge(name, &stat, sight) {
             Verdict::Send => {}
@@ -135,7 +139,7 @@ pub fn walk(
     let top = FileLocation { root: place.root.clone(), path: place.path.clone() };
     if !is_folder(&stat) {
         return match &place.top {
-            Some(name) => each(one(name.clone(), top, &stat)),
+            Some(name) => each(place.one(name.clone(), top, &stat)),
             None => each(Found::Skipped(SkippedEntry::new(shown(place), "it is not a folder"))),
         };
     }
@@ -210,7 +214,14 @@ impl Walk<'_> {
             return Ok(());
         }
         let below = level.below.join(OsStr::from_bytes(part));
-        if self.place.exclude.leaves_out(&below, self.place.top.as_ref().map(Name::path)) {
+        let at = level.at.join(part);
+        let stat = if dereference {
+            at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
+        } else {
+            at::look(&level.folder, at::part(part))
+        };
+        let is_dir = stat.as_ref().is_ok_and(is_folder);
+        if self.place.exclude.leaves_out(&below, self.place.top.as_ref().map(Name::path), is_dir) {
             return Ok(());
         }
         let name = match &level.name {
@@ -223,12 +234,6 @@ impl Walk<'_> {
                 let path = self.place.path.join(below).as_os_str().as_bytes().to_vec();
                 return (self.each)(Found::Skipped(SkippedEntry::for_good(path, e.to_string())));
             }
-        };
-        let at = level.at.join(part);
-        let stat = if dereference {
-            at.open(OFlag::O_PATH).and_then(|fd| Ok(nix::sys::stat::fstat(&fd)?))
-        } else {
-            at::look(&level.folder, at::part(part))
         };
         let stat = match stat {
             Ok(stat) => stat,
@@ -243,7 +248,7 @@ impl Walk<'_> {
             Verdict::SameFile => return Ok(()),
         }
         if !is_folder(&stat) {
-            return (self.each)(one(name, at, &stat));
+            return (self.each)(self.place.one(name, at, &stat));
         }
         let how = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
         let opened = if dereference { at.open(how) } else { at::open_part(&level.folder, at::part(part), how) };
@@ -278,6 +283,8 @@ impl Walk<'_> {
                 "a symbolic link leads back to a folder that it is in",
             )));
         }
+        let is_mount = self.levels.first().is_some_and(|top| top.id.0 != stat.st_dev);
+        let entered = !(is_mount && self.place.exclude.one_file_system);
         if let Some(name) = &name {
             let mut meta = metadata::meta(&stat);
             let kinds = self.sight.attributes;
@@ -294,7 +301,10 @@ impl Walk<'_> {
                 }
                 refused.into_iter().try_for_each(|why| (self.each)(Found::Attribute(shown.clone(), why)))?;
             }
-            (self.each)(Found::Folder { name: name.clone(), meta })?;
+            (self.each)(Found::Folder { name: name.clone(), meta, entered })?;
+        }
+        if !entered {
+            return Ok(());
         }
         self.levels.push(Level { entries: dir.into_iter(), folder, name, below, at, id });
         Ok(())
@@ -349,7 +359,7 @@ pub fn count(
                     }
                 }
                 Found::Skipped(entry) => count.skipped.add(entry),
-                Found::Folder { .. } | Found::Link { .. } | Found::Attribute(..) => {}
+                Found::Folder { .. } | Found::Link { .. } | Found::Omitted(_) | Found::Attribute(..) => {}
             }
             if told.elapsed() >= REPORT_INTERVAL {
                 told = Instant::now();
@@ -359,6 +369,18 @@ pub fn count(
         })?;
     }
     Ok(count)
+}
+
+impl SourceTree {
+    /// Makes the report for an entry that is not a folder.
+    fn one(&self, name: Name, at: FileLocation, stat: &FileStat) -> Found {
+        let is_file = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+        if is_file && self.exclude.leaves_out_size(stat.st_size as u64) {
+            Found::Omitted(name)
+        } else {
+            one(name, at, stat)
+        }
+    }
 }
 
 /// Makes the report for an entry that is not a folder. A file's extended attributes are read when it is sent.
@@ -417,6 +439,7 @@ mod tests {
                 Found::File { item, .. } => format!("{} {}", item.name, item.size),
                 Found::Folder { name, .. } => format!("{name}/"),
                 Found::Link { name, target, .. } => format!("{name} -> {}", String::from_utf8_lossy(&target)),
+                Found::Omitted(name) => format!("{name} omitted"),
                 Found::Skipped(entry) => entry.to_string(),
                 Found::Attribute(name, why) => format!("{}: {why}", name::printable(&name)),
             });

@@ -50,6 +50,8 @@ pub enum Named {
     Copied(Name),
     /// It stays as it is at the destination: it is newer there, and of another size.
     Newer(Name),
+    /// It was deleted at the destination.
+    Deleted(Name),
 }
 
 impl Counters {
@@ -69,6 +71,13 @@ impl Counters {
     pub(crate) fn kept(&self, name: &Name) {
         if let Some(names) = &self.names {
             lock(names).push(Named::Newer(name.clone()));
+        }
+    }
+
+    /// Adds the name of a file or folder that was deleted at the destination.
+    pub(crate) fn deleted(&self, name: Name) {
+        if let Some(names) = &self.names {
+            lock(names).push(Named::Deleted(name));
         }
     }
 

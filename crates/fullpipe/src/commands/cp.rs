@@ -3,12 +3,14 @@
 mod args;
 mod endpoint;
 mod explain;
+mod filters;
 mod lab;
 mod loss_advice;
 mod names;
 mod progress;
 mod record;
 mod report;
+mod standard;
 mod transport;
 mod via;
 mod windows;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fullpipe_path::Classified;
 use fullpipe_transfer::TransferError;
 use fullpipe_transfer::client::{self, Between, Finished, Order, Sending, Way};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
@@ -26,7 +29,7 @@ use fullpipe_transfer::protocol::message::Options;
 use rand::RngExt;
 
 use crate::failure::{Failure, Result};
-use crate::{ports, rlimit, run_record};
+use crate::{output, ports, rlimit, run_record};
 pub use args::Args;
 use endpoint::Place;
 use progress::Watch;
@@ -58,6 +61,11 @@ fn copy(args: Args) -> Result {
     ports::data_ports(args.data_ports.as_deref())?;
     let options = options(&args)?;
     args.how.check()?;
+    if args.how.is_udt() && args.via == via::Wanted::Ssh {
+        let why =
+            "--transport udt needs UDP to the far host, and ssh carries none; leave out --via ssh, or copy over TCP";
+        return Err(Failure::usage(why));
+    }
     run_record::check_sample(args.sample)?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::usage("give what to copy, and where to: SRC... DST"));
@@ -65,19 +73,29 @@ fn copy(args: Args) -> Result {
     let from: Vec<Place> = from.iter().map(|path| endpoint::parse(path)).collect::<Result<_>>()?;
     let to = endpoint::parse(to)?;
     if let Place::Lab(path, folder) = &to {
+        if from.contains(&Place::Standard) {
+            return Err(Failure::usage("standard input cannot be copied into the testbed; copy a file"));
+        }
         return lab::run(&args, &from, path, folder);
     }
-    let (mut endpoint, way) = endpoint::order(&args, &from, &to)?;
-    let (choice, note) = via::Choice::new(args.via, &mut endpoint);
+    let (mut endpoint, way) = match standard::order(&args, &from, &to)? {
+        Some(order) => order,
+        None => endpoint::order(&args, &from, &to)?,
+    };
+    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
     if args.dry_run {
         return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
     }
     if let Some(record) = &args.record {
         run_record::check_target(record)?;
     }
+    if let Some(path) = &args.log_file {
+        let file = std::fs::File::options().append(true).create(true).open(path);
+        output::log_to(file.map_err(|e| TransferError::of_file(format!("--log-file {}", path.display()), &e))?);
+    }
     let began = Instant::now();
     let copy = Copy { args: &args, endpoint: RefCell::new(endpoint), way: &way, options, chosen: RefCell::default() };
-    let watch = Watch::new(&args, matches!(way, Way::Push(..)));
+    let watch = Watch::new(&args, &way);
     if let Some(note) = note {
         watch.say(&note);
     }
@@ -172,8 +190,9 @@ impl Copy<'_> {
             // A host that never answered is a mistake in the command; a busy server (Refused) is not. Ctrl-C ends ssh
             // too, and the lost connection that follows is no reason to try again.
             let worth_trying = watch.moved() > 0 || matches!(error, TransferError::Refused { .. });
+            let worth_trying = worth_trying && !self.way.happens_once();
             if !is_interrupted() && (!error.may_retry() || idle >= MAX_IDLE_ATTEMPTS || !worth_trying) {
-                return Err(error.into());
+                return Err(self.failed(error));
             }
             if !is_interrupted() {
                 watch.say(&format!("{error}; connecting again"));
@@ -187,9 +206,26 @@ impl Copy<'_> {
                 }
             }
             if is_interrupted() {
-                return Err(TransferError::Interrupted.into());
+                return Err(self.failed(TransferError::Interrupted));
+            }
+            // Its threads may have read or written something more meanwhile.
+            if self.way.happens_once() {
+                return Err(self.failed(error));
             }
         }
+    }
+
+    /// The failure of the copy after its last attempt. A copy of what comes once cannot go on where it was.
+    fn failed(&self, error: TransferError) -> Failure {
+        let kept = match self.way {
+            Way::PushInput(..) => "nothing of what came from standard input was kept",
+            Way::PullOutput(..) => "standard output has got only a part of the file, if any",
+            Way::Push(..) | Way::Pull(..) => return error.into(),
+        };
+        let class = error.class();
+        let what =
+            if matches!(error, TransferError::Interrupted) { "interrupted".to_owned() } else { error.to_string() };
+        Failure::new(class, format!("{what}; {kept}"))
     }
 
     /// Connects once and copies what is missing.
@@ -218,7 +254,7 @@ impl Copy<'_> {
             choose: &choose,
             chosen: &tell,
             say: &|what| watch.say(what),
-            names: args.verbose || args.json && args.updates(),
+            names: args.verbose || args.log_file.is_some() || args.json && args.updates(),
             show: &mut show,
             interrupted,
         })

@@ -1,8 +1,10 @@
-//! Runs `fullpipe-VERB` from PATH for a verb that is not built in.
+//! Runs `fullpipe-VERB` for a verb that is not built in: from the program's own folder, as in a Python environment, else from
+//! PATH.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use fullpipe_path::ExitClass;
@@ -14,10 +16,12 @@ pub fn run(words: &[OsString]) -> ExitCode {
     let verb = words.first().map_or(OsStr::new(""), OsString::as_os_str);
     let mut name = OsString::from("fullpipe-");
     name.push(verb);
-    let mut command = Command::new(&name);
+    let me = std::env::current_exe().ok();
+    let beside = me.as_ref().map(|me| me.with_file_name(&name)).filter(|file| file.is_file());
+    let mut command = Command::new(beside.as_deref().map_or(name.as_os_str(), Path::as_os_str));
     command.args(words.iter().skip(1));
     // If that program calls fullpipe, it should be this very one.
-    if let Ok(me) = std::env::current_exe() {
+    if let Some(me) = me {
         command.env("FULLPIPE", me);
     }
     let error = command.exec();
@@ -27,7 +31,8 @@ pub fn run(words: &[OsString]) -> ExitCode {
             "campaign" | "analyze" | "report" => Failure::new(
                 ExitClass::Missing,
                 format!(
-                    "'{verb}' needs fullpipe's Python part; run 'make build' in the repository, then put its .venv/bin on PATH"
+                    "'{verb}' needs fullpipe's Python part: install the wheel with pip, or run 'make build' in the repository and put \
+                     its .venv/bin on PATH"
                 ),
             ),
             _ => Failure::usage(format!(

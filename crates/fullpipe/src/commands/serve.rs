@@ -22,7 +22,7 @@ use fullpipe_path::{ExitClass, Time, path};
 use fullpipe_transfer::connection::token;
 use fullpipe_transfer::connection::token_store::Tokens;
 use fullpipe_transfer::resolve::Base;
-use log::{Notice, Told, log, now};
+use log::{Notice, Told, log};
 use parent::Parent;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGTERM};
@@ -189,7 +189,7 @@ pub fn run(args: Args) -> Result {
     let parent = Parent { measure, copies, access, limits, clients: clients.clone(), told };
     if told.json {
         // The first line of the log says where it listens: notices come behind it.
-        outln!("{}", json!({"kind": "listening", "time": now(), "address": address.to_string()}));
+        outln!("{}", json!({"kind": "listening", "time": format::now(), "address": address.to_string()}));
         notices.iter().for_each(|notice| told.log(notice));
     } else if !told.quiet {
         errln!("listening on {address}");

@@ -300,6 +300,27 @@ fn many_large_files_at_once() {
     same(&host.file("tree"), &host.file("pull"));
 }
 
+/// The log has what was copied and how it ended, whatever else is printed.
+#[test]
+fn what_the_log_says() {
+    both_ways(|push| {
+        let host = Host::start();
+        write(host.file("tree/a\nb"), "1");
+        write(host.file("to/stale"), "1");
+        let log = host.file("log");
+        let mut cp = host.copy(push, "-rq --delete", "tree/.", "to");
+        cp.arg("--log-file").arg(&log).ok();
+        let text = fs::read_to_string(&log).unwrap();
+        let lines: Vec<&str> = text.lines().map(|line| line.split_once("Z ").unwrap().1).collect();
+        assert_eq!(lines[..2], ["copied: $'a\\nb'", "deleted: stale"], "{text}");
+        assert!(lines.len() == 3 && lines[2].starts_with("1 file, 1 deleted, 1 B in "), "{text}");
+        let mut failed = host.copy(push, "-q", "missing", "to/");
+        failed.arg("--log-file").arg(&log).run();
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.lines().count() == 4 && text.contains("Z error: "), "{text}");
+    });
+}
+
 #[test]
 fn what_json_says() {
     let host = Host::start();

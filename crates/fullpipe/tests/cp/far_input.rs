@@ -58,11 +58,20 @@ fn setup_for(dir: &Path, push: bool, direct: Direct) -> Vec<u8> {
         stall_ns: 1_000_000_000,
     };
     let path = dir.to_str().unwrap().as_bytes().to_vec();
-    let target = Target { path: path.clone(), folder: true, exact: false, content: false, transfer: 7, process: 7 };
+    let target = Target {
+        path: path.clone(),
+        folder: true,
+        exact: false,
+        content: false,
+        transfer: 7,
+        process: 7,
+        delete: None,
+        changes: Default::default(),
+    };
     let task = if push {
         message::Task::Push(target)
     } else {
-        message::Task::Pull(message::Sources { paths: vec![path], exclude: vec![], patterns: true })
+        message::Task::Pull(message::Sources { paths: vec![path], filter: message::Filter::default(), patterns: true })
     };
     [frame(&Message::Secret(vec![])), frame(&Message::Setup(Box::new(Setup { task, options, probably: None })))]
         .concat()
@@ -476,8 +485,27 @@ fn hard_links_that_nobody_asked_for_are_refused() {
     assert!(!dir.path().join("second").exists());
 }
 
+#[test]
+fn nobody_deletes_what_was_not_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("precious"), "stays").unwrap();
+    let mut client = Client::meet(dir.path(), true, Direct::Off);
+    let mut line = Line::new(client.terms.unwrap());
+    let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
+    let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
+    say(&Message::AllSent(Skipped::default()));
+    say(&Message::Listing(message::Listing { folder: None, names: vec![], last: true }));
+    let said = client.end();
+    assert!(said.contains("out of turn: Listing"), "{said}");
+    assert!(dir.path().join("precious").exists());
+}
+
 /// Two blocks under one number: whether a file takes its name, and what the far end said.
 fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
+    two_blocks_of(blocks, Reading::Whole)
+}
+
+fn two_blocks_of(blocks: [(&str, u64, Extent); 2], reading: Reading) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let mut client = Client::meet(dir.path(), true, Direct::Off);
     let mut line = Line::new(client.terms.unwrap());
@@ -492,7 +520,7 @@ fn two_blocks(blocks: [(&str, u64, Extent); 2]) -> (bool, String) {
     }
     let _ = client.stream.write_all(&line.chunk(&Chunk::End, &[]));
     let mut say = |message: &Message| drop(client.to.write_all(&frame(message)));
-    say(&Message::FileEnd { id: 1, reading: Reading::Whole });
+    say(&Message::FileEnd { id: 1, reading });
     say(&Message::AllSent(Skipped::default()));
     say(&Message::Report { end: String::new(), samples: Vec::new(), last: true });
     let said = client.end();
@@ -514,6 +542,32 @@ fn a_file_is_not_mixed_from_two_nor_counted_twice() {
     }
     let (there, said) = two_blocks([("a", SIZE, half(1)), ("a", SIZE, half(0))]);
     assert!(there, "{said}");
+}
+
+/// What comes from standard input is whole if all of its first bytes have come, up to where its sender says that it ends.
+#[test]
+fn a_file_of_unknown_size_ends_where_its_sender_says() {
+    const HALF: u64 = 1 << 20;
+    let unknown = FileItem::UNKNOWN_SIZE;
+    let half = |i: u64| Extent { offset: i * HALF, len: HALF };
+    let ended = |size| Reading::Ended { size };
+    let (there, said) = two_blocks_of([("a", unknown, half(1)), ("a", unknown, half(0))], ended(2 * HALF));
+    assert!(there, "{said}");
+    for (size, second, reading) in [
+        (unknown, half(2), ended(2 * HALF)),
+        (unknown, half(1), ended(2 * HALF - 1)),
+        (unknown, half(1), ended(0)),
+        (unknown, half(1), Reading::Whole),
+        (2 * HALF, half(1), ended(2 * HALF)),
+    ] {
+        let (there, said) = two_blocks_of([("a", size, half(0)), ("a", size, second)], reading);
+        assert!(!there && said.contains("was damaged on the way"), "{size} {second:?} {reading:?}: {said}");
+    }
+    // More must come, but nothing does.
+    let (there, said) = two_blocks_of([("a", unknown, half(0)), ("a", unknown, half(1))], ended(2 * HALF + 1));
+    assert!(!there && said.contains("nothing moved for"), "{said}");
+    let (there, said) = two_blocks_of([("a", unknown, half(0)), ("a", unknown, half(1))], Reading::Changed);
+    assert!(!there, "{said}");
 }
 
 #[test]

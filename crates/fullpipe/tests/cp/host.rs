@@ -210,6 +210,7 @@ pub struct Cp {
     words: Vec<OsString>,
     within: Option<PathBuf>,
     home: Option<PathBuf>,
+    stdin: Option<Stdio>,
     stdout: Option<Stdio>,
 }
 
@@ -222,6 +223,12 @@ impl Cp {
     /// One more.
     pub fn arg(&mut self, word: impl AsRef<OsStr>) -> &mut Cp {
         self.words.push(word.as_ref().to_owned());
+        self
+    }
+
+    /// Some more.
+    pub fn args(&mut self, words: &[impl AsRef<OsStr>]) -> &mut Cp {
+        self.words.extend(words.iter().map(|word| word.as_ref().to_owned()));
         self
     }
 
@@ -255,6 +262,12 @@ impl Cp {
         self
     }
 
+    /// Its standard input comes from there.
+    pub fn stdin(&mut self, from: impl Into<Stdio>) -> &mut Cp {
+        self.stdin = Some(from.into());
+        self
+    }
+
     /// Its standard output goes there.
     pub fn stdout(&mut self, to: impl Into<Stdio>) -> &mut Cp {
         self.stdout = Some(to.into());
@@ -268,7 +281,7 @@ impl Cp {
         if let Some(program) = &self.program {
             command.arg("--far-program").arg(program);
         }
-        command.args(&self.words).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(&self.words).stdin(self.stdin.take().unwrap_or_else(Stdio::null)).stderr(Stdio::piped());
         command.stdout(self.stdout.take().unwrap_or_else(Stdio::piped));
         command.envs(self.home.iter().map(|home| ("HOME", home))).env_remove("XDG_STATE_HOME");
         command.env_remove("XDG_CONFIG_HOME");

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic; that is how it fails")]
 
+mod attributes;
 mod bad_input;
 mod changes;
 mod config;
 mod content;
+mod delete;
 mod deploy;
 mod disks;
 mod far_input;
 mod faults;
+mod filters;
 #[path = "../common/firewall.rs"]
 mod firewall;
 mod host;
@@ -19,5 +22,7 @@ mod patterns;
 mod reach;
 mod rights;
 mod sobas;
+mod standard;
 mod tree;
+mod udt;
 mod verify;

@@ -162,6 +162,14 @@ fn rights_are_kept() {
     // Whether a file was sent would tell whether the content there was guessed.
     refused(stage.run(&["cp", "--checksum", "file", &stage.url("/")], &writes), "leave out --checksum");
     refused(stage.run(&["cp", "--dry-run", &stage.url("/a/a"), "got"], &writes), "is write-only");
+    // What is deleted has names, which the client would be told.
+    fs::create_dir(stage.at("empty")).unwrap();
+    for dry in ["-q", "--dry-run"] {
+        let cp = ["cp", "-r", "--delete", dry, "empty/.", &stage.url("/a")];
+        refused(stage.run(&cp, &writes), "leave out --delete");
+        refused(stage.run(&cp, &reads), "is read-only");
+    }
+    assert!(stage.at("root/a/a").exists());
     assert!(!stage.at("got").exists());
     fine(stage.measure(&reads));
     fine(stage.measure(&writes));

@@ -1,6 +1,6 @@
 //! Takes UDT streams on a port of their own.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,26 +14,28 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES, packet_bytes};
+use super::datagrams::{Datagrams, RECEIVE_BYTES};
 use super::driver::Driven;
+use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
 use crate::stream::{Acceptor, DataStream, Expected, PreambleCheck};
 use crate::sys;
 
 /// Connections at once, those included that have not shown the token yet.
 const MAX_CONNECTIONS: usize = 256;
-/// Time within which a connection must show the token, ns.
-const PREAMBLE_NS: u64 = 10_000_000_000;
-/// Connections that have not shown the token yet, at most; the one that has waited longest makes room.
-const MAX_WAITING: usize = 128;
+/// Connections that have not shown the token yet, and the time that they have for it. Each has a thread.
+const LIMITS: CallerLimits = CallerLimits { callers: 128, deadline_ns: 10_000_000_000 };
+/// Packets that a connection may send before it has shown the token: the initial window (draft-gg-udt-03, section 6.3).
+const UNPROVEN_PACKETS: u64 = 16;
+/// Requests that are handled before the streams that have come are handed out.
+const BATCH: usize = 256;
 
 /// A connection that has not shown the token yet.
 struct Caller {
     driven: Arc<Driven>,
+    from: SocketAddr,
     /// The caller's socket.
     peer_id: u32,
-    /// Until when it may show the token, ns.
-    until_ns: u64,
 }
 
 /// Takes UDT streams on a port of their own.
@@ -41,11 +43,13 @@ pub struct UdtAcceptor<const N: usize> {
     datagrams: Datagrams,
     address: SocketAddr,
     listener: Listener,
-    /// Connections that have not shown the token yet, by the caller's address.
-    callers: HashMap<SocketAddr, Caller>,
+    /// Decides which connections are kept that have not shown the token yet.
+    callers: Callers<N>,
+    /// These connections, by their numbers.
+    waiting: BTreeMap<u64, Caller>,
     check: PreambleCheck<N>,
     rate: Option<f64>,
-    /// Written by the drivers of `callers` when data arrives.
+    /// Written by the drivers of `waiting` when data arrives.
     arrived: Arc<EventFd>,
     /// Readable when a request or data has arrived.
     epoll: Epoll,
@@ -57,6 +61,15 @@ impl<const N: usize> UdtAcceptor<N> {
     /// # Errors
     /// No port is free.
     pub fn new(local: SocketAddr, transport: &Transport, expected: Expected<N>) -> Result<UdtAcceptor<N>, NetError> {
+        UdtAcceptor::with_limits(local, transport, expected, LIMITS)
+    }
+
+    fn with_limits(
+        local: SocketAddr,
+        transport: &Transport,
+        expected: Expected<N>,
+        limits: CallerLimits,
+    ) -> Result<UdtAcceptor<N>, NetError> {
         let (first, last) = expected.ports;
         let mut bound = Err(io::ErrorKind::AddrInUse.into());
         for port in first..=last {
@@ -83,13 +96,14 @@ impl<const N: usize> UdtAcceptor<N> {
             epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, number)).map_err(|e| system(doing)(e.into()))?;
         }
         // The caller's packets may be smaller; ours must be as small as the way to it needs.
-        let mss = packet_bytes(expected.peer.map_or(address, |peer| SocketAddr::new(peer, address.port())));
-        let listener = Listener::new(config(transport, mss), MAX_CONNECTIONS, rand::rng().random());
+        let to = expected.peer.map_or(address, |peer| SocketAddr::new(peer, address.port()));
+        let listener = Listener::new(config(transport, to), MAX_CONNECTIONS, rand::rng().random());
         Ok(UdtAcceptor {
             datagrams,
             address,
             listener,
-            callers: HashMap::new(),
+            callers: Callers::new(limits, expected.peer),
+            waiting: BTreeMap::new(),
             check: expected.check,
             rate: rate(transport),
             arrived,
@@ -97,30 +111,18 @@ impl<const N: usize> UdtAcceptor<N> {
         })
     }
 
-    /// Handles the requests that have arrived.
+    /// Handles requests that have arrived.
     fn hear(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; RECEIVE_BYTES];
-        while let Some((bytes, from)) = self.datagrams.receive_from(&mut buffer)? {
+        for _ in 0..BATCH {
+            let Some((bytes, from)) = self.datagrams.receive_from(&mut buffer)? else { break };
             match self.listener.handle_datagram(sys::now_ns(), from, &buffer[..bytes]) {
                 Request::Ignored => {}
                 // An answer that cannot be sent is lost; the request comes again.
                 Request::Answer(answer) => drop(self.datagrams.send_to(&answer, from)),
                 Request::Accepted(connection, answer) => {
-                    // An address has one connection: the kernel could not tell the datagrams of two apart.
-                    self.drop_caller(&from);
-                    if self.callers.len() >= MAX_WAITING
-                        && let Some(oldest) = self.callers.iter().min_by_key(|(_, caller)| caller.until_ns)
-                    {
-                        self.drop_caller(&oldest.0.clone());
-                    }
-                    let (peer_id, until_ns) = (connection.peer_id(), sys::now_ns() + PREAMBLE_NS);
-                    match self.start(*connection, from) {
-                        Ok(driven) => {
-                            self.callers.insert(from, Caller { driven, peer_id, until_ns });
-                            drop(self.datagrams.send_to(&answer, from));
-                        }
-                        // This host has no socket or no thread for it. The request comes again.
-                        Err(_) => self.listener.forget(from, peer_id),
+                    if self.take_in(*connection, from) {
+                        drop(self.datagrams.send_to(&answer, from));
                     }
                 }
             }
@@ -128,10 +130,32 @@ impl<const N: usize> UdtAcceptor<N> {
         Ok(())
     }
 
-    fn drop_caller(&mut self, from: &SocketAddr) {
-        if let Some(caller) = self.callers.remove(from) {
-            caller.driven.abort();
-            self.listener.forget(*from, caller.peer_id);
+    /// Lets a connection wait for its token; returns whether it does. If not, its request comes again.
+    fn take_in(&mut self, mut connection: Connection, from: SocketAddr) -> bool {
+        // An address has one connection: the kernel could not tell the datagrams of two apart.
+        let earlier = self.waiting.iter().find(|(_, caller)| caller.from == from).map(|(number, _)| *number);
+        let (number, victim) = self.callers.enter(from.ip(), sys::now_ns());
+        for dropped in [earlier, victim].into_iter().flatten() {
+            self.drop_caller(dropped);
+        }
+        let peer_id = connection.peer_id();
+        connection.limit_packets(Some(UNPROVEN_PACKETS));
+        // This host may have no socket or no thread for it.
+        let driven = if victim == Some(number) { None } else { self.start(connection, from).ok() };
+        let Some(driven) = driven else {
+            self.callers.forget(number);
+            self.listener.forget(from, peer_id);
+            return false;
+        };
+        self.waiting.insert(number, Caller { driven, from, peer_id });
+        true
+    }
+
+    fn drop_caller(&mut self, number: u64) {
+        self.callers.forget(number);
+        if let Some(caller) = self.waiting.remove(&number) {
+            caller.driven.reset();
+            self.listener.forget(caller.from, caller.peer_id);
         }
     }
 
@@ -157,24 +181,154 @@ impl<const N: usize> Acceptor for UdtAcceptor<N> {
 
     fn accepted(&mut self) -> io::Result<Vec<(u16, Box<dyn DataStream>)>> {
         let _ = self.arrived.read();
-        self.hear()?;
-        let (now, mut streams, mut over) = (sys::now_ns(), Vec::new(), Vec::new());
-        for (from, caller) in &self.callers {
-            match caller.driven.try_read::<N>() {
-                None if now < caller.until_ns => {}
-                come => over.push((*from, come.flatten().and_then(|preamble| (self.check)(&preamble)))),
-            }
-        }
-        for (from, number) in over {
-            match number {
-                Some(number) => {
-                    let driven = self.callers.remove(&from).map(|caller| caller.driven);
-                    let stream = |driven| Box::new(UdtDataStream::new(driven)) as Box<dyn DataStream>;
-                    streams.extend(driven.map(|driven| (number, stream(driven))));
+        let mut streams: Vec<(u16, Box<dyn DataStream>)> = Vec::new();
+        // Callers that have sent something go first: a newcomer must not take their place.
+        let come = self.waiting.iter().filter_map(|(number, caller)| Some((*number, caller.driven.try_read::<N>()?)));
+        for (number, preamble) in come.collect::<Vec<_>>() {
+            let verdict = preamble.map(|preamble| self.callers.heard(number, &preamble, &*self.check));
+            match verdict {
+                Some(Verdict::Stream(stream)) => {
+                    let Some(caller) = self.waiting.remove(&number) else { continue };
+                    caller.driven.take_all_packets();
+                    streams.push((stream, Box::new(UdtDataStream::new(caller.driven))));
                 }
-                None => self.drop_caller(&from),
+                _ => self.drop_caller(number),
             }
         }
+        for late in self.callers.late(sys::now_ns()) {
+            self.drop_caller(late);
+        }
+        self.hear()?;
         Ok(streams)
+    }
+}
+
+impl<const N: usize> Drop for UdtAcceptor<N> {
+    fn drop(&mut self) {
+        self.waiting.values().for_each(|caller| caller.driven.reset());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, UdpSocket};
+    use std::sync::Weak;
+    use std::time::{Duration, Instant};
+
+    use fullpipe_path::Buffer;
+    use fullpipe_udt::{Config, Progress, RateControl, Transmit};
+
+    use super::*;
+
+    /// A small crowd, and time enough on a busy machine.
+    const FEW: CallerLimits = CallerLimits { callers: 8, deadline_ns: u64::MAX };
+
+    fn acceptor() -> UdtAcceptor<2> {
+        let transport = Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
+        let peer = Some([127, 0, 0, 1].into());
+        let check = Box::new(|preamble: &[u8; 2]| (preamble[0] == 7).then_some(u16::from(preamble[1])));
+        let expected = Expected { ports: (0, 0), peer, check };
+        UdtAcceptor::with_limits(([127, 0, 0, 1], 0).into(), &transport, expected, FEW).unwrap()
+    }
+
+    /// Sets a connection up from an address of loopback. It has not shown the token.
+    fn call(acceptor: &mut UdtAcceptor<2>, from: [u8; 4]) -> (UdpSocket, Connection) {
+        let socket = UdpSocket::bind(SocketAddr::from((from, 0))).unwrap();
+        socket.connect(acceptor.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let config = Config { control: RateControl::Fixed(1e9), ..Config::default() };
+        let mut caller = fullpipe_udt::Caller::new(sys::now_ns(), config, acceptor.address, rand::rng().random());
+        let mut answer = [0; 1500];
+        loop {
+            if let Some(request) = caller.poll_transmit(sys::now_ns()) {
+                socket.send(&request).unwrap();
+            }
+            sys::wait_readable([acceptor.as_fd()], 1_000_000_000).unwrap();
+            acceptor.accepted().unwrap();
+            let n = socket.recv(&mut answer).unwrap();
+            match caller.handle_datagram(sys::now_ns(), &answer[..n]) {
+                Progress::Waiting => {}
+                Progress::Connected(connection) => return (socket, *connection),
+                Progress::Failed(error) => panic!("{error:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn strangers_do_not_crowd_out_the_sessions_peer() {
+        let mut acceptor = acceptor();
+        // Most are the peer's, and the oldest, too.
+        let ours = FEW.callers - 2;
+        for _ in 0..ours {
+            call(&mut acceptor, [127, 0, 0, 1]);
+        }
+        for _ in 0..FEW.callers {
+            call(&mut acceptor, [127, 0, 0, 2]);
+        }
+        let from =
+            |ip: [u8; 4]| acceptor.waiting.values().filter(|caller| caller.from.ip() == IpAddr::from(ip)).count();
+        assert_eq!((from([127, 0, 0, 1]), from([127, 0, 0, 2])), (ours, 2));
+    }
+
+    #[test]
+    fn who_is_dropped_leaves_no_thread() {
+        let mut acceptor = acceptor();
+        let (first, _) = call(&mut acceptor, [127, 0, 0, 2]);
+        let _second = call(&mut acceptor, [127, 0, 0, 2]);
+        let drivers: Vec<Weak<Driven>> = acceptor.waiting.values().map(|it| Arc::downgrade(&it.driven)).collect();
+        let gone = |driver: &Weak<Driven>| {
+            let begun = Instant::now();
+            while driver.strong_count() > 0 && begun.elapsed() < Duration::from_secs(1) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            driver.strong_count() == 0
+        };
+        let number = *acceptor.waiting.keys().next().unwrap();
+        acceptor.drop_caller(number);
+        assert!(gone(&drivers[0]), "one that was dropped");
+        // It is told so: a shutdown (type 5) comes.
+        let mut datagram = [0; 1500];
+        while first.recv(&mut datagram).unwrap() < 4 || datagram[..2] != [0x80, 5] {}
+        drop(acceptor);
+        assert!(gone(&drivers[1]), "one that waited when the acceptor ended");
+    }
+
+    #[test]
+    fn who_has_not_shown_the_token_gets_little_memory() {
+        let mut acceptor = acceptor();
+        let (socket, mut connection) = call(&mut acceptor, [127, 0, 0, 1]);
+        let packets = 4 * UNPROVEN_PACKETS;
+        connection.write(sys::now_ns(), &[9; 200_000]);
+        let mut sent = 0;
+        while sent < packets {
+            match connection.poll_transmit(sys::now_ns(), 1 << 16) {
+                Some(Transmit::Data(run)) => run.bytes.chunks(run.segment_bytes).for_each(|packet| {
+                    socket.send(packet).unwrap();
+                    sent += 1;
+                }),
+                _ => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+        let driven = acceptor.waiting.values().next().unwrap().driven.clone();
+        let seen = || driven.observe().unwrap().0;
+        while seen().counters.pkt_recv < packets {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(seen().received_bytes, UNPROVEN_PACKETS * u64::from(seen().payload_bytes));
+        assert!(acceptor.accepted().unwrap().is_empty(), "its token is wrong");
+    }
+
+    #[test]
+    fn a_flood_of_requests_does_not_keep_the_acceptor() {
+        let mut acceptor = acceptor();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..BATCH + 1 {
+            stranger.send_to(&[0; 64], acceptor.address).unwrap();
+        }
+        let waits = |acceptor: &UdtAcceptor<2>| sys::wait_readable([acceptor.datagrams.as_fd()], 0).unwrap()[0];
+        for more in [true, false] {
+            acceptor.accepted().unwrap();
+            assert_eq!(waits(&acceptor), more);
+        }
     }
 }

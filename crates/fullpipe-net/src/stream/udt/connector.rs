@@ -37,9 +37,9 @@ impl Connector for UdtConnector<'_> {
             SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let datagrams = Datagrams::bind((any, 0).into()).map_err(system("opening a UDP socket"))?;
-        let mss = datagrams.connect(self.to).map_err(|source| self.failed(source))?;
+        datagrams.connect(self.to).map_err(|source| self.failed(source))?;
         let connect_timeout_ns = timeout.as_nanos().try_into().unwrap_or(u64::MAX);
-        let config = Config { connect_timeout_ns, ..config(self.transport, mss) };
+        let config = Config { connect_timeout_ns, ..config(self.transport, self.to) };
         let connection = call(&datagrams, self.to, config).map_err(|source| match source.kind() {
             io::ErrorKind::TimedOut => NetError::NoUdp { to: self.to, within: timeout },
             _ => self.failed(source),

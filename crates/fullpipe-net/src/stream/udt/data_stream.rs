@@ -54,10 +54,10 @@ impl DataStream for UdtDataStream {
 
 impl StreamHandle for UdtHandle {
     fn observe(&self) -> io::Result<Observation> {
-        let (snapshot, read_bytes) = self.0.observe()?;
+        let (snapshot, _) = self.0.observe()?;
         Ok(Observation {
             acked_bytes: Some(snapshot.acked_bytes),
-            received_bytes: Some(read_bytes),
+            received_bytes: Some(snapshot.received_bytes),
             udt: Some(snapshot),
             ..Observation::default()
         })
@@ -65,6 +65,10 @@ impl StreamHandle for UdtHandle {
 
     fn close(&self) {
         self.0.abort();
+    }
+
+    fn unread_bytes(&self) -> Option<u64> {
+        self.0.observe().ok().map(|(snapshot, read_bytes)| snapshot.received_bytes.saturating_sub(read_bytes))
     }
 
     fn settings(&self) -> Settings {
@@ -81,7 +85,7 @@ impl StreamHandle for UdtHandle {
 
     /// Changes the rate of a stream that was opened with one.
     fn set_pacing(&self, bytes_per_s: Option<u64>) -> io::Result<()> {
-        self.0.set_rate(bytes_per_s.map_or(f64::INFINITY, |rate| rate as f64))
+        self.0.set_rate(bytes_per_s)
     }
 
     fn set_read_timeout(&self, time: Option<Duration>) -> io::Result<()> {

@@ -2,7 +2,7 @@
 //! and `recvmmsg(2)`.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,6 +41,7 @@ impl Datagrams {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_reuse_address(true)?;
         socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
         // Kernels before 5.0 deliver each datagram alone.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
@@ -56,47 +57,46 @@ impl Datagrams {
         Ok(Datagrams { socket, segments: AtomicBool::new(true) })
     }
 
-    /// Sends to, and receives from, one address alone. Returns the largest packet for it, see [`packet_bytes`].
-    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<u16> {
+    /// Sends to, and receives from, one address alone.
+    pub(super) fn connect(&self, to: SocketAddr) -> io::Result<()> {
         self.socket.connect(to)?;
-        let (level, discover, no_fragments) = match to {
-            SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-            SocketAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        // A socket for both families sends IPv4 to a mapped address.
+        let (level, discover, no_fragments) = match to.ip().to_canonical() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         };
-        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)?;
-        Ok(packet_bytes(to))
+        sys::set_int_option(self.socket.as_fd(), level, discover, no_fragments)
     }
 
-    /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter. It waits for room in the kernel.
-    pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<()> {
+    /// Sends a buffer as datagrams of `segment_bytes`, the last of which may be shorter, without waiting. Returns the bytes of
+    /// the datagrams that the kernel had room for.
+    pub(super) fn send(&self, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
         let size = u16::try_from(segment_bytes).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let mut messages = bytes.chunks(message_bytes(segment_bytes));
-        while bytes.len() > segment_bytes && self.segments.load(Ordering::Relaxed) {
+        let mut sent = 0;
+        while bytes.len() > sent + segment_bytes && self.segments.load(Ordering::Relaxed) {
             let mut some = [[].as_slice(); sys::MAX_MESSAGES];
-            let ahead = messages.clone();
-            let count = some.iter_mut().zip(ahead).map(|(slot, message)| *slot = message).count();
-            if count == 0 {
-                return Ok(());
-            }
-            match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
-                Ok(sent) => {
-                    messages.nth(sent.saturating_sub(1));
-                }
+            let messages = bytes[sent..].chunks(message_bytes(segment_bytes));
+            let count = some.iter_mut().zip(messages).map(|(slot, message)| *slot = message).count();
+            let handed_over = match sys::send_datagrams(self.socket.as_fd(), &some[..count], size) {
+                Ok(messages) => messages.max(1),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
                 // The kernel or the route cannot cut (EIO without checksums, EINVAL before 4.18).
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::ENOPROTOOPT)) => {
                     self.segments.store(false, Ordering::Relaxed);
+                    0
                 }
-                Err(error) => {
-                    lost_or(error)?;
-                    messages.next();
-                }
-            }
+                Err(error) => lost_or(error).map(|()| 1)?,
+            };
+            sent += some[..handed_over].iter().map(|message| message.len()).sum::<usize>();
         }
-        messages.flat_map(|message| message.chunks(segment_bytes)).try_for_each(|one| self.send_one(one))
-    }
-
-    fn send_one(&self, bytes: &[u8]) -> io::Result<()> {
-        self.socket.send(bytes).map(drop).or_else(lost_or)
+        for datagram in bytes[sent..].chunks(segment_bytes) {
+            match self.socket.send(datagram) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(sent),
+                other => other.map(drop).or_else(lost_or)?,
+            }
+            sent += datagram.len();
+        }
+        Ok(sent)
     }
 
     /// Sends one datagram to an address, from a socket that is not connected.
@@ -119,10 +119,7 @@ impl Datagrams {
 
     /// Receives one datagram and its sender, without waiting. `None`: nothing is there.
     pub(super) fn receive_from(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-        self.socket.set_nonblocking(true)?;
-        let got = self.socket.recv_from(into);
-        self.socket.set_nonblocking(false)?;
-        match got {
+        match self.socket.recv_from(into) {
             Ok(got) => Ok(Some(got)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -153,13 +150,16 @@ impl AsFd for Datagrams {
     }
 }
 
-/// Largest packet for a host, bytes as UDT counts them. UDT counts a header of IPv4, so packets over IPv6 are to be smaller by
-/// the difference.
+/// Largest packet for a host, bytes as UDT counts them: see [`uncounted_bytes`].
 pub(super) fn packet_bytes(to: SocketAddr) -> u16 {
+    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES);
+    (mtu - uncounted_bytes(to)) as u16
+}
+
+/// Bytes of a packet to a host that UDT does not count: it takes every IP header for one of IPv4.
+pub(super) fn uncounted_bytes(to: SocketAddr) -> u32 {
     // A socket for both families sends IPv4 to a mapped address.
-    let longer = if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 };
-    let mtu = socket::path_mtu(to).unwrap_or(DEFAULT_MTU).min(MAX_PACKET_BYTES) - longer;
-    mtu as u16
+    if to.ip().to_canonical().is_ipv6() { IPV6_HEADER_BYTES - IPV4_HEADER_BYTES } else { 0 }
 }
 
 /// Bytes of a message that the kernel cuts into datagrams of `segment_bytes`.
@@ -174,5 +174,27 @@ fn lost_or(error: io::Error) -> io::Result<()> {
         Some(libc::ENOBUFS | libc::ENOMEM | libc::ECONNREFUSED | libc::EINTR | libc::EPERM) => Ok(()),
         Some(libc::EHOSTUNREACH | libc::ENETUNREACH | libc::ENETDOWN) => Ok(()),
         _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_over_ipv6_have_a_longer_header() {
+        for (to, bytes) in [("127.0.0.1:9", 9000), ("[::ffff:127.0.0.1]:9", 9000), ("[::1]:9", 8980)] {
+            let to = to.parse().unwrap();
+            assert_eq!(packet_bytes(to), bytes, "{to}");
+            assert_eq!(u32::from(bytes) + uncounted_bytes(to), 9000, "{to}");
+        }
+    }
+
+    #[test]
+    fn packets_are_not_cut_on_their_way_to_an_ipv4_address_in_ipv6() {
+        let datagrams = Datagrams::bind("[::]:0".parse().unwrap()).unwrap();
+        datagrams.connect("[::ffff:127.0.0.1]:9".parse().unwrap()).unwrap();
+        let discover = sys::int_option(datagrams.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap();
+        assert_eq!(discover, libc::IP_PMTUDISC_DO);
     }
 }

@@ -9,7 +9,8 @@ use fullpipe_path::transport::UDT;
 use fullpipe_udt::{Connection, End, Snapshot, Transmit};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::datagrams::{Datagrams, RECEIVE_BYTES};
+use super::config::PEER_TIMEOUT;
+use super::datagrams::{Datagrams, RECEIVE_BYTES, uncounted_bytes};
 use crate::stream::Settings;
 use crate::sys;
 
@@ -21,12 +22,13 @@ const MAX_TRANSMIT_BYTES: usize = 1 << 20;
 const WRITER_WAKE: (u64, u64) = (8, 4 << 20);
 /// Longest sleep of a driver, ns.
 const MAX_SLEEP_NS: u64 = 3_600_000_000_000;
+/// Longest sleep of a driver that waits for room in the kernel, ns. The connection's timers may have something to do.
+const MAX_BLOCKED_NS: u64 = 10_000_000;
 
 /// A connection that a thread drives.
 pub(super) struct Driven {
     datagrams: Datagrams,
-    /// The connection and who waits for it. The lock is held while datagrams are sent, which may wait for room in the kernel, and
-    /// not while the driver waits for something to do.
+    /// The connection and who waits for it. The lock is held while datagrams are sent, and never while the driver waits.
     state: Mutex<State>,
     /// Data has arrived, or the connection has ended.
     readable: Condvar,
@@ -65,8 +67,18 @@ impl SocketError {
     }
 }
 
+/// Datagrams of one length for which the kernel had no room.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    /// Bytes of each datagram but the last, which may be shorter.
+    segment_bytes: usize,
+}
+
 struct State {
     connection: Connection,
+    /// What is to be sent before anything else of the connection's.
+    unsent: Unsent,
     /// When the driver wakes of itself, ns; 0 while it is awake or has been woken.
     sleeps_until_ns: u64,
     /// The error of this host's own socket.
@@ -83,7 +95,7 @@ struct State {
     /// Tells an acceptor that data has arrived.
     arrived: Option<Arc<EventFd>>,
     read_timeout: Option<Duration>,
-    /// The rate that was given, bytes per second of packets with their IP and UDP headers.
+    /// The rate that was given, bytes per second of whole packets.
     rate: Option<f64>,
 }
 
@@ -118,7 +130,10 @@ impl State {
             return error.again();
         }
         match self.connection.ended() {
-            Some(End::PeerLost) => io::ErrorKind::TimedOut.into(),
+            Some(End::PeerLost) => {
+                let why = format!("no datagram came from the other end for {} s", PEER_TIMEOUT.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            }
             Some(End::Incomplete) => io::ErrorKind::ConnectionReset.into(),
             _ => io::ErrorKind::BrokenPipe.into(),
         }
@@ -136,6 +151,7 @@ impl Driven {
         let connection_room = connection.room_bytes();
         let state = State {
             connection,
+            unsent: Unsent::default(),
             sleeps_until_ns: 0,
             error: None,
             to_discard: 0,
@@ -184,18 +200,19 @@ impl Driven {
                 return;
             }
             let now = sys::now_ns();
-            let next = state.connection.next_timeout().unwrap_or(u64::MAX);
-            let naps = look_ns > now;
+            let (naps, blocked) = (look_ns > now, !state.unsent.bytes.is_empty());
+            let next = match blocked {
+                true => now + MAX_BLOCKED_NS,
+                false => state.connection.next_timeout().unwrap_or(u64::MAX),
+            };
             let sleep = if naps { next.min(look_ns) } else { next }.saturating_sub(now).min(MAX_SLEEP_NS);
             state.sleeps_until_ns = now + sleep;
             drop(state);
             if sleep > 0 {
-                let wake = self.wake.as_fd();
-                let woken = match naps {
-                    true => sys::wait_readable([wake], sleep).map(|ready| ready[0]),
-                    false => sys::wait_readable([wake, self.datagrams.as_fd()], sleep).map(|ready| ready[0]),
-                };
-                if matches!(woken, Ok(true)) {
+                let events = if naps { 0 } else { libc::POLLIN } | if blocked { libc::POLLOUT } else { 0 };
+                let woken =
+                    sys::wait_ready([(self.wake.as_fd(), libc::POLLIN), (self.datagrams.as_fd(), events)], sleep);
+                if matches!(woken, Ok([true, _])) {
                     let _ = self.wake.read();
                 }
             }
@@ -233,14 +250,22 @@ impl Driven {
         Ok(bytes)
     }
 
-    /// Timers, and everything that may be sent now.
+    /// Timers, and everything that may be sent now and that the kernel has room for.
     fn work(&self, state: &mut State, now_ns: u64) -> io::Result<()> {
         state.connection.handle_timeout(now_ns);
-        while let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES) {
-            match transmit {
-                Transmit::Control(packet) => self.datagrams.send(packet, packet.len())?,
-                Transmit::Data(run) => self.datagrams.send(run.bytes, run.segment_bytes)?,
-            }
+        if !state.unsent.bytes.is_empty() {
+            let sent = self.datagrams.send(&state.unsent.bytes, state.unsent.segment_bytes)?;
+            state.unsent.bytes.drain(..sent);
+        }
+        while state.unsent.bytes.is_empty()
+            && let Some(transmit) = state.connection.poll_transmit(now_ns, MAX_TRANSMIT_BYTES)
+        {
+            let (bytes, segment_bytes) = match transmit {
+                Transmit::Control(packet) => (packet, packet.len()),
+                Transmit::Data(run) => (run.bytes, run.segment_bytes),
+            };
+            let sent = self.datagrams.send(bytes, segment_bytes)?;
+            state.unsent = Unsent { bytes: bytes[sent..].to_vec(), segment_bytes };
         }
         Ok(())
     }
@@ -402,16 +427,33 @@ impl Driven {
         }
     }
 
-    /// Closes both directions at once. The shutdown has been sent when this returns.
+    /// Closes both directions at once. The shutdown has been sent when this returns, and is sent again for a while to an end
+    /// that has not heard it.
     pub(super) fn abort(&self) {
+        self.close(Connection::abort);
+    }
+
+    /// Closes both directions at once, as [`Driven::abort`] does, but sends the shutdown only once. The driver ends.
+    pub(super) fn reset(&self) {
+        self.close(Connection::reset);
+    }
+
+    fn close(&self, how: fn(&mut Connection, u64)) {
         let mut state = self.lock();
         if state.is_over() {
             return;
         }
-        state.connection.abort(sys::now_ns());
+        how(&mut state.connection, sys::now_ns());
+        // The other end needs no more data.
+        state.unsent.bytes.clear();
         let _ = self.work(&mut state, sys::now_ns());
         self.tell(&mut state);
         self.rouse(&mut state);
+    }
+
+    /// Takes all packets of a connection that was started with a limit; see [`Connection::limit_packets`].
+    pub(super) fn take_all_packets(&self) {
+        self.lock().connection.limit_packets(None);
     }
 
     pub(super) fn observe(&self) -> io::Result<(Snapshot, u64)> {
@@ -434,19 +476,25 @@ impl Driven {
             send_buffer_bytes,
             receive_buffer_bytes,
             segment_bytes: u32::try_from(fullpipe_udt::payload_bytes(mss)).ok(),
-            packet_bytes: Some(u32::from(mss)),
+            packet_bytes: Some(self.packet_bytes(mss)),
         }
     }
 
-    /// Changes a rate that was given, bytes of payload per second.
-    pub(super) fn set_rate(&self, payload_bytes_per_s: f64) -> io::Result<()> {
+    /// Bytes of a packet that UDT takes for one of `mss` bytes.
+    fn packet_bytes(&self, mss: u16) -> u32 {
+        u32::from(mss) + self.datagrams.peer_address().map_or(0, uncounted_bytes)
+    }
+
+    /// Changes the rate of a stream that was opened with one, bytes of payload per second; `None` lifts it.
+    pub(super) fn set_rate(&self, payload_bytes_per_s: Option<u64>) -> io::Result<()> {
         let mut state = self.lock();
         let mss = state.connection.mss();
-        let rate = payload_bytes_per_s * f64::from(mss) / fullpipe_udt::payload_bytes(mss) as f64;
-        if !state.connection.congestion_control().set_rate(rate) {
+        let packets_per_s = payload_bytes_per_s.map(|rate| rate as f64 / fullpipe_udt::payload_bytes(mss) as f64);
+        let counted = packets_per_s.map_or(f64::INFINITY, |packets| packets * f64::from(mss));
+        if !state.connection.congestion_control().set_rate(counted) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        state.rate = Some(rate);
+        state.rate = packets_per_s.map(|packets| packets * f64::from(self.packet_bytes(mss)));
         self.nudge(&mut state);
         Ok(())
     }

@@ -3,22 +3,32 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Arg;
 use fullpipe_path::{Size, Time};
+use fullpipe_transfer::protocol::changes::{Changes, mode_rules};
 use fullpipe_transfer::protocol::message::Direct;
 
-use super::endpoint::{self, Place};
+use super::filters::Filters;
 use super::transport::{HEADING, TransportArgs};
 use super::via::Wanted;
+use crate::failure::{Failure, Result};
 
 /// Default of `--ssh`.
 pub const SSH: &str = "ssh";
 /// Default of `--seed`.
 pub const SEED: u64 = 1;
 
+/// The end of the help text of `-h`.
+const SHORT_END: &str = "\
+These are the flags that most copies need. 'fullpipe cp --help' has all of them, and examples.
+
+An interrupted or failed copy goes on where it was when the same command is repeated.";
+
 const EXAMPLES: &str = "\
 Examples:
   fullpipe cp -r big/ me@host:/data/              over ssh; nothing needs to be installed on host
   fullpipe cp 'host:/data/*.h5' .                 from host, by pattern
+  tar c big | fullpipe cp - host:/data/big.tar    what comes from a pipe
   fullpipe cp -r big/ fullpipe://host:7412/       to a host that runs 'fullpipe serve --root DIR'
   fullpipe cp x lab:rtt=91.6ms,rate=10gbit:/tmp/  over an emulated path, on this host
 
@@ -26,10 +36,11 @@ An interrupted or failed copy goes on where it was when the same command is repe
 
 /// The arguments of `fullpipe cp`.
 #[derive(clap::Args)]
-#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = EXAMPLES)]
+#[command(override_usage = "fullpipe cp [OPTIONS] <SRC>... <DST>", after_help = SHORT_END, after_long_help = EXAMPLES)]
+#[command(mut_args = show_in_short_help)]
 pub struct Args {
-    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server); the
-    /// destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
+    /// Sources, then the destination. Either side may be HOST:PATH (over ssh) or fullpipe://HOST:PORT/PATH (a server), and the
+    /// other side '-' (standard input or output); the destination may also be lab:rtt=91.6ms,rate=10gbit:/PATH (the testbed). Remote sources may be patterns if the
     /// destination is a folder: 'HOST:/data/*.h5'
     #[arg(required = true, num_args = 1.., value_name = "PATH")]
     pub paths: Vec<OsString>,
@@ -43,13 +54,25 @@ pub struct Args {
     /// Keep setuid, setgid and sticky bits too; permissions and times are always kept
     #[arg(long, short = 'p', help_heading = FILES)]
     pub preserve: bool,
-    /// Exclude files and folders whose name or path below the source matches GLOB, such as '*.tmp' or 'raw/**'; may be
-    /// repeated
-    #[arg(long, value_name = "GLOB", help_heading = FILES)]
-    pub exclude: Vec<String>,
+    /// Delete files and folders at the destination, in the folders that are copied, that the source does not have; only once
+    /// everything has arrived. What --exclude excludes stays
+    #[arg(long, requires = "recursive", help_heading = FILES)]
+    pub delete: bool,
+    /// Delete at most N files and folders
+    #[arg(long, value_name = "N", requires = "delete", help_heading = FILES)]
+    pub max_delete: Option<u64>,
     /// Copy what symbolic links point to, not the links
     #[arg(long, short = 'L', help_heading = FILES)]
     pub dereference: bool,
+    /// Set permissions as chmod does, such as D755,F644 or go=rX,g+w; D is for folders only, F for files only
+    #[arg(long, value_name = "MODE", help_heading = FILES)]
+    pub chmod: Option<String>,
+    /// Give everything to USER and GROUP of the destination, if the receiver is root; either may be left out
+    #[arg(long, value_name = "USER:GROUP", help_heading = FILES)]
+    pub chown: Option<String>,
+    /// Keep no owners and groups, also if the receiver is root: everything belongs to it
+    #[arg(long, help_heading = FILES)]
+    pub no_owner: bool,
     /// Copy extended attributes too
     #[arg(long, help_heading = FILES)]
     pub xattrs: bool,
@@ -83,6 +106,9 @@ pub struct Args {
     pub block: Size,
 
     #[command(flatten)]
+    pub filters: Filters,
+
+    #[command(flatten)]
     pub how: TransportArgs,
     /// Send data unencrypted; corruption and tampering are still detected
     #[arg(long, help_heading = HEADING)]
@@ -114,8 +140,8 @@ pub struct Args {
     /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
-    /// Carry the data over TCP connections to the far host (tcp), over ssh connections (ssh), or over ssh if TCP does not get
-    /// through within 3 s, which is remembered (auto)
+    /// Carry the data over connections to a data port of the far host (tcp), over ssh connections (ssh), or over ssh if TCP does
+    /// not get through within 3 s, which is remembered (auto)
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
@@ -143,22 +169,50 @@ pub struct Args {
     /// Show what would be copied, and how, but copy nothing
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
-    /// Write a record with TCP_INFO of every stream into folder DIR, or to FILE if it ends in .ndjson; 'fullpipe report'
-    /// shows it, 'fullpipe analyze' makes a profile of many
+    /// Write a record with TCP_INFO, or UDT's statistics, of every stream into folder DIR, or to FILE if it ends in .ndjson;
+    /// 'fullpipe report' shows it, 'fullpipe analyze' makes a profile of many
     #[arg(long, value_name = "DIR|FILE", help_heading = OUTPUT)]
     pub record: Option<PathBuf>,
-    /// Sample TCP_INFO this often for the record, at least 10ms apart
+    /// Sample TCP_INFO, or UDT's statistics, this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
     /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished
     #[arg(long, short, conflicts_with_all = ["quiet", "dry_run"], help_heading = OUTPUT)]
     pub verbose: bool,
+    /// Add a line to FILE, with the time, for each file that is copied or deleted and for all that is told
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
+    pub log_file: Option<PathBuf>,
     /// Print events as NDJSON on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
     /// Print only errors
     #[arg(long, short, help_heading = OUTPUT)]
     pub quiet: bool,
+}
+
+/// The arguments that `-h` shows; `--help` shows all.
+const SHORT_HELP: [&str; 16] = [
+    "paths",
+    "recursive",
+    "no_target_directory",
+    "preserve",
+    "update",
+    "checksum",
+    "delete",
+    "exclude",
+    "verify",
+    "pacing",
+    "port",
+    "identity",
+    "dry_run",
+    "verbose",
+    "quiet",
+    "json",
+];
+
+fn show_in_short_help(arg: Arg) -> Arg {
+    let shown = SHORT_HELP.contains(&arg.get_id().as_str());
+    arg.hide_short_help(!shown)
 }
 
 // Headings of the help text.
@@ -169,23 +223,35 @@ const IN_TESTBED: &str = "In the testbed (lab:...)";
 const OUTPUT: &str = "Output";
 
 impl Args {
-    /// The real host of the copy, as typed, without the name of a user.
-    pub fn host(&self) -> Option<String> {
-        self.paths.iter().find_map(|path| match endpoint::parse(path).ok()? {
-            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
-            Place::Server(host, _, _) => Some(host),
-            Place::Local(_) | Place::Lab(..) => None,
-        })
-    }
-
     /// Whether files that are the same or newer at the destination are skipped.
     pub fn updates(&self) -> bool {
         self.update && !self.checksum && !self.ignore_times
     }
 
+    /// What is changed of the files' attributes.
+    ///
+    /// # Errors
+    /// A mode or an owner cannot be read.
+    pub fn changes(&self) -> Result<Changes> {
+        let modes = self.chmod.as_deref().map_or(Ok(Vec::new()), mode_rules);
+        let modes = modes.map_err(|why| Failure::usage(format!("--chmod: {why}")))?;
+        let (owner, group) = match &self.chown {
+            Some(chown) => chown.split_once(':').unwrap_or((chown, "")),
+            None => ("", ""),
+        };
+        if self.chown.is_some() && owner.is_empty() && group.is_empty() {
+            return Err(Failure::usage("--chown: give USER, USER:GROUP or :GROUP"));
+        }
+        let given = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+        Ok(Changes { no_owner: self.no_owner, owner: given(owner), group: given(group), modes })
+    }
+
     /// The flags that another fullpipe needs to treat files, data and messages as this command line asks.
-    pub fn passed_on(&self, how: &TransportArgs) -> Vec<String> {
-        let mut words = Vec::new();
+    ///
+    /// # Errors
+    /// A file with patterns cannot be read.
+    pub fn passed_on(&self, how: &TransportArgs) -> Result<Vec<String>> {
+        let mut words = self.filters.passed_on()?;
         for (on, flag) in [
             (self.recursive, "-r"),
             (self.no_target_directory, "-T"),
@@ -193,6 +259,8 @@ impl Args {
             (self.xattrs, "--xattrs"),
             (self.acls, "--acls"),
             (self.hard_links, "--hard-links"),
+            (self.delete, "--delete"),
+            (self.no_owner, "--no-owner"),
             (self.fsync, "--fsync"),
             (self.preserve, "--preserve"),
             (self.verify, "--verify"),
@@ -218,9 +286,11 @@ impl Args {
         };
         let valued =
             [("--direct", direct.to_owned()), ("--block", self.block.to_string()), ("--stall", self.stall.to_string())];
-        words.extend(self.exclude.iter().map(|pattern| format!("--exclude={pattern}")));
+        words.extend(self.chmod.iter().map(|modes| format!("--chmod={modes}")));
+        words.extend(self.chown.iter().map(|owner| format!("--chown={owner}")));
+        words.extend(self.max_delete.iter().map(|most| format!("--max-delete={most}")));
         words.extend(valued.into_iter().chain(how.passed_on()).flat_map(|(flag, value)| [flag.to_owned(), value]));
-        words
+        Ok(words)
     }
 }
 

@@ -7,7 +7,7 @@ use fullpipe_path::{Host, LabPath, Path};
 use fullpipe_transfer::client::Way;
 use fullpipe_transfer::connection::endpoint::{Endpoint, FarProgram, SshEndpoint, Via};
 use fullpipe_transfer::connection::token::Token;
-use fullpipe_transfer::protocol::message::{Sources, Target};
+use fullpipe_transfer::protocol::message::{Deletion, Filter, Sources, Target};
 use fullpipe_transfer::resolve::{last, transfer};
 
 use super::args::{Args, SEED, SSH};
@@ -42,6 +42,8 @@ fn is_misspelt(scheme: &str) -> bool {
 pub enum Place {
     /// A path on this host.
     Local(Vec<u8>),
+    /// Standard input as a source, standard output as the destination.
+    Standard,
     /// A host that ssh reaches, and a path there.
     Ssh(String, Vec<u8>),
     /// A server: its host, its port, and a path there.
@@ -55,6 +57,9 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     let bytes = typed.as_bytes();
     if bytes.is_empty() {
         return Err(Failure::usage("one of the paths is empty; give the name of a file or folder"));
+    }
+    if bytes == b"-" {
+        return Ok(Place::Standard);
     }
     let text = typed.to_string_lossy();
     if let Some(rest) = text.strip_prefix("fullpipe://") {
@@ -115,21 +120,42 @@ pub fn parse(typed: &OsStr) -> Result<Place> {
     }
 }
 
+impl Args {
+    /// The real host of the copy, as typed, without the name of a user.
+    pub fn host(&self) -> Option<String> {
+        self.paths.iter().find_map(|path| match parse(path).ok()? {
+            Place::Ssh(host, _) => Some(host.rsplit_once('@').map_or(host.clone(), |(_, name)| name.to_owned())),
+            Place::Server(host, _, _) => Some(host),
+            Place::Local(_) | Place::Standard | Place::Lab(..) => None,
+        })
+    }
+}
+
 /// Finds the far end and the direction of a copy.
 pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)> {
     let locals: Option<Vec<Vec<u8>>> =
         from.iter().map(|p| if let Place::Local(p) = p { Some(p.clone()) } else { None }).collect();
+    let filter = args.filters.read()?;
+    let changes = args.changes()?;
     let target = |path: &[u8], sources: &[Vec<u8>]| Target {
         path: path.to_vec(),
         folder: !args.no_target_directory && (path.ends_with(b"/") || path.ends_with(b"/.") || sources.len() > 1),
         exact: args.no_target_directory,
         content: sources.iter().any(|source| last(source).is_none()),
+        delete: args.delete.then(|| Deletion { filter: filter.clone(), most: args.max_delete }),
+        changes: changes.clone(),
         transfer: 0,
         process: 0,
     };
     if args.no_target_directory && from.len() > 1 {
         return Err(Failure::usage(
             "-T takes one source, of which DST is the new name; leave out -T, or the other sources",
+        ));
+    }
+    let is_content = |place: &Place| matches!(place, Place::Local(p) | Place::Ssh(_, p) | Place::Server(_, _, p) if last(p).is_none());
+    if args.delete && from.len() > 1 && from.iter().any(is_content) {
+        return Err(Failure::usage(
+            "--delete makes a folder like one source; give the content of one folder (SRC/.), or folders without '/.'",
         ));
     }
     match (locals, to) {
@@ -146,7 +172,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             let absolute: Vec<Vec<u8>> = sources.iter().map(|s| absolute(s)).collect();
             let mut target = target(&path, &sources);
             target.transfer = transfer(&name, &absolute, &path, args.xattrs, args.acls);
-            Ok((endpoint, way(true, sources, &args.exclude, false, target)))
+            Ok((endpoint, way(true, sources, &filter, false, target)))
         }
         (None, Place::Local(path)) => {
             let mut sources = Vec::new();
@@ -164,7 +190,7 @@ pub fn order(args: &Args, from: &[Place], to: &Place) -> Result<(Endpoint, Way)>
             target.transfer = transfer(&name, &sources, &absolute(path), args.xattrs, args.acls);
             // A pattern may match several files, which need a folder.
             let patterns = target.folder || std::path::Path::new(OsStr::from_bytes(path)).is_dir();
-            Ok((endpoint, way(false, sources, &args.exclude, patterns, target)))
+            Ok((endpoint, way(false, sources, &filter, patterns, target)))
         }
         (None, _) => {
             let local = "start the copy on one of the other two, or write a local name with a colon as ./NAME";
@@ -215,7 +241,7 @@ pub fn fits(args: &Args, place: &Place) -> Result<()> {
 }
 
 /// The far end of a place, the path there, and the name of the far end as part of a copy's identity.
-fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
+pub fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
     match place {
         Place::Ssh(host, path) => {
             fits(args, place)?;
@@ -235,6 +261,9 @@ fn far(args: &Args, place: &Place) -> Result<(Endpoint, Vec<u8>, String)> {
         }
         Place::Lab(..) => {
             Err(Failure::usage("a lab: path can only be the destination; copy into the testbed, not out of it"))
+        }
+        Place::Standard => {
+            Err(Failure::usage("'-' (standard input or output) is one file; give one source and one destination"))
         }
         Place::Local(path) => {
             let path = String::from_utf8_lossy(path).into_owned();
@@ -269,9 +298,9 @@ fn ssh_command(args: &Args) -> Result<Vec<OsString>> {
 }
 
 /// A direction with its sources and target. The target gets a random number that tells this process from others.
-fn way(push: bool, paths: Vec<Vec<u8>>, exclude: &[String], patterns: bool, mut target: Target) -> Way {
+fn way(push: bool, paths: Vec<Vec<u8>>, filter: &Filter, patterns: bool, mut target: Target) -> Way {
     target.process = rand::random();
-    let sources = Sources { paths, exclude: exclude.to_vec(), patterns };
+    let sources = Sources { paths, filter: filter.clone(), patterns };
     if push { Way::Push(sources, target) } else { Way::Pull(sources, target) }
 }
 
@@ -283,6 +312,8 @@ mod tests {
     fn places() {
         let parse = |text: &str| parse(OsStr::new(text));
         assert_eq!(parse("a/b:c").ok(), Some(Place::Local(b"a/b:c".to_vec())));
+        assert_eq!(parse("-").ok(), Some(Place::Standard));
+        assert_eq!(parse("./-").ok(), Some(Place::Local(b"./-".to_vec())));
         assert_eq!(parse("./b:c").ok(), Some(Place::Local(b"./b:c".to_vec())));
         assert_eq!(parse("me@host:/x").ok(), Some(Place::Ssh("me@host".into(), b"/x".to_vec())));
         assert_eq!(parse("me@[::1]:/x").ok(), Some(Place::Ssh("me@::1".into(), b"/x".to_vec())));

@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fullpipe_transfer::client::{self, Between, Way};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
+use fullpipe_transfer::protocol::name::Name;
 use serde_json::json;
 
 use super::args::Args;
@@ -81,14 +82,22 @@ pub fn dry_run(
         }
     };
     note.into_iter().for_each(say);
-    let looked = client::look(endpoint, options, way).or_else(|error| match choice.fall_back(&error, endpoint) {
-        Some(note) => {
-            say(note);
-            client::look(endpoint, options, way)
+    let mut gone = |name: Name| {
+        if args.json {
+            outln!("{}", json!({"kind": "deleted", "name": name.to_string()}));
+        } else if !args.quiet {
+            outln!("would delete  {name}");
         }
-        None => Err(error),
-    });
-    let client::Looked { between, count } = looked?;
+    };
+    let looked =
+        client::look(endpoint, options, way, &mut gone).or_else(|error| match choice.fall_back(&error, endpoint) {
+            Some(note) => {
+                say(note);
+                client::look(endpoint, options, way, &mut gone)
+            }
+            None => Err(error),
+        });
+    let client::Looked { between, count, deleted } = looked?;
     let chosen = args.how.choose(&between)?;
     if args.json {
         outln!(
@@ -97,6 +106,7 @@ pub fn dry_run(
                    "transport": chosen.transport, "encrypted": is_encrypted(args, &between), "expected_bps": chosen.expected_bps,
                    "expected_over": chosen.expected_bps.map(|_| chosen.over),
                    "expected_s": expected_seconds(&chosen, &between, options, count.bytes),
+                   "deleted": deleted.as_ref().map(|deleted| deleted.entries),
                    "why": chosen.why, "left": format::left(&count.skipped), "left_total": count.skipped.total})
         );
     } else {
@@ -104,6 +114,13 @@ pub fn dry_run(
             if options.update || options.checksum { ", or less: files there already are not looked up" } else { "" };
         let bytes = format::bytes(count.bytes as f64);
         outln!("would copy  {}, {bytes}{there}", format::count(count.files, "file", "files"));
+        match &deleted {
+            Some(deleted) => {
+                outln!("deletes     {}", format::count(deleted.entries, "file or folder", "files and folders"));
+            }
+            None if args.delete => outln!("deletes     nothing, as not everything can be copied"),
+            None => {}
+        }
         print(args, &chosen, &between, options, Some(count.bytes), args.explain);
     }
     let what = format::count(count.skipped.total, "file or folder", "files or folders") + " would not be copied";

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fullpipe_transfer::client::Way;
 use fullpipe_transfer::protocol::message::Times;
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::args::Args;
 use super::names::Names;
 use super::transport::Chosen;
-use crate::output::{errln, outln};
+use crate::output::{errln, log, outln};
 use crate::{format, progress};
 
 /// Most notes of the controller that a record keeps. The controller decides about ten times a second; a faulty other end
@@ -25,6 +26,8 @@ const MAX_NOTES: usize = 1 << 17;
 const UPDATE_S: f64 = 1.0;
 /// Weight of the latest update in the smoothed rate that the ETA is computed from.
 const PACE_WEIGHT: f64 = 0.3;
+/// Shortest time between two lines about progress where standard error is no terminal, seconds.
+const LINE_S: f64 = 60.0;
 /// Longest ETA that is shown, seconds.
 const MAX_ETA_S: f64 = 1e7;
 
@@ -38,6 +41,8 @@ pub struct Watch {
     explained: bool,
     /// Whether this end sends.
     sends: bool,
+    /// Whether the size of the copy is known before its end.
+    has_size: bool,
     /// Most bytes that any attempt has got done or sent.
     moved: Cell<u64>,
     /// Bytes sent over the network in this attempt.
@@ -58,6 +63,8 @@ pub struct Watch {
     verbose: bool,
     /// Prints names to a pipe or a file; none on a terminal, where they share the screen with the bar.
     names: Option<Names>,
+    /// When a line about progress is due; none on a terminal, which has the bar.
+    lines: Option<RefCell<Lines>>,
     /// The controller's notes, if a record wants them.
     notes: Option<RefCell<Vec<SizingEvent>>>,
 }
@@ -82,13 +89,14 @@ fn read(counter: &AtomicU64) -> u64 {
 
 impl Watch {
     /// Shows a bar, prints NDJSON or stays silent, as the flags say.
-    pub fn new(args: &Args, sends: bool) -> Watch {
+    pub fn new(args: &Args, way: &Way) -> Watch {
         Watch {
             bar: RefCell::new(ProgressBar::hidden()),
             json: args.json,
             quiet: args.quiet,
             explained: args.explain,
-            sends,
+            sends: way.sends(),
+            has_size: !matches!(way, Way::PushInput(..)),
             moved: Cell::new(0),
             wire: Cell::new(0),
             done: Cell::new(0),
@@ -99,6 +107,8 @@ impl Watch {
             said: Cell::new(false),
             verbose: args.verbose,
             names: (args.verbose && (args.json || !std::io::stdout().is_terminal())).then(Names::new),
+            lines: (!args.json && !args.quiet && !std::io::stderr().is_terminal())
+                .then(|| RefCell::new(Lines { last: Instant::now() })),
             notes: args.record.as_ref().map(|_| RefCell::default()),
         }
     }
@@ -156,7 +166,9 @@ impl Watch {
             outln!("{}", json!({"kind": "note", "note": what}));
         } else if !self.quiet {
             self.bar.borrow().suspend(|| errln!("{what}"));
+            return;
         }
+        log(format_args!("{what}"));
     }
 
     /// Tells of a decision of the controller of window and pacing.
@@ -231,20 +243,35 @@ impl Watch {
     fn show_names(&self, counters: &Counters) {
         for named in counters.take_names() {
             let name = match named {
-                Named::Copied(name) if self.verbose => name,
-                Named::Copied(_) => continue,
+                Named::Copied(name) => {
+                    log(format_args!("copied: {name}"));
+                    if !self.verbose {
+                        continue;
+                    }
+                    name
+                }
                 Named::Newer(name) => {
                     self.kept(&name);
                     continue;
                 }
-            };
-            match &self.names {
-                None => self.bar.borrow().suspend(|| outln!("{name}")),
-                Some(names) if self.json => {
-                    names.say(json!({"kind": "file", "name": name.to_string()}).to_string());
+                Named::Deleted(name) => {
+                    log(format_args!("deleted: {name}"));
+                    if self.verbose {
+                        self.print(format!("deleted: {name}"), json!({"kind": "deleted", "name": name.to_string()}));
+                    }
+                    continue;
                 }
-                Some(names) => names.say(name.to_string()),
-            }
+            };
+            self.print(name.to_string(), json!({"kind": "file", "name": name.to_string()}));
+        }
+    }
+
+    /// Prints a line about a file on standard output, or its object for programs.
+    fn print(&self, line: String, object: serde_json::Value) {
+        match &self.names {
+            None => self.bar.borrow().suspend(|| outln!("{line}")),
+            Some(names) if self.json => names.say(object.to_string()),
+            Some(names) => names.say(line),
         }
     }
 
@@ -280,21 +307,21 @@ impl Watch {
         } else {
             String::new()
         };
+        let of = if self.has_size { format!(" of {}", format::bytes(found as f64)) } else { String::new() };
         let eta = match found.saturating_sub(done) as f64 * 8.0 / pace {
-            seconds if seconds <= MAX_ETA_S => {
+            seconds if self.has_size && seconds <= MAX_ETA_S => {
                 format!(", ETA {}", indicatif::HumanDuration(Duration::from_secs_f64(seconds.ceil())))
             }
             _ => String::new(),
         };
+        let message = format!("{}{of}{many}, {}, {limit}{eta}", format::bytes(done as f64), format::rate(rate));
+        if self.lines.as_ref().is_some_and(|lines| lines.borrow_mut().is_due(Instant::now())) {
+            errln!("{message}");
+        }
         let bar = self.bar.borrow();
         bar.set_position(done);
-        bar.set_message(format!(
-            "{} of {}{many}, {}, {limit}{eta}",
-            format::bytes(done as f64),
-            format::bytes(found as f64),
-            format::rate(rate)
-        ));
-        if found > 0 {
+        bar.set_message(message);
+        if found > 0 && self.has_size {
             progress::known(&bar, found);
         }
     }
@@ -310,6 +337,22 @@ impl Watch {
     /// Removes the bar.
     fn clear(&self) {
         self.bar.replace(ProgressBar::hidden()).finish_and_clear();
+    }
+}
+
+/// Lines about progress, at a distance.
+struct Lines {
+    last: Instant,
+}
+
+impl Lines {
+    /// Whether a line is due now, which then counts as printed.
+    fn is_due(&mut self, now: Instant) -> bool {
+        let due = (now - self.last).as_secs_f64() >= LINE_S;
+        if due {
+            self.last = now;
+        }
+        due
     }
 }
 
@@ -338,6 +381,14 @@ fn limit(sender: &Times, receiver: &Times) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_a_minute() {
+        let begin = Instant::now();
+        let mut lines = Lines { last: begin };
+        let due: Vec<u64> = (0..200).filter(|second| lines.is_due(begin + Duration::from_secs(*second))).collect();
+        assert_eq!(due, [60, 120, 180]);
+    }
 
     #[test]
     fn what_holds_it_back() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use fullpipe_path::ExitClass;
 use fullpipe_transfer::Skipped;
 use fullpipe_transfer::client::Finished;
+use fullpipe_transfer::protocol::message::Deleted;
 use fullpipe_transfer::protocol::name::one_line;
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use super::args::Args;
 use super::loss_advice;
 use crate::failure::{Failure, Result};
 use crate::format;
-use crate::output::{errln, outln};
+use crate::output::{errln, outln, tell};
 
 /// Most lines about files that were not copied.
 const SHOWN: usize = 20;
@@ -44,29 +45,12 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
                    "verified": args.verify.then(|| format::verified(&summary.verified)),
                    "unfinished_others": summary.unfinished, "distrusted": told(&summary.distrusted),
                    "not_kept": format::not_kept(&summary.not_kept),
+                   "deleted": summary.deleted.as_ref().map(|deleted| deleted.entries),
                    "left": format::left(&left), "left_total": left.total})
         );
-    } else if !args.quiet {
-        let skipped = match summary.present {
-            // What an earlier attempt of this command sent counts as copied, not as found.
-            0 if spared > earlier && bytes > 0 => {
-                format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
-            }
-            0 => String::new(),
-            n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
-            n => format!(" ({} already there)", format::thousands(n)),
-        };
-        let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
-        // No bytes have no rate.
-        let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
-        let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
-        errln!(
-            "{}{skipped}, {} in {}{moved}{verified}",
-            format::count(summary.files, "file", "files"),
-            format::bytes(bytes as f64),
-            format::seconds(seconds),
-        );
     }
+    let line = summed_up(args, finished, (earlier, spared), seconds);
+    tell(!args.json && !args.quiet, format_args!("{line}"));
     if !args.json && !args.quiet {
         for file in told(&summary.distrusted) {
             errln!("not trusted: {file}; what it holds was copied again, under another name");
@@ -95,7 +79,54 @@ pub fn report(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), t
         let files = format::count(lacking, "file or folder was", "files or folders were");
         what.push(format!("{files} copied without all of the attributes that were asked for"));
     }
-    self::left(&left, &what.join(", and "), lacking > 0).map_err(Failure::said)
+    let stays = args.delete.then(|| not_deleted(summary.deleted.as_ref())).flatten();
+    let more = lacking > 0 || stays.is_some();
+    what.extend(stays);
+    self::left(&left, &what.join(", and "), more).map_err(Failure::said)
+}
+
+/// Names what should have been deleted and was not, and counts it for the error; `None` if all of it was deleted. `deleted` is
+/// `None` if something had not arrived.
+pub fn not_deleted(deleted: Option<&Deleted>) -> Option<String> {
+    let Some(Deleted { over_limit, failed, .. }) = deleted else { return Some("so nothing was deleted".to_owned()) };
+    for one in failed.named.iter().take(SHOWN) {
+        errln!("not deleted: {one}");
+    }
+    if *over_limit > 0 {
+        errln!("not deleted: {}: --max-delete is reached", format::count(*over_limit, "more entry", "more entries"));
+    }
+    let total = failed.total.saturating_add(*over_limit);
+    (total > 0).then(|| format::count(total, "file or folder was", "files or folders were") + " not deleted")
+}
+
+/// The last line for people: how many files, bytes and seconds.
+fn summed_up(args: &Args, finished: &Finished, (earlier, spared): (u64, u64), seconds: f64) -> String {
+    let summary = &finished.summary;
+    let bytes = summary.bytes.saturating_add(earlier);
+    let rate = bytes as f64 * 8.0 / seconds.max(1e-9);
+    let skipped = match summary.present {
+        // What an earlier attempt of this command sent counts as copied, not as found.
+        0 if spared > earlier && bytes > 0 => {
+            format!(" ({} of it already there, or holes)", format::bytes((spared - earlier) as f64))
+        }
+        0 => String::new(),
+        n if args.updates() => format!(" ({} already there, or newer)", format::thousands(n)),
+        n => format!(" ({} already there)", format::thousands(n)),
+    };
+    let encryption = if !finished.encrypted { "; not encrypted" } else { "" };
+    let deleted = match &summary.deleted {
+        Some(deleted) if deleted.entries > 0 => format!(", {} deleted", format::thousands(deleted.entries)),
+        _ => String::new(),
+    };
+    // No bytes have no rate.
+    let moved = if bytes == 0 { String::new() } else { format!(" ({}{encryption})", format::rate(rate)) };
+    let verified = if args.verify { format::verified_line(&summary.verified) } else { String::new() };
+    format!(
+        "{}{skipped}{deleted}, {} in {}{moved}{verified}",
+        format::count(summary.files, "file", "files"),
+        format::bytes(bytes as f64),
+        format::seconds(seconds),
+    )
 }
 
 /// Files at the destination that the receiver did not trust, as it describes them.

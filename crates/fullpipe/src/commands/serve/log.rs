@@ -9,11 +9,9 @@ use fullpipe_transfer::SkippedEntry;
 use fullpipe_transfer::protocol::message::{Summary, Task, Verified};
 use fullpipe_transfer::protocol::name::{one_line, printable};
 use serde_json::{Value, json};
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::channel::Copied;
-use crate::format;
+use crate::format::{self, now};
 use crate::output::{errln, outln};
 
 /// Most sources, or files not copied, that the log names for one client.
@@ -103,6 +101,9 @@ impl<'a> Copy<'a> {
             Task::Push(target) => ("to", "copies to", shown(std::slice::from_ref(&target.path))),
             Task::Pull(sources) => ("from", "copies from", shown(&sources.paths)),
             Task::Look(sources) if sources.paths.is_empty() => ("look", "asks whether it may copy here", Vec::new()),
+            Task::Compare(target) => {
+                ("look", "asks what a copy would delete at", shown(std::slice::from_ref(&target.path)))
+            }
             Task::Look(sources) => ("look", "asks what would be copied from", shown(&sources.paths)),
         };
         if told.json {
@@ -170,12 +171,6 @@ impl<'a> Copy<'a> {
             self.say(format_args!("{files} copied{present}{left}; {bytes} in {seconds} ({rate}){verified}"));
         }
     }
-}
-
-/// The present time, UTC, to the second.
-pub fn now() -> String {
-    let now = OffsetDateTime::now_utc();
-    now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Writes one line to the log. It has at most [`text::MAX_LOG_LINE`] bytes, as clients determine part of it.

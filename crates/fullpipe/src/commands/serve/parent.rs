@@ -242,7 +242,7 @@ mod tests {
         };
         let access = Some(TokenAccess::new(dir.path().to_owned(), tokens, told));
         let parent = Parent { measure, copies: None, access, limits: None, clients: Clients::default(), told };
-        let look = || Ask::Admit(Task::Look(Sources { paths: Vec::new(), exclude: Vec::new(), patterns: false }));
+        let look = || Ask::Admit(Task::Look(Sources::default()));
         let serve = move |socket, peer: &str, guest: &PendingClient, _| {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
             let wrong = Ask::Prove { nonce: [1; 32], mac: [2; 32] };

@@ -10,9 +10,10 @@ use fullpipe_transfer::connection::token_proof::{self, AcceptedProofs};
 use fullpipe_transfer::connection::token_store::Tokens;
 use serde_json::json;
 
-use super::log::{Notice, Told, now, say};
+use super::log::{Notice, Told, say};
 use crate::failure::Result;
 use crate::format;
+use crate::format::now;
 use crate::output::outln;
 
 /// The tokens of a server, and the folder that they open.
