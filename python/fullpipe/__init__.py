@@ -9,6 +9,7 @@ Modules are loaded on first use:
 
 - `analysis`: all findings below at once, as `fullpipe analyze` stores them;
 - `profile`: mean throughput against RTT, with its spread over runs;
+- `storage`: measurements of storage, and their rate against the number of threads;
 - `transition`: where a profile turns from concave to convex;
 - `model`: ramp-up and sustainment, fits of profiles, closed forms;
 - `dynamics`: traces, Poincaré maps, Lyapunov exponents;
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         profile,
         report,
         runs,
+        storage,
         transition,
         units,
     )
@@ -52,6 +54,7 @@ __all__ = [
     "read_runs",
     "report",
     "runs",
+    "storage",
     "transition",
     "units",
     "write_parquet",

@@ -35,6 +35,7 @@ def test_a_record_becomes_a_row(tmp_path: Path, small: list[RunSpec]) -> None:
         "kernel_sender": "6.12.0", "wall_s": 1.5, "direction": "send", "loss": 0.0, "queue_drops": 3,
     }  # fmt: skip
     assert {key: row[key] for key in expected} == expected
+    assert (row["loaded_rtt_p50_s"], row["loaded_rtt_p95_s"]) == pytest.approx((1.2 * 0.183, 1.5 * 0.183))
     assert found.samples.height == 3 * 4 * 2
     assert found.samples["pacing_rate"].max() == 2**64 - 1
     assert found.samples["rtt"].dtype == pl.UInt64

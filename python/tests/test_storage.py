@@ -66,7 +66,7 @@ def test_analyze(tmp_path: Path) -> None:
     write(tmp_path, "a", 9e9)
     done = CliRunner().invoke(analyze, [str(tmp_path)], standalone_mode=False)
     assert done.exception is None
-    assert "/scratch (xfs)" in done.output
+    assert "a:/scratch (xfs on sda1)" in done.output
     assert "9.00 n=1 device" in done.output
     stored = json.loads((tmp_path / "storage-profile.json").read_text())
     assert stored["entries"][0]["points"][0]["mean_bps"] == 9e9

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fullpipe_path::record::Outcome;
 use fullpipe_path::record::lines::{PathView, add_path};
-use fullpipe_path::{Buffer, ExitClass, LabPath, Protocol, Run, Size, Time, Workload};
+use fullpipe_path::{Buffer, ExitClass, LabPath, Protocol, Run, Size, Time, Transport, Workload};
 use serde_json::{Value, json};
 
 use crate::boot::{self, Boot, Done};
@@ -83,8 +83,9 @@ impl Lab {
         progress: &dyn Fn(f64, &str),
     ) -> Result<LabMeasured, LabError> {
         let job = commands.job(path, run.seed, run.sample);
-        let memory =
-            memory(&job) + samples(run, path) * SAMPLE_BYTES + u64::from(run.transport.streams) * stream_bytes(run);
+        let memory = memory(&job)
+            + samples(run, path) * SAMPLE_BYTES
+            + u64::from(run.transport.streams) * stream_bytes(&run.transport);
         let done = self.run_in(memory, &job, limit, &|seconds, bytes| {
             let fraction = match run.workload {
                 Workload::Size(Size(total)) => bytes as f64 / total as f64,
@@ -143,6 +144,8 @@ pub struct LabCopy<'a> {
     pub sources: Vec<PathBuf>,
     /// Folder of the host that end b writes to.
     pub target: PathBuf,
+    /// The transport, if it is UDT, whose buffers take memory at both ends.
+    pub udt: Option<Transport>,
 }
 
 /// The result of a copy in the testbed.
@@ -212,7 +215,8 @@ impl Lab {
         // Pages of the source that are in flight stay in memory, and slow start may send several times what
         // the path holds. Memory that is not touched costs nothing.
         let held = (job.path.bdp() + job.path.queue.0) * 8;
-        let done = self.run_in(memory(&job) + COPY_BYTES + held, &job, limit, progress)?;
+        let buffers = copy.udt.as_ref().map_or(0, |udt| u64::from(udt.streams) * stream_bytes(udt));
+        let done = self.run_in(memory(&job) + COPY_BYTES + held + buffers, &job, limit, progress)?;
         let read = |name: String| fs::read_to_string(done.out(&name)).unwrap_or_default();
         let code = match done.report.programs.get(1).map(|report| &report.ended) {
             Some(Ended::Exit(code)) => *code,
@@ -295,12 +299,12 @@ const STREAM_BYTES: u64 = 3 << 20;
 /// Memory of a stream over UDT besides its two buffers: those of its sockets, and the messages that a driver receives at once.
 const UDT_STREAM_BYTES: u64 = 64 << 20;
 
-/// Returns the memory that one stream of a run may need besides packets in flight, bytes. UDT copies data into a buffer at
+/// Returns the memory that one stream may need besides packets in flight, bytes. UDT copies data into a buffer at
 /// either end.
-fn stream_bytes(run: &Run) -> u64 {
-    match run.transport.protocol() {
+fn stream_bytes(transport: &Transport) -> u64 {
+    match transport.protocol() {
         Protocol::Tcp => STREAM_BYTES,
-        Protocol::Udt => UDT_STREAM_BYTES + 2 * run.transport.udt_buffer_bytes(),
+        Protocol::Udt => UDT_STREAM_BYTES + 2 * transport.udt_buffer_bytes(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use fullpipe_path::record::{EndInfo, Outcome, StreamOutcome};
+use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
 use fullpipe_path::{Direction, Host, Protocol, Transport, Workload};
 
 use crate::bottleneck::{self, Evidence};
@@ -257,6 +257,15 @@ fn udt_retransmits(samples: &[&Sample], stream: usize) -> u64 {
     of_stream.filter_map(|sample| Some(sample.udt?.pkt_retrans)).fold(0, u64::saturating_add)
 }
 
+/// Round-trip times of samples with data in flight, s.
+fn loaded_rtts_s(samples: &[&Sample]) -> Vec<f64> {
+    let rtt_s = |sample: &&Sample| match &sample.udt {
+        Some(udt) => Some(udt.instant.ms_rtt / 1e3).filter(|_| udt.instant.pkt_flight_size > 0),
+        None => Some(sample.info.get("rtt")? as f64 / 1e6).filter(|_| sample.info.get("unacked") > Some(0)),
+    };
+    samples.iter().filter_map(rtt_s).filter(|rtt_s| *rtt_s > 0.0).collect()
+}
+
 /// What the sender's samples of a run's streams show; the other evidence is left at its default.
 fn evidence(samples: &[&Sample], streams: usize, transport: &Transport) -> Evidence {
     if transport.protocol() == Protocol::Udt {
@@ -411,6 +420,7 @@ pub fn combine(
         retransmits,
         window_max,
         cwnd_max,
+        loaded_rtt: LoadedRtt::of(loaded_rtts_s(&at_sender)),
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,
         real,

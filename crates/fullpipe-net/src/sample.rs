@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fullpipe_path::record::lines::SampleFields;
-use fullpipe_udt::{Counters, PerfMon, Snapshot};
+pub use fullpipe_udt::Snapshot;
+use fullpipe_udt::{Counters, PerfMon};
 use serde::Serialize;
 
 use crate::side::Side;
@@ -92,6 +93,12 @@ impl Sample {
     }
 }
 
+/// What UDT counted on a stream between two samples. Without an earlier one, all counts, and the interval begins at `zero_ns`.
+pub fn udt_between(before: Option<Snapshot>, now: Snapshot, zero_ns: u64) -> PerfMon {
+    let opened = Snapshot { at_ns: zero_ns.min(now.at_ns), counters: Counters::default(), ..now };
+    PerfMon::between(&before.unwrap_or(opened), &now)
+}
+
 /// Collects the samples of one side during a run.
 pub(crate) struct Sampler {
     end: Side,
@@ -156,10 +163,8 @@ impl Sampler {
         if all.len() <= stream {
             all.resize(stream + 1, None);
         }
-        let at_ns = self.zero_ns.min(now.at_ns);
-        let opened = Snapshot { at_ns, counters: Counters::default(), ..now };
-        let before = all[stream].replace(now).unwrap_or(opened);
-        Some(PerfMon::between(&before, &now))
+        let before = all[stream].replace(now);
+        Some(udt_between(before, now, self.zero_ns))
     }
 
     pub(crate) fn into_samples(self) -> Vec<Sample> {

@@ -6,9 +6,8 @@
 //! - [`DataStream`] belongs to the one thread that moves the stream's data. It sends, receives and ends.
 //! - [`StreamHandle`] is shared. Other threads observe the stream through it, change its settings and close it.
 //!
-//! [`Connector`] and [`Acceptor`] open the streams of `measure` on the two hosts. `cp` opens its TCP connections itself, since
-//! a caller of its data port has to complete a TLS handshake before it counts as a stream. A layer that changes the bytes on their way, such as
-//! TLS, owns an inner [`DataStream`], is one itself, and passes on the inner stream's handle.
+//! [`Connector`] and [`Acceptor`] open the streams on the two hosts. A layer that changes the bytes on their way, such as TLS,
+//! owns an inner [`DataStream`], is one itself, and passes on the inner stream's handle.
 //!
 //! All calls take whole buffers, 16 KB and more, so a call through a trait object costs nothing that can be measured.
 //! What a transport does without copying stays without copying: [`DataStream::send_file`] is `sendfile(2)` for TCP, and
@@ -25,11 +24,8 @@
 //! 2. Implement [`Connector`] and [`Acceptor`]. The acceptor hands out only streams that have shown the session's token:
 //!    anyone may call a port.
 //! 3. Give the transport its word: a [`fullpipe_path::Protocol`], and a branch in
-//!    [`open::connector`] and [`open::acceptor`], the only places that choose for `measure`.
-//! 4. For `cp`, choose it where fullpipe-transfer opens TCP: `DataListener` in `server.rs` listens, and in
-//!    `connection/join.rs` `accept` takes the streams, `connect` and `Early` open them. Give `Stream` in
-//!    `connection/stream.rs` a variant for it. Encryption (`Protection::wrap`, and `connection/records.rs`) works on TCP's
-//!    sockets so far.
+//!    [`open::connector`] and [`open::acceptor`], the only places that choose.
+//! 4. Give it a way onto the command lines: `--transport` of `measure` and of `cp`.
 //! 5. Add the transport to the test at the end of `traffic.rs`, which runs the engine over a stream that can do nothing
 //!    but read and write.
 //!
@@ -103,6 +99,36 @@ pub trait DataStream: io::Read + io::Write + Send {
     /// # Errors
     /// The transport's.
     fn finish(&mut self) -> io::Result<()>;
+}
+
+impl<S: DataStream + ?Sized> DataStream for Box<S> {
+    fn handle(&self) -> Arc<dyn StreamHandle> {
+        (**self).handle()
+    }
+
+    fn read_full(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (**self).read_full(to)
+    }
+
+    fn reads_records(&self) -> bool {
+        (**self).reads_records()
+    }
+
+    fn discard(&mut self, most: usize, full: bool) -> io::Result<usize> {
+        (**self).discard(most, full)
+    }
+
+    fn sends_files(&self) -> bool {
+        (**self).sends_files()
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, most: usize) -> io::Result<usize> {
+        (**self).send_file(file, offset, most)
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        (**self).finish()
+    }
 }
 
 /// A stream as all other threads see it: what can be observed, what can be set, and closing.

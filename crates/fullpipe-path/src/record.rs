@@ -185,6 +185,37 @@ pub struct StreamOutcome {
     pub retransmits: u64,
 }
 
+/// Round-trip times while data were in flight, as the transport smooths them (RFC 6298), over all samples and streams, s.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LoadedRtt {
+    /// Least of them.
+    pub min_s: f64,
+    /// Median.
+    pub p50_s: f64,
+    /// 95th percentile.
+    pub p95_s: f64,
+    /// Largest of them.
+    pub max_s: f64,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+impl LoadedRtt {
+    /// Describes round-trip times, s; `None` for fewer than ten, which say little of a percentile.
+    pub fn of(mut rtts_s: Vec<f64>) -> Option<LoadedRtt> {
+        const LEAST: usize = 10;
+        if rtts_s.len() < LEAST {
+            return None;
+        }
+        rtts_s.sort_unstable_by(f64::total_cmp);
+        let last = rtts_s.len() - 1;
+        // The nearest rank.
+        let at = |fraction: f64| rtts_s[((last as f64 * fraction).round() as usize).min(last)];
+        let samples = rtts_s.len() as u64;
+        Some(LoadedRtt { min_s: at(0.0), p50_s: at(0.5), p95_s: at(0.95), max_s: at(1.0), samples })
+    }
+}
+
 /// Last line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -218,6 +249,9 @@ pub struct Outcome {
     pub window_max: Option<u64>,
     /// Largest congestion window of any stream, bytes.
     pub cwnd_max: u64,
+    /// Round-trip times under the run's load; `None` if there are too few samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loaded_rtt: Option<LoadedRtt>,
     /// What limited the rate of the run; `None` if the run has no rate.
     pub bottleneck: Option<Bottleneck>,
     /// Outcome of each stream.

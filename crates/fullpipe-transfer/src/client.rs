@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::Observed;
-use fullpipe_path::Transport;
+use fullpipe_net::stream::open;
+use fullpipe_path::{Protocol, Transport};
 use rand::RngExt;
 
 use crate::connection::dial::{self, ControlChannel, SshConnection};
 use crate::connection::endpoint::{Endpoint, Via};
-use crate::connection::join::{self, TcpPort};
+use crate::connection::join::{self, FarPort};
 use crate::connection::session::Session;
 use crate::connection::ssh::{DataConnections, SshPort};
 use crate::connection::stop::Stop;
@@ -494,7 +495,7 @@ struct Introduced {
 
 /// Where the server waits for the streams ([`Message::Ready`]).
 struct DataPort {
-    /// TCP port.
+    /// Port, of TCP or of UDP as the transport needs.
     port: u16,
     /// Secret that each stream shows.
     token: [u8; 32],
@@ -583,9 +584,14 @@ fn introduce(
             (streams, far.into_connections(), None)
         }
         _ => {
-            let (mut to, patience) = join::answering(&line.addresses, port, stall)?;
-            let tcp = TcpPort::new((to, patience), &connect, sends, knocked);
-            let streams = join::connect(session, n, &|| tcp.open(), &guard, &token)?;
+            if connect.transport.protocol() == Protocol::Udt {
+                // Its buffers are in this program's memory.
+                fullpipe_net::socket::check_memory(&connect.transport)?;
+            }
+            let connects = |to, time| open::connector(to, &connect.transport, sends).connect(time).is_ok();
+            let (mut to, patience) = join::answering(&line.addresses, port, stall, &connects)?;
+            let far = FarPort::new((to, patience), &connect, sends, knocked);
+            let streams = join::connect(session, n, &|| far.open(), &guard, &token)?;
             to.set_port(udp);
             (streams, DataConnections::default(), Some(to))
         }

@@ -1,6 +1,8 @@
 //! The errors that end a transfer. What concerns one file only is a [`SkippedEntry`](crate::SkippedEntry) instead.
 
 use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
 
 use fullpipe_net::{Denial, NetError};
 use fullpipe_path::{Classified, ExitClass};
@@ -71,6 +73,12 @@ pub enum TransferError {
     /// A server refuses a client because it serves as many as it may.
     #[error("it is busy (its --max-clients is {0}); try again later, or ask its operator to raise that")]
     Busied(usize),
+    /// All data ports are taken. Each copy over UDT keeps one to itself.
+    #[error(
+        "its data ports {0} to {1} are all in use, and a copy over UDT needs one to itself; try again later, or allow more ports \
+         (--data-ports)"
+    )]
+    PortsTaken(u16, u16),
     /// A server refuses a client for good.
     #[error("{0}")]
     Denied(Denial),
@@ -131,6 +139,18 @@ pub enum TransferError {
         /// What happened instead.
         why: String,
     },
+    /// The far host can be reached, but not over UDP.
+    #[error(
+        "no answer over UDP from {to} within {} s, as if a firewall dropped it; let UDP through to a data port there \
+         (--data-ports; for a server, that of its 'fullpipe serve'), or copy without --transport udt",
+        within.as_secs_f64()
+    )]
+    NoUdp {
+        /// Address and port that were called.
+        to: SocketAddr,
+        /// Time for which an answer was waited for.
+        within: Duration,
+    },
     /// One end does not trust the other.
     #[error("{peer}: {why}")]
     Trust {
@@ -159,6 +179,7 @@ impl TransferError {
         match self {
             TransferError::Denied(Denial { why, .. }) => format!("refused: {why}"),
             TransferError::Busied(most) => format!("refused: busy (--max-clients {most})"),
+            TransferError::PortsTaken(first, last) => format!("refused: data ports {first} to {last} are all in use"),
             TransferError::Full { lack, what } => format!("{lack} ({what})"),
             TransferError::Busy(place) => format!("refused: another fullpipe is writing to {place}"),
             TransferError::Stranger { why, .. } => format!("does not speak fullpipe's protocol ({why})"),
@@ -209,8 +230,8 @@ impl TransferError {
         match self {
             TransferError::Lost { .. } | TransferError::Damaged { .. } | TransferError::Stalled { .. } => true,
             // While the network is down, names do not resolve, and ssh fails with messages of its own.
-            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } => true,
-            TransferError::Busied(_) => true,
+            TransferError::Unreachable(_) | TransferError::NoDataPort { .. } | TransferError::NoUdp { .. } => true,
+            TransferError::Busied(_) | TransferError::PortsTaken(..) => true,
             TransferError::Remote { retry, .. } | TransferError::Refused { retry, .. } => *retry,
             TransferError::Net(error) => {
                 matches!(error, NetError::Lost { .. } | NetError::Connect { .. } | NetError::Resolve { .. })
@@ -259,10 +280,12 @@ impl Classified for TransferError {
             | TransferError::Version { .. }
             | TransferError::Denied(_)
             | TransferError::Busied(_)
+            | TransferError::PortsTaken(..)
             | TransferError::Lost { .. }
             | TransferError::Damaged { .. }
             | TransferError::Unreachable(_)
             | TransferError::NoDataPort { .. }
+            | TransferError::NoUdp { .. }
             | TransferError::Trust { .. } => ExitClass::Peer,
         }
     }

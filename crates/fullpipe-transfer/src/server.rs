@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fullpipe_net::Denial;
-use fullpipe_net::stream::DataStream;
-use fullpipe_path::Classified;
+use fullpipe_net::stream::tcp::TcpDataStream;
+use fullpipe_net::stream::{Acceptor, DataStream, open};
+use fullpipe_net::{Denial, NetError};
+use fullpipe_path::{Classified, Protocol};
 use rand::RngExt;
 
 use crate::connection::session::Session;
@@ -128,7 +129,8 @@ fn serve_session(
         Ok(Some(met)) => transfer::run(session, input, met, Arc::default(), &mut || {}).map(Some),
         Err(error) => {
             // This fails if the client is gone, who then needs no answer.
-            let (retry, class) = (matches!(error, TransferError::Busied(_)), error.class() as u8);
+            let is_full = matches!(error, TransferError::Busied(_) | TransferError::PortsTaken(..));
+            let (retry, class) = (is_full, error.class() as u8);
             let _ = session.send(&Message::Refused { why: error.for_client(), retry, class });
             Err(error)
         }
@@ -164,11 +166,11 @@ pub fn serve_socket(
             Protection::None
         }
     };
-    let greeted = guard.wrap(socket).and_then(Stream::split);
+    let greeted = guard.wrap(TcpDataStream::new(socket)).and_then(Stream::split);
     let (mut input, output) = greeted.map_err(|e| stranger(&e, peer).unwrap_or_else(|| lost(e)))?;
     let options = ServerOptions { listen: local, ..options.clone() };
     let session = Session::new(peer.to_owned(), output);
-    session.cut_with(socket_copy.try_clone().map_err(lost)?);
+    session.cut_with(TcpDataStream::new(socket_copy.try_clone().map_err(lost)?).handle());
     session.heard_on(socket_copy.try_clone().ok().map(OwnedFd::from));
     let first = hear_stranger(&session, &mut *input);
     serve_session(&session, first, input, &options, &|| socket_copy.set_read_timeout(None).map_err(lost), access)
@@ -275,15 +277,12 @@ fn prepare(
             DataListener::open(session, &setup, &connect, options, &role)?
         }
     };
-    let DataListener { listener, guard, token, mut udp } = data;
+    let DataListener { acceptor, guard, token, mut udp } = data;
     let opened = connect.opened();
     let transport = connect.transport;
     // Through ssh they come a few at a time, each after a login.
     let patience = if connect.relays { join::JOIN * u32::from(opened.div_ceil(ssh::MAX_LOGINS)) } else { join::JOIN };
-    let streams = join::accept(session, &listener, opened, (&guard, &token), patience)?;
-    for stream in streams.iter().filter(|_| role.sends()) {
-        fullpipe_net::socket::apply_to_accepted(stream.socket(), &transport, true)?;
-    }
+    let streams = join::accept(session, acceptor, opened, (&guard, &token), patience)?;
     let client = streams.first().and_then(|stream| stream.handle().peer_address());
     if let (Some(udp), Some(client)) = (&mut udp, client) {
         udp.hear_only(client.ip());
@@ -396,7 +395,7 @@ fn check(setup: &Setup, options: &ServerOptions) -> Result<(), TransferError> {
 
 /// The port at which the client's streams arrive.
 struct DataListener {
-    listener: TcpListener,
+    acceptor: Box<dyn Acceptor>,
     guard: Protection,
     token: [u8; 32],
     udp: Option<Udp>,
@@ -413,13 +412,17 @@ impl DataListener {
     ) -> Result<DataListener, TransferError> {
         let transport = &connect.transport;
         transport.validate().map_err(|e| TransferError::Usage(e.to_string()))?;
-        if role.sends() {
-            fullpipe_net::socket::check_known(&transport.cc)?;
-        }
         if connect.relays && !options.relays {
             return Err(TransferError::Usage(
                 "data through relays; only a far end that ssh has started takes them".into(),
             ));
+        }
+        let is_udt = transport.protocol() == Protocol::Udt;
+        if is_udt {
+            if connect.relays || connect.sizing.is_some() {
+                return Err(TransferError::Usage("UDT through relays, or sized by SOBAS; both are for TCP".into()));
+            }
+            fullpipe_net::socket::check_memory(transport)?;
         }
         if connect.opened() > options.most_streams {
             let why = format!("{} streams; it allows {}", connect.opened(), options.most_streams);
@@ -431,25 +434,29 @@ impl DataListener {
         } else {
             (Protection::None, Vec::new())
         };
-        // Buffers must be set before the first packet. The congestion control is the sender's matter, and this kernel may
-        // lack it.
         let (at, ports) = if connect.relays {
             (SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), (0, 0))
         } else {
             (options.listen, options.ports)
         };
-        let listen = |ports| fullpipe_net::socket::listen(at, ports, transport, false);
+        let token: [u8; 32] = rand::rng().random();
+        let listen = |ports| {
+            let expected = join::expected(session, ports, connect.opened(), token);
+            open::acceptor(at, transport, role.sends(), expected)
+        };
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
-        let listener = wished.map_or_else(|| listen(ports), Ok)?;
-        let address = listener.local_addr().map_err(system("reading the data port"))?;
-        let token: [u8; 32] = rand::rng().random();
+        let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
+            NetError::Listen { .. } if is_udt => TransferError::PortsTaken(ports.0, ports.1),
+            other => other.into(),
+        })?;
+        let address = acceptor.address().map_err(system("reading the data port"))?;
         let (udp, udp_port) = match connect.sizing {
             Some(_) => setup::listen(&token, address, options.ports),
             None => (None, 0),
         };
         let terms = role.terms();
         session.send(&Message::Ready { port: address.port(), token, certificate, terms, udp: udp_port })?;
-        Ok(DataListener { listener, guard, token, udp })
+        Ok(DataListener { acceptor, guard, token, udp })
     }
 }

@@ -98,17 +98,17 @@ pub(crate) fn run(
                 let no_terms = || TransferError::Stranger { peer: session.peer.clone(), why: why.to_owned() };
                 let terms = terms.ok_or_else(no_terms)?;
                 let handles = stream::handles(&streams);
-                let infos = || -> Vec<_> { handles.iter().map(|stream| stream::tcp_info(&**stream)).collect() };
+                let observe = || -> Vec<_> { handles.iter().map(|stream| stream.observe().ok()).collect() };
                 let (mut ahead, mut watch) = (NotsentLimit::new(&handles), losses::LossWatch::new());
                 let sender = Sender::start(session.clone(), options, from, (streams, sending), terms, counters)?;
                 session.listen(input, sender.clone())?;
                 session.watch(stall, &mut || {
-                    let infos = infos();
-                    ahead.adjust(&handles, &infos, sender.rest());
-                    watch.sample(&infos);
+                    let seen = observe();
+                    ahead.adjust(&handles, &seen, sender.rest());
+                    watch.sample(&seen);
                     tick();
                 })?;
-                let losses = watch.told(&infos());
+                let losses = watch.told(&observe());
                 let (trace, peer_samples) = sender.trace();
                 // The receiver waits for these messages, but everything is done even if they are lost.
                 let _ = trace.as_ref().map(|trace| trace.tell(session));

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap::parser::ValueSource;
+use fullpipe_path::Protocol;
+use fullpipe_path::transport::UDT;
 use fullpipe_transfer::connection::token;
 use globset::{GlobBuilder, GlobMatcher};
 use toml::{Table, Value};
@@ -26,7 +28,7 @@ const SYSTEM: &str = "/etc/fullpipe/config.toml";
 /// Largest file that is read, bytes.
 const MAX_BYTES: u64 = 1 << 20;
 /// The flags of `cp` that a file may set: those that belong to a host or to the path to it.
-pub const FLAGS: [&str; 20] = [
+pub const FLAGS: [&str; 21] = [
     "via",
     "data-ports",
     "ssh",
@@ -44,12 +46,16 @@ pub const FLAGS: [&str; 20] = [
     "loss",
     "queue",
     "pacing",
+    "transport",
     "streams",
     "cc",
     "buffer",
 ];
 /// The flags that name files, in which `~/` is the home folder.
 const FILES: [&str; 4] = ["identity", "far-binary", "token-file", "profile"];
+
+/// The flags that are for TCP, so that each of them and `--transport udt` exclude each other.
+const NOT_WITH_UDT: [&str; 6] = ["via", "profile", "rate", "loss", "queue", "cc"];
 
 /// The sections of the configuration files, those that count more last.
 pub struct Config {
@@ -211,6 +217,8 @@ pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<O
     let Some(("cp", typed)) = typed.subcommand() else { return Ok(words.to_vec()) };
     let Some(cp) = cli.find_subcommand("cp") else { return Ok(words.to_vec()) };
     let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
+    let types_udt = is_typed("transport") && typed.get_one("transport") == Some(&Protocol::Udt);
+    let types_tcp = NOT_WITH_UDT.iter().any(|id| is_typed(id));
     let mut added = Vec::new();
     for setting in &settings {
         let id = setting.flag.replace('-', "_");
@@ -221,9 +229,11 @@ pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<O
             let own = cp.get_arguments().find(|arg| arg.get_id().as_str() == id);
             excludes(typed, &id) || own.is_some_and(|own| excludes(own, typed.get_id().as_str()))
         });
+        let is_other_transport =
+            types_udt && NOT_WITH_UDT.contains(&id.as_str()) || types_tcp && id == "transport" && setting.value == UDT;
         let in_environment = id == "token_file" && token_files::is_in_environment();
         let Some(word) = &setting.word else { continue };
-        if is_typed(&id) || excluded || in_environment {
+        if is_typed(&id) || excluded || is_other_transport || in_environment {
             continue;
         }
         let alone = [&words[..1], &["cp".into(), word.into(), "a".into(), "b:".into()]].concat();

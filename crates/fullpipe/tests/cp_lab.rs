@@ -126,6 +126,30 @@ fn losses_of_the_path_itself_are_borne() {
     assert!(pinned.1 < adjusted.1 / 2.0, "{pinned:?}");
 }
 
+#[test]
+fn over_udt_with_losses() {
+    let (dir, source, to) = a_file_and_a_folder(20_000_000);
+    let path = format!("lab:rtt=20ms,rate=200mbit,mtu=1500,loss=0.003:{}/", to.display());
+    let record = dir.path().join("r.ndjson");
+    for words in [&["-n", "2"][..], &["--pacing", "150mbit", "--no-encrypt"]] {
+        let recorded = ["--record", record.to_str().unwrap(), source.to_str().unwrap(), &path];
+        let words = [&["cp", "--json", "--transport", "udt"], words, &recorded].concat();
+        let lines = common::json_lines(&common::fullpipe_args(&words));
+        assert_eq!(fs::read(to.join("file")).unwrap(), fs::read(&source).unwrap());
+        fs::remove_file(to.join("file")).unwrap();
+        let last = lines.last().unwrap();
+        assert_eq!(last["transport"]["cc"], "udt", "{last}");
+        // Three in a thousand of 14,000 packets.
+        let again = last["retransmits"].as_u64().unwrap();
+        assert!((20..1000).contains(&again), "{last}");
+        let record = fs::read_to_string(&record).unwrap();
+        let record: Vec<serde_json::Value> = record.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let samples = record.iter().filter(|line| line["kind"] == "sample" && line["end"] == "sender");
+        let counted: u64 = samples.map(|sample| sample["pktRetrans"].as_u64().unwrap()).sum();
+        assert_eq!((record.last().unwrap()["retransmits"].as_u64(), counted), (Some(again), again));
+    }
+}
+
 /// Each loss costs many streams little, so that their rate stays near the capacity for long.
 #[test]
 fn losses_of_the_path_itself_are_seen_by_many_streams_too() {

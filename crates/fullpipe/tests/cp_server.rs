@@ -147,6 +147,42 @@ fn a_data_port_that_a_firewall_drops_is_named_soon() {
     });
 }
 
+#[test]
+fn there_and_back_over_udt() {
+    let stage = Stage::new("--data-ports 50200-50215 --allow-plain");
+    write(&stage.at("file"), 5_000_001);
+    let token = stage.token();
+    for words in [&["--transport", "udt"][..], &["--transport", "udt", "-n", "3", "--no-encrypt"]] {
+        let (to, from) = (stage.url("/in/"), stage.url("/in/file"));
+        for files in [&["file", &to][..], &[&from, "back"]] {
+            let (code, text) = error(&stage.cp(&[words, files].concat(), Some(&token)));
+            assert_eq!(code, 0, "{text}");
+        }
+        assert_eq!(fs::read(stage.at("back")).unwrap(), fs::read(stage.at("file")).unwrap());
+        fs::remove_file(stage.at("back")).unwrap();
+        fs::remove_file(stage.at("root/in/file")).unwrap();
+    }
+    // Without the token nobody comes as far as the data.
+    let (code, text) = error(&stage.cp(&["--transport", "udt", "--insecure", "file", &stage.url("/in/")], None));
+    assert_eq!(code, 4, "{text}");
+}
+
+#[test]
+fn udp_that_a_firewall_drops_is_named_soon() {
+    let drop = "table inet test { chain in { type filter hook input priority 0; udp dport 50000-50015 drop; }; }";
+    firewall::behind(drop, || {
+        let stage = Stage::new("--data-ports 50000-50015");
+        write(&stage.at("file"), 1000);
+        let began = Instant::now();
+        let words = ["--transport", "udt", "file", &stage.url("/in/")];
+        let (code, text) = error(&stage.cp(&words, Some(&stage.token())));
+        assert!(code == 4 && text.contains("no answer over UDP from 127.0.0.1:50000 within 3 s"), "{text}");
+        assert!(text.contains("for a server, that of its 'fullpipe serve'"), "{text}");
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert_eq!(error(&stage.cp(&words[2..], Some(&stage.token()))).0, 0);
+    });
+}
+
 /// As in a container, whose root may not use what others may not use either.
 #[test]
 fn root_without_its_capabilities() {

@@ -71,6 +71,25 @@ fn the_record_tells_what_the_path_did() {
     assert_eq!(result["bottleneck"], "cwnd");
 }
 
+/// A stream that fills its queue of one BDP waits in it; one whose window is half a BDP finds none.
+#[test]
+fn the_record_tells_what_the_load_does_to_the_round_trip() {
+    let rtt = |buffer: &str| {
+        let words = format!("measure lab:rtt=20ms,rate=100mbit --cc reno --duration 3s --buffer {buffer} --json");
+        let record = json_lines(&fullpipe(&words));
+        let loaded = record[record.len() - 1]["loaded_rtt"].clone();
+        let [least, median, high, most] = ["min_s", "p50_s", "p95_s", "max_s"].map(|key| loaded[key].as_f64().unwrap());
+        assert!(least <= median && median <= high && high <= most, "{loaded}");
+        assert!(loaded["samples"].as_u64().unwrap() > 20, "{loaded}");
+        (record[0]["rtt_s"].as_f64().unwrap(), median, high)
+    };
+    let (idle, median, high) = rtt("2MB");
+    assert!((0.0199..0.0202).contains(&idle) && median > 1.3 * idle && high > 1.5 * idle, "{median} {high}");
+    assert!(high < 2.1 * idle, "{high}");
+    let (_, median, high) = rtt("62KB");
+    assert!(median < 1.1 * idle && high < 1.2 * idle, "{median} {high}");
+}
+
 #[test]
 fn no_rate_is_above_the_capacity_of_the_path() {
     let measure = |path: &str, flags: &str| {

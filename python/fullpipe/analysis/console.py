@@ -127,25 +127,27 @@ def show(content: Mapping[str, Any], console: Console) -> None:
 
 
 def show_storage(content: Mapping[str, Any], console: Console) -> None:
-    """Prints a profile of storage: a row for each operation, block and way past or through the page cache.
+    """Prints a profile of storage: for each folder a table by number of threads.
 
     Args:
         content: The profile, from :func:`fullpipe.storage.storage_profile`.
         console: Where to print.
     """
-    threads = sorted({point["threads"] for entry in content["entries"] for point in entry["points"]})
-    columns = ["folder", "", "block", "past page cache", "file, GB", *(f"{n}" for n in threads)]
-    rows = []
+    by_folder: dict[str, list[dict[str, Any]]] = {}
     for entry in content["entries"]:
-        storage, points = entry["storage"], {point["threads"]: point for point in entry["points"]}
-        about = [
-            f"{storage['folder']} ({storage['file_system']})",
-            storage["operation"],
-            f"{storage['block_bytes'] / 2**20:g} MiB",
-            "yes" if storage["direct"] else "no",
-            f"{storage['size_bytes'] / 1e9:g}",
-        ]
-        found = [f"{cell(p)} {p['bottleneck'] or ''}" if (p := points.get(n)) else "" for n in threads]
-        rows.append([*about, *found])
-    title = "Storage: Gb/s by number of threads, mean ± half of the 95% interval, and what limited most runs"
-    _print(console, title, columns, rows)
+        storage = entry["storage"]
+        device = f" on {storage['device']}" if storage["device"] else ""
+        name = f"{storage['folder']} ({storage['file_system']}{device})"
+        by_folder.setdefault(f"{storage['host']}:{name}" if storage["host"] else name, []).append(entry)
+    for name, entries in by_folder.items():
+        threads = sorted({point["threads"] for entry in entries for point in entry["points"]})
+        rows = []
+        for entry in entries:
+            storage, points = entry["storage"], {point["threads"]: point for point in entry["points"]}
+            how = "direct I/O" if storage["direct"] else "page cache"
+            about = f"{storage['operation']} {storage['size_bytes'] / 1e9:g} GB, {how}"
+            about += f", blocks of {storage['block_bytes'] / 2**20:g} MiB"
+            found = [f"{cell(p)} {p['bottleneck'] or ''}" if (p := points.get(n)) else "" for n in threads]
+            rows.append([about, *found])
+        title = f"Storage {name}: Gb/s, mean ± half of the 95% interval, and what limited most runs"
+        _print(console, escape(title), ["run \\ threads", *(f"{n}" for n in threads)], rows, wraps=True)

@@ -42,11 +42,12 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
     out = out or (folder if folder.is_dir() else folder.parent)
     console = Console(width=None if sys.stdout.isatty() else WIDTH)
     stored, is_all = analyze_storage(folder, out)
-    if stored is not None and not as_json:
-        show_storage(stored, console)
-    if is_all:
+    if stored is not None and (is_all or not as_json):
         if as_json:
             print(dump(stored), end="")
+        else:
+            show_storage(stored, console)
+    if is_all:
         return 0
     with Console(stderr=True).status("analysing"):
         content, runs = analyze_folder(folder, out, parts=parts, quick=quick)

@@ -1,5 +1,4 @@
-//! Opens the streams of `measure`. Only this file chooses the transport that carries them. `cp` opens its streams itself, see
-//! [`super`].
+//! Opens streams. Only this file chooses the transport that carries them.
 
 use std::net::SocketAddr;
 

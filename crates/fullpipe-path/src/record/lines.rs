@@ -204,6 +204,7 @@ mod tests {
             retransmits: 0,
             window_max: None,
             cwnd_max: 0,
+            loaded_rtt: None,
             bottleneck: Some(Bottleneck::Cwnd),
             streams: Vec::new(),
             real: BTreeMap::new(),

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullpipe_net::NetError;
+use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{ExitClass, Host, text};
 
 use crate::connection::endpoint::{Endpoint, SshEndpoint, Via};
@@ -169,7 +170,7 @@ fn answer(
         }
         None => Protection::None,
     };
-    let mut stream = guard.wrap(socket).map_err(|e| {
+    let mut stream = guard.wrap(TcpDataStream::new(socket)).map_err(|e| {
         let told = tls::objection(&e);
         if matches!(told, Some(rustls::Error::InvalidCertificate(_))) {
             let why = "this is not the server that the token is for; the token is mistyped, or from before the server got a \

@@ -50,7 +50,7 @@ pub enum FarProgram {
 /// What carries the data streams of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Via {
-    /// TCP connections to a port of the far host.
+    /// Connections to a port of the far host: TCP's, or UDT's if the transport is that.
     Tcp,
     /// Connections of the user's ssh, one for each stream.
     Ssh,

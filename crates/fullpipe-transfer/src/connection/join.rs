@@ -1,15 +1,15 @@
 //! Opens the data streams of a copy, once the two ends have a control connection.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fullpipe_net::preamble_listener::PreambleListener;
-use fullpipe_net::stream::DataStream;
+use fullpipe_net::stream::open;
+use fullpipe_net::stream::{Acceptor, DataStream, Expected, StreamHandle};
 use fullpipe_net::{NetError, sys};
 use fullpipe_path::text;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -66,11 +66,13 @@ fn first_answer(stall: Duration) -> Duration {
 
 /// Returns the first of a host's addresses at which the port answers, and the time that a connection to it may take: a name
 /// may have several addresses, and a firewall may stand before some of them. The last one is returned without a trial, which
-/// would take a round trip; trials of the others take as long as its connection may, together.
+/// would take a round trip; trials of the others take as long as its connection may, together. `connects` tries an address for
+/// as long as it is told.
 pub(crate) fn answering(
     addresses: &[SocketAddr],
     port: u16,
     stall: Duration,
+    connects: &dyn Fn(SocketAddr, Duration) -> bool,
 ) -> Result<(SocketAddr, Duration), TransferError> {
     let share = first_answer(stall) / u32::try_from(addresses.len().saturating_sub(1)).unwrap_or(u32::MAX).max(1);
     let mut all = addresses.iter().map(|address| with_port(*address, port));
@@ -79,7 +81,7 @@ pub(crate) fn answering(
         return Err(TransferError::NoDataPort { to: format!("port {port}"), why });
     };
     for next in all {
-        if TcpStream::connect_timeout(&to, share).is_ok() {
+        if connects(to, share) {
             return Ok((to, JOIN));
         }
         to = next;
@@ -101,7 +103,7 @@ pub(crate) const FAR_S: f64 = 0.02;
 const OPENING: Duration = Duration::from_millis(5);
 
 /// The thread that tries to connect to a port which may not be open.
-type Knock = JoinHandle<Result<TcpStream, NetError>>;
+type Knock = JoinHandle<Result<Box<dyn DataStream>, NetError>>;
 
 /// Connections to a port that the far end was asked to open, made before it confirms the port, which saves a round trip. If
 /// it has not opened the port, they are refused or not answered, and are dropped.
@@ -123,7 +125,7 @@ impl Early {
             let transport = connect.transport.clone();
             let knock = move || {
                 std::thread::sleep(OPENING + rtt / 32);
-                fullpipe_net::socket::connect(to, &transport, sends, first_answer(stall))
+                open::connector(to, &transport, sends).connect(first_answer(stall))
             };
             std::thread::Builder::new().name("knock".into()).spawn(knock).ok()
         };
@@ -138,7 +140,7 @@ impl Early {
 }
 
 /// The far end's data port, and connections to it.
-pub(crate) struct TcpPort<'a> {
+pub(crate) struct FarPort<'a> {
     to: SocketAddr,
     agreed: &'a Connect,
     sends: bool,
@@ -150,20 +152,21 @@ pub(crate) struct TcpPort<'a> {
     is_open: AtomicBool,
 }
 
-impl<'a> TcpPort<'a> {
+impl<'a> FarPort<'a> {
     pub(crate) fn new(
         (to, patience): (SocketAddr, Duration),
         agreed: &'a Connect,
         sends: bool,
         early: Option<Early>,
-    ) -> TcpPort<'a> {
+    ) -> FarPort<'a> {
         let early = Mutex::new(early.map_or_else(Vec::new, |early| early.leading(to)).into_iter());
-        TcpPort { to, agreed, sends, patience, early, is_open: AtomicBool::new(false) }
+        FarPort { to, agreed, sends, patience, early, is_open: AtomicBool::new(false) }
     }
 
     /// Opens one connection. It may be called from several threads at once.
-    pub(crate) fn open(&self) -> Result<TcpStream, TransferError> {
-        let connect = |time| fullpipe_net::socket::connect(self.to, &self.agreed.transport, self.sends, time);
+    pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
+        let connector = open::connector(self.to, &self.agreed.transport, self.sends);
+        let connect = |time| connector.connect(time);
         let early = lock(&self.early).next().and_then(|knock| knock.join().ok());
         let mut connected = match early {
             Some(early) if early.is_ok() || is_late(&early) => early,
@@ -173,7 +176,8 @@ impl<'a> TcpPort<'a> {
             connected = connect(JOIN);
         }
         let late = is_late(&connected);
-        let socket = connected.map_err(|error| match error {
+        let stream = connected.map_err(|error| match error {
+            NetError::NoUdp { to, within } => TransferError::NoUdp { to, within },
             NetError::Connect { .. } if late => {
                 let why = format!("no answer within {:?}, as if a firewall dropped it", self.patience);
                 TransferError::NoDataPort { to: self.to.to_string(), why }
@@ -184,14 +188,17 @@ impl<'a> TcpPort<'a> {
             other => other.into(),
         })?;
         self.is_open.store(true, Ordering::Relaxed);
-        Ok(socket)
+        Ok(stream)
     }
 }
 
 /// Whether nobody has answered in time.
-fn is_late(connected: &Result<TcpStream, NetError>) -> bool {
-    let Err(NetError::Connect { source, .. }) = connected else { return false };
-    source.kind() == io::ErrorKind::TimedOut
+fn is_late(connected: &Result<Box<dyn DataStream>, NetError>) -> bool {
+    match connected {
+        Err(NetError::Connect { source, .. }) => source.kind() == io::ErrorKind::TimedOut,
+        Err(NetError::NoUdp { .. }) => true,
+        _ => false,
+    }
 }
 
 /// Opens `n` streams at once: one after the other, they would take at least as many round trips. `open` opens a connection to
@@ -199,14 +206,15 @@ fn is_late(connected: &Result<TcpStream, NetError>) -> bool {
 pub(crate) fn connect(
     session: &Session,
     n: u16,
-    open: &(dyn Fn() -> Result<TcpStream, TransferError> + Sync),
+    open: &(dyn Fn() -> Result<Box<dyn DataStream>, TransferError> + Sync),
     guard: &Protection,
     token: &[u8; 32],
 ) -> Result<Vec<Stream>, TransferError> {
     let one = |i: u16| -> Result<Stream, TransferError> {
-        let socket = open()?;
-        prepare(session, &socket)?;
-        join_as(socket, i, guard, token).map_err(|e| untrusted(session, e))
+        let stream = open()?;
+        stream.handle().set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
+        session.cut_with(stream.handle());
+        join_as(stream, i, guard, token).map_err(|e| untrusted(session, e))
     };
     std::thread::scope(|scope| {
         let start = |i| std::thread::Builder::new().spawn_scoped(scope, move || one(i));
@@ -221,9 +229,10 @@ pub(crate) fn connect(
 }
 
 /// Joins a connection to the session as stream number `i`.
-fn join_as(mut socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
-    socket.write_all(&preamble(token, i))?;
-    let mut stream = guard.wrap(socket)?;
+fn join_as(mut inner: Box<dyn DataStream>, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
+    inner.write_all(&preamble(token, i))?;
+    inner.flush()?;
+    let mut stream = guard.wrap(inner)?;
     if !matches!(guard, Protection::None) {
         let mut proof = [0; PREAMBLE];
         proof[..32].copy_from_slice(token);
@@ -243,65 +252,59 @@ fn untrusted(session: &Session, error: io::Error) -> TransferError {
     session.lost(error::CONNECTING, error)
 }
 
-fn prepare(session: &Session, socket: &TcpStream) -> Result<(), TransferError> {
-    // The last part of a chunk must not wait for an acknowledgement (RFC 896).
-    socket.set_nodelay(true).map_err(system("setting TCP_NODELAY"))?;
-    socket.set_read_timeout(Some(JOIN)).map_err(system("setting a timeout"))?;
-    session.cut_with(socket.try_clone().map_err(system("doubling a descriptor"))?);
-    Ok(())
-}
-
 /// The state of one expected stream of a session.
 enum Seat {
     /// No connection has shown this stream's tag.
     Free,
     /// A connection with the right tag is in its handshake. Further connections with the same tag are dropped, since they
     /// must have copied it.
-    Taken(TcpStream),
+    Taken(Arc<dyn StreamHandle>),
     /// The stream has joined.
     Joined(Stream),
 }
 
+/// What the acceptor of a session's `n` streams is opened with.
+pub(crate) fn expected(session: &Session, ports: (u16, u16), n: u16, token: [u8; 32]) -> Expected<PREAMBLE> {
+    let check = move |shown: &[u8; PREAMBLE]| numbered(shown, &token).filter(|i| *i < n);
+    Expected { ports, peer: session.address(), check: Box::new(check) }
+}
+
 /// Waits for a session's streams, for `patience`. A connection that does not show the token is dropped and does no harm: only
-/// the time limit and the loss of the client end the waiting early.
+/// the time limit and the loss of the client end the waiting early. The port closes at the end.
 pub(crate) fn accept(
     session: &Session,
-    listener: &TcpListener,
+    mut acceptor: Box<dyn Acceptor>,
     n: u16,
     (guard, token): (&Protection, &[u8; 32]),
     patience: Duration,
 ) -> Result<Vec<Stream>, TransferError> {
     let mut seats: Vec<Seat> = (0..n).map(|_| Seat::Free).collect();
-    let waited = fill(session, listener, (guard, token), &mut seats, Instant::now() + patience);
+    let waited = fill(session, &mut *acceptor, (guard, token), &mut seats, Instant::now() + patience);
     let mut joined = Vec::new();
     for seat in seats {
         match seat {
             Seat::Free => {}
-            // The shutdown ends the thread of the handshake. It may fail, as the connection may be closed already.
-            Seat::Taken(socket) => drop(socket.shutdown(Shutdown::Both)),
+            // This ends the thread of the handshake.
+            Seat::Taken(handle) => handle.close(),
             Seat::Joined(stream) => joined.push(stream),
         }
     }
     waited?;
     for stream in &joined {
-        session.cut_with(stream.socket().try_clone().map_err(system("doubling a descriptor"))?);
+        session.cut_with(stream.handle());
     }
     Ok(joined)
 }
 
 fn fill(
     session: &Session,
-    listener: &TcpListener,
+    acceptor: &mut dyn Acceptor,
     (guard, token): (&Protection, &[u8; 32]),
     seats: &mut [Seat],
     deadline: Instant,
 ) -> Result<(), TransferError> {
     let (done, shaken) = mpsc::channel();
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).map_err(nix_error)?);
-    let mut door =
-        PreambleListener::<PREAMBLE>::new(listener, session.address()).map_err(system("watching the data port"))?;
-    let n = seats.len();
-    let check = |shown: &[u8; PREAMBLE]| numbered(shown, token).filter(|i| usize::from(*i) < n);
     while !seats.iter().all(|seat| matches!(seat, Seat::Joined(_))) {
         let left = deadline.saturating_duration_since(Instant::now());
         if session.is_gone() {
@@ -311,7 +314,7 @@ fn fill(
             let why = io::Error::new(io::ErrorKind::TimedOut, "not all came");
             return Err(session.lost("waiting for the streams", why));
         }
-        let ready = sys::wait_readable([door.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
+        let ready = sys::wait_readable([acceptor.as_fd(), wake.as_fd()], left.min(LOOK).as_nanos() as u64);
         if ready.map_err(system("waiting for streams"))?[1] {
             // Resets the event. How often it was signalled does not matter.
             let _ = wake.read();
@@ -319,16 +322,16 @@ fn fill(
         while let Ok((i, stream)) = shaken.try_recv() {
             seats[usize::from(i)] = Option::map_or(stream, Seat::Free, Seat::Joined);
         }
-        for (i, socket) in door.accepted(&check).map_err(system("waiting for streams"))? {
+        for (i, stream) in acceptor.accepted().map_err(system("waiting for streams"))? {
             let seat = &mut seats[usize::from(i)];
             if !matches!(seat, Seat::Free) {
                 continue;
             }
             // The handshake has a thread of its own, since it may block. There is at most one for each stream.
-            *seat = Seat::Taken(socket.try_clone().map_err(system("doubling a descriptor"))?);
+            *seat = Seat::Taken(stream.handle());
             let (done, guard, token, wake) = (done.clone(), guard.clone(), *token, wake.clone());
             thread("caller", move || {
-                let stream = welcome(socket, i, &guard, &token).ok();
+                let stream = welcome(stream, i, &guard, &token).ok();
                 // This fails if the waiting is over, and then the stream is not needed.
                 let _ = done.send((i, stream));
                 let _ = wake.write(1);
@@ -343,10 +346,9 @@ fn nix_error(error: nix::errno::Errno) -> TransferError {
 }
 
 /// Performs the handshake with a caller whose tag is right, and checks the token that it shows inside TLS.
-fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
-    socket.set_nodelay(true)?;
-    socket.set_read_timeout(Some(JOIN))?;
-    let mut stream = guard.wrap(socket)?;
+fn welcome(inner: Box<dyn DataStream>, i: u16, guard: &Protection, token: &[u8; 32]) -> io::Result<Stream> {
+    inner.handle().set_read_timeout(Some(JOIN))?;
+    let mut stream = guard.wrap(inner)?;
     if !matches!(guard, Protection::None) {
         let mut proof = [0; PREAMBLE];
         stream.read_exact(&mut proof)?;
@@ -364,8 +366,12 @@ fn welcome(socket: TcpStream, i: u16, guard: &Protection, token: &[u8; 32]) -> i
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::TcpStream;
 
+    use fullpipe_net::stream::tcp::{TcpAcceptor, TcpDataStream};
+    use fullpipe_path::{Buffer, Transport};
+
+    use super::*;
     use crate::connection::tls::{self, Identity};
 
     const TOKEN: [u8; 32] = [7; 32];
@@ -374,10 +380,23 @@ mod tests {
         Session::new(String::new(), Box::new(io::sink()))
     }
 
-    fn call(listener: &TcpListener, bytes: &[u8]) -> TcpStream {
-        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    /// Waits on loopback for so many streams; with the port's address.
+    fn acceptor(n: u16) -> (Box<dyn Acceptor>, SocketAddr) {
+        let transport = Transport { cc: "cubic".into(), streams: n, buffer: Buffer::Auto, pacing: None };
+        let expected = expected(&session(), (0, 0), n, TOKEN);
+        let acceptor = TcpAcceptor::new(([127, 0, 0, 1], 0).into(), &transport, false, expected).unwrap();
+        let at = acceptor.address().unwrap();
+        (Box::new(acceptor), at)
+    }
+
+    fn call(at: SocketAddr, bytes: &[u8]) -> TcpStream {
+        let mut socket = TcpStream::connect(at).unwrap();
         socket.write_all(bytes).unwrap();
         socket
+    }
+
+    fn peers(streams: &[Stream]) -> Vec<SocketAddr> {
+        streams.iter().map(|stream| stream.handle().peer_address().unwrap()).collect()
     }
 
     fn is_let_go(mut socket: TcpStream) -> bool {
@@ -387,20 +406,56 @@ mod tests {
 
     #[test]
     fn a_stream_is_of_whoever_shows_the_token() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (acceptor, at) = acceptor(1);
         // Three strangers: another token, a stream number that is too high, a tag that is cut short. The right one comes later.
-        let mut others = vec![call(&listener, &preamble(&[8; 32], 0)), call(&listener, &preamble(&TOKEN, 1))];
-        others.push(call(&listener, &preamble(&TOKEN, 0)[..33]));
+        let mut others = vec![call(at, &preamble(&[8; 32], 0)), call(at, &preamble(&TOKEN, 1))];
+        others.push(call(at, &preamble(&TOKEN, 0)[..33]));
         let (joined, right) = std::thread::scope(|scope| {
             let right = scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(200));
-                call(&listener, &preamble(&TOKEN, 0))
+                call(at, &preamble(&TOKEN, 0))
             });
-            (accept(&session(), &listener, 1, (&Protection::None, &TOKEN), JOIN).unwrap(), right.join().unwrap())
+            (accept(&session(), acceptor, 1, (&Protection::None, &TOKEN), JOIN).unwrap(), right.join().unwrap())
         });
-        let peers: Vec<_> = joined.iter().map(|stream| stream.socket().peer_addr().unwrap()).collect();
-        assert_eq!(peers, [right.local_addr().unwrap()]);
+        assert_eq!(peers(&joined), [right.local_addr().unwrap()]);
         assert!(others.into_iter().all(is_let_go));
+    }
+
+    /// Over UDT: strangers with nonsense, with another token, with a number that is too high, and one that says nothing.
+    #[test]
+    fn strangers_over_udt_are_no_streams() {
+        let transport = Transport { cc: "udt".into(), streams: 2, buffer: Buffer::Auto, pacing: None };
+        let wait = Duration::from_secs(10);
+        let identity = Identity::new().unwrap();
+        let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
+        let acceptor =
+            open::acceptor(([127, 0, 0, 1], 0).into(), &transport, false, expected(&session(), (0, 0), 2, TOKEN));
+        let acceptor = acceptor.unwrap();
+        let at = acceptor.address().unwrap();
+        let call = || open::connector(at, &transport, true).connect(wait).unwrap();
+        let (joined, ours, mut others) = std::thread::scope(|scope| {
+            let calling = scope.spawn(|| {
+                let nonsense = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                (0..100u8).for_each(|i| drop(nonsense.send_to(&[i; 64], at)));
+                let mut others = vec![call()];
+                for shown in [preamble(&[8; 32], 0), preamble(&TOKEN, 2)] {
+                    let mut stranger = call();
+                    stranger.write_all(&shown).and_then(|()| stranger.flush()).unwrap();
+                    others.push(stranger);
+                }
+                let ours = [0, 1].map(|i| join_as(call(), i, &Protection::Client(client.clone()), &TOKEN).unwrap());
+                (ours, others)
+            });
+            let joined = accept(&session(), acceptor, 2, (&Protection::Server(server), &TOKEN), wait).unwrap();
+            let (ours, others) = calling.join().unwrap();
+            (joined, ours, others)
+        });
+        assert_eq!(peers(&joined), ours.each_ref().map(|stream| stream.handle().local_address().unwrap()));
+        for stranger in &mut others {
+            stranger.handle().set_read_timeout(Some(wait)).unwrap();
+            let read = stranger.read(&mut [0]);
+            assert!(!matches!(&read, Err(e) if e.kind() == io::ErrorKind::WouldBlock), "{read:?}");
+        }
     }
 
     /// More callers than any limit, some silent, some with nonsense, before the only one with the token.
@@ -408,18 +463,7 @@ mod tests {
     fn strangers_cost_a_session_nothing() {
         let identity = Identity::new().unwrap();
         let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
-        let listener = fullpipe_net::socket::listen(
-            ([127, 0, 0, 1], 0).into(),
-            (0, 0),
-            &fullpipe_path::Transport {
-                cc: "cubic".into(),
-                streams: 2,
-                buffer: fullpipe_path::Buffer::Auto,
-                pacing: None,
-            },
-            false,
-        )
-        .unwrap();
+        let (acceptor, at) = acceptor(2);
         let ended = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -429,7 +473,7 @@ mod tests {
                         break;
                     }
                     // A stranger that has been dropped cannot write.
-                    if let Ok(mut socket) = TcpStream::connect(listener.local_addr().unwrap()) {
+                    if let Ok(mut socket) = TcpStream::connect(at) {
                         let _ = socket.write_all(&vec![0x16; i % 40]);
                         all.push_back(socket);
                     }
@@ -442,16 +486,15 @@ mod tests {
             let right = scope.spawn(|| {
                 std::thread::sleep(Duration::from_secs(1));
                 let stream = |i| {
-                    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-                    join_as(socket, i, &Protection::Client(client.clone()), &TOKEN).unwrap()
+                    let socket = TcpStream::connect(at).unwrap();
+                    join_as(TcpDataStream::boxed(socket), i, &Protection::Client(client.clone()), &TOKEN).unwrap()
                 };
                 [stream(0), stream(1)]
             });
-            let joined = accept(&session(), &listener, 2, (&Protection::Server(server), &TOKEN), JOIN);
+            let joined = accept(&session(), acceptor, 2, (&Protection::Server(server), &TOKEN), JOIN);
             ended.store(true, std::sync::atomic::Ordering::SeqCst);
             let right = right.join().unwrap();
-            let peers = joined.unwrap().iter().map(|it| it.socket().peer_addr().unwrap()).collect::<Vec<_>>();
-            assert_eq!(peers, right.map(|it| it.socket().local_addr().unwrap()));
+            assert_eq!(peers(&joined.unwrap()), right.map(|stream| stream.handle().local_address().unwrap()));
         });
     }
 
@@ -460,24 +503,24 @@ mod tests {
     fn a_tag_that_was_copied_joins_nothing() {
         let identity = Identity::new().unwrap();
         let (server, client) = (identity.server().unwrap(), tls::client(identity.fingerprint()).unwrap());
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (acceptor, at) = acceptor(1);
+        let socket = TcpStream::connect(at).unwrap();
         let ours = socket.local_addr().unwrap();
         let (joined, _ours) = std::thread::scope(|scope| {
-            let (guard, listener) = (Protection::Client(client), &listener);
+            let guard = Protection::Client(client);
             let calling = scope.spawn(move || {
                 // Shakes hands, and has no token to show.
-                let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let mut thief = TcpStream::connect(at).unwrap();
                 thief.write_all(&preamble(&TOKEN, 0)).unwrap();
-                let mut thief = guard.wrap(thief).unwrap();
+                let mut thief = guard.wrap(TcpDataStream::new(thief)).unwrap();
                 thief.write_all(&[0; PREAMBLE]).unwrap();
                 let _ = thief.read(&mut [0]);
                 std::thread::sleep(Duration::from_millis(200));
-                join_as(socket, 0, &guard, &TOKEN).unwrap()
+                join_as(TcpDataStream::boxed(socket), 0, &guard, &TOKEN).unwrap()
             });
-            let joined = accept(&session(), listener, 1, (&Protection::Server(server), &TOKEN), JOIN).unwrap();
+            let joined = accept(&session(), acceptor, 1, (&Protection::Server(server), &TOKEN), JOIN).unwrap();
             (joined, calling.join().unwrap())
         });
-        assert_eq!(joined[0].socket().peer_addr().unwrap(), ours);
+        assert_eq!(peers(&joined), [ours]);
     }
 }

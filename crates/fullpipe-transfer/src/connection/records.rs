@@ -12,13 +12,11 @@
 //! records unnoticed. An empty record ends a direction. A connection that ends without an empty record was cut off.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 
 use aegis::aegis128x2::Aegis128X2;
 use aegis::aegis128x4::Aegis128X4;
-use nix::sys::socket::{MsgFlags, recv};
+use fullpipe_net::stream::DataStream;
 use rustls::Connection;
 
 /// Label under which TLS's exporter derives the keys. The exporter's context is the cipher's name.
@@ -238,7 +236,7 @@ impl Opener {
     /// # Errors
     /// Those of the connection; `InvalidData` if a record was changed on the way; `UnexpectedEof` if the connection was
     /// cut off.
-    pub(super) fn read(&mut self, from: &TcpStream, to: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, from: &mut impl DataStream, to: &mut [u8]) -> io::Result<usize> {
         if to.is_empty() {
             return Ok(0);
         }
@@ -305,9 +303,9 @@ impl Opener {
         Ok((HEAD_BYTES + self.content_len()? + TAG_BYTES).saturating_sub(have))
     }
 
-    /// Receives the bytes that the socket has; waits until there is at least one. `missing` is the number of bytes that
+    /// Receives the bytes that have arrived; waits until there is at least one. `missing` is the number of bytes that
     /// complete the next record.
-    fn fetch(&mut self, from: &TcpStream, missing: usize) -> io::Result<()> {
+    fn fetch(&mut self, from: &mut impl DataStream, missing: usize) -> io::Result<()> {
         // A record must be contiguous in `raw`, so an incomplete record moves to the front, where the rest of it fits.
         self.raw.copy_within(self.come.clone(), 0);
         self.come = 0..self.come.len();
@@ -315,9 +313,9 @@ impl Opener {
         // If the network is slower than this end, each receive would otherwise return a single packet. So after a short
         // receive, this waits for the rest of the record.
         let n = if self.short {
-            recv(from.as_raw_fd(), &mut self.raw[end..end + missing], MsgFlags::MSG_WAITALL)?
+            from.read_full(&mut self.raw[end..end + missing])?
         } else {
-            recv(from.as_raw_fd(), &mut self.raw[end..], MsgFlags::empty())?
+            from.read(&mut self.raw[end..])?
         };
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -343,33 +341,33 @@ fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "a record was changed on the way")
 }
 
-/// A socket during the TLS handshake. It reads exactly one TLS record at a time, because the bytes after the handshake
-/// are not TLS and must stay in the socket.
-pub(super) struct Handshake<'a> {
-    socket: &'a TcpStream,
+/// A stream during the TLS handshake. It reads exactly one TLS record at a time, because the bytes after the handshake
+/// are not TLS and must stay in the stream.
+pub(super) struct Handshake<'a, S> {
+    stream: &'a mut S,
     record: Vec<u8>,
     read: usize,
 }
 
-impl Handshake<'_> {
-    pub(super) fn new(socket: &TcpStream) -> Handshake<'_> {
-        Handshake { socket, record: Vec::new(), read: 0 }
+impl<S: DataStream> Handshake<'_, S> {
+    pub(super) fn new(stream: &mut S) -> Handshake<'_, S> {
+        Handshake { stream, record: Vec::new(), read: 0 }
     }
 }
 
-impl Read for Handshake<'_> {
+impl<S: DataStream> Read for Handshake<'_, S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.read == self.record.len() {
             // Type, version and length (RFC 8446, section 5.1).
             let mut head = [0; 5];
-            let mut socket = self.socket;
-            socket.read_exact(&mut head)?;
+            self.stream.read_exact(&mut head)?;
             let len = u16::from_be_bytes([head[3], head[4]]);
             // rustls recognises by the head that data is not TLS. So this reads nothing more, which might never come.
             let is_tls = (20..=24).contains(&head[0]) && head[1] == 3 && len <= MAX_TLS_RECORD_BYTES;
             self.record.clear();
             self.record.extend_from_slice(&head);
-            socket.take(if is_tls { u64::from(len) } else { 0 }).read_to_end(&mut self.record)?;
+            let rest = if is_tls { u64::from(len) } else { 0 };
+            Read::by_ref(self.stream).take(rest).read_to_end(&mut self.record)?;
             self.read = 0;
         }
         let mut rest = &self.record[self.read..];
@@ -379,19 +377,21 @@ impl Read for Handshake<'_> {
     }
 }
 
-impl Write for Handshake<'_> {
+impl<S: DataStream> Write for Handshake<'_, S> {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.socket.write(from)
+        self.stream.write(from)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
+        self.stream.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
+
+    use fullpipe_net::stream::tcp::TcpDataStream;
 
     use super::*;
 
@@ -429,13 +429,13 @@ mod tests {
     fn read(cipher: &'static Cipher, wire: &[u8], piece: usize) -> (Vec<u8>, io::Result<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let from = listener.accept().unwrap().0;
+        let mut from = TcpDataStream::new(listener.accept().unwrap().0);
         std::thread::scope(|scope| {
             // An end that has detected damage stops reading, so writing may fail.
             scope.spawn(move || drop(to.write_all(wire)));
             let (mut opener, mut got, mut buffer) = (Opener::new(cipher, [1; KEY_BYTES]), Vec::new(), vec![0; piece]);
             let result = loop {
-                match opener.read(&from, &mut buffer) {
+                match opener.read(&mut from, &mut buffer) {
                     Ok(0) => break Ok(()),
                     Ok(n) => got.extend_from_slice(&buffer[..n]),
                     Err(e) => break Err(e),

@@ -3,12 +3,13 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use fullpipe_net::stream::StreamHandle;
 use fullpipe_path::{Classified, text};
 
 use crate::error::{self, TransferError};
@@ -40,8 +41,8 @@ pub struct Session {
     state: Mutex<State>,
     /// Wakes threads that wait for a change of `state` or `deaf`.
     changed: Condvar,
-    /// Guards the connections that are shut down when the transfer fails, so that no thread goes on waiting for them.
-    sockets: Mutex<Vec<TcpStream>>,
+    /// Guards the connections that are closed when the transfer fails, so that no thread goes on waiting for them.
+    connections: Mutex<Vec<Arc<dyn StreamHandle>>>,
     /// Guards the functions that wake threads which wait for something else when the transfer fails.
     alarms: Mutex<Vec<Box<dyn Fn() + Send>>>,
     /// Guards the function that takes the messages about window and pacing; the handler takes those about files.
@@ -90,7 +91,7 @@ impl Session {
             out: Mutex::new(out),
             state: Mutex::new(State::Running),
             changed: Condvar::new(),
-            sockets: Mutex::default(),
+            connections: Mutex::default(),
             alarms: Mutex::default(),
             on_sizing: Mutex::default(),
             line: Mutex::default(),
@@ -123,9 +124,9 @@ impl Session {
         poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0)
     }
 
-    /// Adds a connection that is shut down when the transfer fails.
-    pub fn cut_with(&self, socket: TcpStream) {
-        lock(&self.sockets).push(socket);
+    /// Adds a connection that is closed when the transfer fails.
+    pub fn cut_with(&self, connection: Arc<dyn StreamHandle>) {
+        lock(&self.connections).push(connection);
         if self.is_over() {
             self.cut();
         }
@@ -148,10 +149,7 @@ impl Session {
     }
 
     fn cut(&self) {
-        for socket in lock(&self.sockets).iter() {
-            // A connection that is closed already needs no shutting down.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
+        lock(&self.connections).iter().for_each(|connection| connection.close());
         for alarm in lock(&self.alarms).iter() {
             alarm();
         }

@@ -12,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use fullpipe_net::socket;
+use fullpipe_net::stream::DataStream;
+use fullpipe_net::stream::tcp::TcpDataStream;
 use fullpipe_path::{Transport, text};
 
 use crate::connection::deploy::{Program, Request};
@@ -356,7 +358,7 @@ impl<'a> SshPort<'a> {
     }
 
     /// Opens one connection. It may be called from several threads at once.
-    pub(crate) fn open(&self) -> Result<TcpStream, TransferError> {
+    pub(crate) fn open(&self) -> Result<Box<dyn DataStream>, TransferError> {
         let mut logins = lock(&self.logins);
         while logins.under_way == MAX_LOGINS && logins.given_up.is_none() {
             logins = self.free.wait(logins).unwrap_or_else(PoisonError::into_inner);
@@ -373,7 +375,7 @@ impl<'a> SshPort<'a> {
         self.free.notify_all();
         let (process, socket) = opened?;
         lock(&self.opened).0.push(process);
-        Ok(socket)
+        Ok(TcpDataStream::boxed(socket))
     }
 
     /// The connections, once all are open.
@@ -492,6 +494,8 @@ fn socket_pair(transport: &Transport, sends: bool) -> io::Result<(TcpStream, Tcp
         }
     };
     for (end, sends) in [(&ours, sends), (&theirs, false)] {
+        // The end of a chunk must not wait for an acknowledgement (RFC 896).
+        end.set_nodelay(true)?;
         socket::apply_to_accepted(end, transport, sends).map_err(io::Error::other)?;
     }
     Ok((ours, theirs))

@@ -26,81 +26,91 @@ pub enum Protection {
 }
 
 impl Protection {
-    /// Makes a stream of a socket, after a TLS handshake if the stream is protected.
+    /// Protects a stream, after a TLS handshake if it is to be encrypted.
     ///
     /// # Errors
     /// Those of the connection; `InvalidData` if the other end cannot prove its identity.
-    pub fn wrap(&self, socket: TcpStream) -> io::Result<Stream> {
+    pub fn wrap<S: DataStream>(&self, mut inner: S) -> io::Result<Stream<S>> {
         let mut connection: Connection = match self {
-            Protection::None => return Ok(Stream::Plain(TcpDataStream::new(socket))),
+            Protection::None => return Ok(Stream::Plain(inner)),
             Protection::Client(config) => {
                 let name = ServerName::try_from("fullpipe").map_err(io::Error::other)?;
                 ClientConnection::new(config.clone(), name).map_err(io::Error::other)?.into()
             }
             Protection::Server(config) => ServerConnection::new(config.clone()).map_err(io::Error::other)?.into(),
         };
-        let mut handshake = Handshake::new(&socket);
+        let mut handshake = Handshake::new(&mut inner);
         while connection.is_handshaking() {
             connection.complete_io(&mut handshake)?;
         }
         while connection.wants_write() {
             connection.write_tls(&mut handshake)?;
         }
+        handshake.flush()?;
         let records = records::begin(&connection).map_err(io::Error::other)?;
-        let socket = TcpDataStream::new(socket);
         if let Some((sealer, opener)) = records {
-            return Ok(Stream::Records(Box::new(Records { sealer, opener, socket })));
+            return Ok(Stream::Records(Box::new(Records { sealer, opener, inner })));
         }
-        Ok(Stream::Tls(Box::new(Tls { connection, socket, raw: vec![0; RAW], unread: 0..0 })))
+        Ok(Stream::Tls(Box::new(Tls { connection, inner, raw: vec![0; RAW], unread: 0..0 })))
     }
 }
 
-/// A connection, plain or encrypted.
-pub enum Stream {
+/// A connection, plain or encrypted. `S` carries its bytes: any transport for data, and TCP for control connections.
+pub enum Stream<S = Box<dyn DataStream>> {
     /// Plain.
-    Plain(TcpDataStream),
+    Plain(S),
     /// Encrypted by TLS.
-    Tls(Box<Tls>),
+    Tls(Box<Tls<S>>),
     /// Encrypted in fullpipe's own records after a TLS handshake.
-    Records(Box<Records>),
+    Records(Box<Records<S>>),
 }
 
 /// A connection that is encrypted in fullpipe's own records.
-pub struct Records {
+pub struct Records<S> {
     sealer: Sealer,
     opener: Opener,
-    socket: TcpDataStream,
+    inner: S,
 }
 
-impl Read for Records {
+impl<S: DataStream> Read for Records<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.opener.read(self.socket.socket(), to)
+        self.opener.read(&mut self.inner, to)
     }
 }
 
-impl Write for Records {
+impl<S: DataStream> Write for Records<S> {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.sealer.write(&mut self.socket, from)
+        self.sealer.write(&mut self.inner, from)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
+        self.inner.flush()
     }
 }
 
-/// Size of the buffer that receives encrypted data from a socket, in bytes.
+/// Size of the buffer that receives encrypted data, in bytes.
 const RAW: usize = 128 << 10;
 
 /// A connection that TLS encrypts.
-pub struct Tls {
+pub struct Tls<S> {
     connection: Connection,
-    socket: TcpDataStream,
+    inner: S,
     raw: Vec<u8>,
     /// Of `raw`, what rustls has not taken yet.
     unread: Range<usize>,
 }
 
-impl Read for Tls {
+impl<S: DataStream> Tls<S> {
+    /// Writes the records that rustls has made.
+    fn send(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.inner)?;
+        }
+        Ok(())
+    }
+}
+
+impl<S: DataStream> Read for Tls<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(to) {
@@ -108,7 +118,7 @@ impl Read for Tls {
                 other => return other,
             }
             if self.unread.is_empty() {
-                let n = self.socket.read(&mut self.raw)?;
+                let n = self.inner.read(&mut self.raw)?;
                 if n == 0 {
                     return Ok(0);
                 }
@@ -122,18 +132,16 @@ impl Read for Tls {
     }
 }
 
-impl Write for Tls {
+impl<S: DataStream> Write for Tls<S> {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let n = self.connection.writer().write(from)?;
-        self.flush()?;
+        self.send()?;
         Ok(n)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while self.connection.wants_write() {
-            self.connection.write_tls(&mut self.socket)?;
-        }
-        Ok(())
+        self.send()?;
+        self.inner.flush()
     }
 }
 
@@ -147,20 +155,7 @@ pub(crate) fn tcp_info(stream: &dyn StreamHandle) -> Option<TcpInfo> {
     stream.observe().ok()?.tcp_info
 }
 
-impl Stream {
-    fn inner(&self) -> &TcpDataStream {
-        match self {
-            Stream::Plain(stream) => stream,
-            Stream::Tls(stream) => &stream.socket,
-            Stream::Records(stream) => &stream.socket,
-        }
-    }
-
-    /// The socket, for what is set before data moves.
-    pub(crate) fn socket(&self) -> &TcpStream {
-        self.inner().socket()
-    }
-
+impl Stream<TcpDataStream> {
     /// Splits the stream into a half that reads and a half that writes, for two threads.
     ///
     /// # Errors
@@ -169,36 +164,34 @@ impl Stream {
         match self {
             Stream::Plain(socket) => Ok((Box::new(socket.socket().try_clone()?), Box::new(socket))),
             Stream::Tls(stream) => {
-                let Tls { connection, socket, raw, unread } = *stream;
+                let Tls { connection, inner: socket, raw, unread } = *stream;
                 let conn = Arc::new(Mutex::new(connection));
                 let reader = TlsReader { conn: conn.clone(), sock: socket.socket().try_clone()?, raw, unread };
                 Ok((Box::new(reader), Box::new(TlsWriter { conn, socket })))
             }
             Stream::Records(stream) => {
-                let Records { sealer, opener, socket } = *stream;
-                Ok((
-                    Box::new(RecordsReader { opener, tcp: socket.socket().try_clone()? }),
-                    Box::new(RecordsWriter { sealer, socket }),
-                ))
+                let Records { sealer, opener, inner: socket } = *stream;
+                let incoming = TcpDataStream::new(socket.socket().try_clone()?);
+                Ok((Box::new(RecordsReader { opener, socket: incoming }), Box::new(RecordsWriter { sealer, socket })))
             }
         }
     }
 }
 
-impl Read for Stream {
+impl<S: DataStream> Read for Stream<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.read(to),
+            Stream::Plain(stream) => stream.read(to),
             Stream::Tls(stream) => stream.read(to),
             Stream::Records(stream) => stream.read(to),
         }
     }
 }
 
-impl Write for Stream {
+impl<S: DataStream> Write for Stream<S> {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
-            Stream::Plain(socket) => socket.write(from),
+            Stream::Plain(stream) => stream.write(from),
             Stream::Tls(stream) => stream.write(from),
             Stream::Records(stream) => stream.write(from),
         }
@@ -206,16 +199,20 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Stream::Plain(socket) => socket.flush(),
+            Stream::Plain(stream) => stream.flush(),
             Stream::Tls(stream) => stream.flush(),
             Stream::Records(stream) => stream.flush(),
         }
     }
 }
 
-impl DataStream for Stream {
+impl<S: DataStream> DataStream for Stream<S> {
     fn handle(&self) -> Arc<dyn StreamHandle> {
-        self.inner().handle()
+        match self {
+            Stream::Plain(stream) => stream.handle(),
+            Stream::Tls(stream) => stream.inner.handle(),
+            Stream::Records(stream) => stream.inner.handle(),
+        }
     }
 
     fn read_full(&mut self, to: &mut [u8]) -> io::Result<usize> {
@@ -248,12 +245,12 @@ impl DataStream for Stream {
             Stream::Plain(stream) => stream.finish(),
             Stream::Tls(stream) => {
                 stream.connection.send_close_notify();
-                stream.flush()?;
-                stream.socket.finish()
+                stream.send()?;
+                stream.inner.finish()
             }
             Stream::Records(stream) => {
-                stream.sealer.end(&mut stream.socket)?;
-                stream.socket.finish()
+                stream.sealer.end(&mut stream.inner)?;
+                stream.inner.finish()
             }
         }
     }
@@ -326,12 +323,12 @@ impl Write for TlsWriter {
 /// The half of [`Records`] that reads.
 struct RecordsReader {
     opener: Opener,
-    tcp: TcpStream,
+    socket: TcpDataStream,
 }
 
 impl Read for RecordsReader {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.opener.read(&self.tcp, to)
+        self.opener.read(&mut self.socket, to)
     }
 }
 
@@ -358,18 +355,20 @@ mod tests {
     use super::*;
     use crate::connection::tls::{Fingerprint, Identity, client, data_client};
 
-    fn pair(guard: impl FnOnce(&Identity) -> Protection) -> (io::Result<Stream>, io::Result<Stream>) {
+    type TcpLine = Stream<TcpDataStream>;
+
+    fn pair(guard: impl FnOnce(&Identity) -> Protection) -> (io::Result<TcpLine>, io::Result<TcpLine>) {
         let identity = Identity::new().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let called = Protection::Server(identity.server().unwrap());
-        let server = std::thread::spawn(move || called.wrap(listener.accept().unwrap().0));
-        let client = guard(&identity).wrap(TcpStream::connect(address).unwrap());
+        let server = std::thread::spawn(move || called.wrap(TcpDataStream::new(listener.accept().unwrap().0)));
+        let client = guard(&identity).wrap(TcpDataStream::new(TcpStream::connect(address).unwrap()));
         (client, server.join().unwrap())
     }
 
     /// The same for messages, in TLS's records, and for data, in records of their own where the processor is for it.
-    fn pairs() -> Vec<(Stream, Stream)> {
+    fn pairs() -> Vec<(TcpLine, TcpLine)> {
         let ends = [client as fn(Fingerprint) -> _, data_client].map(|client| {
             let (ours, theirs) = pair(|identity| Protection::Client(client(identity.fingerprint()).unwrap()));
             (ours.unwrap(), theirs.unwrap())

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// The segments and bytes sent over some time, all streams together.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sent {
-    /// Segments with payload (`tcpi_data_segs_out`), including retransmissions.
+    /// Segments with payload (`tcpi_data_segs_out`), or UDT's data packets (`pktSentTotal`), including retransmissions.
     pub segments: u64,
-    /// Retransmitted segments (`tcpi_total_retrans`).
+    /// Retransmitted segments (`tcpi_total_retrans`) or packets (`pktRetransTotal`).
     pub again: u64,
     /// Segments retransmitted although they had not been lost (`tcpi_dsack_dups`).
     pub needless: u64,

@@ -75,7 +75,7 @@ pub enum Message {
     Connect(Box<Connect>),
     /// Far end: where to connect the streams. It answers [`Setup::probably`], and a [`Connect`] that differs from it.
     Ready {
-        /// TCP port.
+        /// Port, of TCP or of UDP as the transport needs.
         port: u16,
         /// The session's token, which each stream must show.
         token: [u8; 32],

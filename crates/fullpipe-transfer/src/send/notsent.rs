@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use fullpipe_net::socket::UNSENT;
-use fullpipe_net::stream::StreamHandle;
-use fullpipe_net::tcp_info::TcpInfo;
+use fullpipe_net::stream::{Observation, StreamHandle};
 
 /// Least limit, bytes.
 const MIN_LIMIT_BYTES: u32 = 256 << 10;
@@ -32,16 +31,16 @@ impl NotsentLimit {
         NotsentLimit { set: streams.iter().map(|stream| set(&**stream, first)).collect() }
     }
 
-    /// Adjusts the limits; call it several times a second. `infos` is each stream's TCP_INFO, and `rest` the bytes that no
-    /// stream has taken, if nothing else will be added.
-    pub fn adjust(&mut self, streams: &[Arc<dyn StreamHandle>], infos: &[Option<TcpInfo>], rest: Option<u64>) {
-        let rate = |info: &Option<TcpInfo>| info.as_ref().and_then(|info| info.get("delivery_rate")).unwrap_or(0);
+    /// Adjusts the limits; call it several times a second. `seen` is what each stream's transport tells, and `rest` the bytes
+    /// that no stream has taken, if nothing else will be added.
+    pub fn adjust(&mut self, streams: &[Arc<dyn StreamHandle>], seen: &[Option<Observation>], rest: Option<u64>) {
+        let rate = |one: &Option<Observation>| one.as_ref().and_then(|one| one.delivery_bytes_per_s).unwrap_or(0);
         // Less than a second of data is left: each stream now has its last data in its socket.
         let near_end =
-            streams.len() > 1 && rest.is_some_and(|rest| rest < infos.iter().map(rate).fold(0, u64::saturating_add));
+            streams.len() > 1 && rest.is_some_and(|rest| rest < seen.iter().map(rate).fold(0, u64::saturating_add));
         let first = first_limit(streams.len());
-        for ((stream, info), now) in streams.iter().zip(infos).zip(&mut self.set) {
-            let wanted = wanted(rate(info), near_end, first);
+        for ((stream, one), now) in streams.iter().zip(seen).zip(&mut self.set) {
+            let wanted = wanted(rate(one), near_end, first);
             if now.is_some_and(|now| now != wanted) {
                 *now = set(&**stream, wanted);
             }

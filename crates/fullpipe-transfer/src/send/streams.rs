@@ -232,8 +232,11 @@ impl Sender {
     /// Ends a stream.
     pub(super) fn end_stream(&self, line: &mut OutgoingStream) -> Result<(), TransferError> {
         self.empty(line, &Chunk::End)?;
-        line.stream.finish().map_err(|e| self.session.lost("ending a stream", e))?;
-        self.stream_ended()
+        let lost = |e| self.session.lost("ending a stream", e);
+        line.stream.flush().map_err(lost)?;
+        // The receiver learns at once that all was sent: UDT waits for a round trip to end a stream.
+        self.stream_ended()?;
+        line.stream.finish().map_err(lost)
     }
 
     /// Counts a stream that has ended. After the last one, the receiver is told that all was sent.

@@ -21,7 +21,7 @@ use crate::protocol::message::Direct;
 
 /// Bytes that a measurement leaves free in a file system, and the same as a fraction of the file system: the smaller counts.
 /// Many file systems get slow, and programs fail, when nothing is left.
-const RESERVE_BYTES: u64 = 10_000_000_000;
+const RESERVE_BYTES: u64 = 2_000_000_000;
 const RESERVE_FRACTION: f64 = 0.05;
 
 /// Why storage cannot be measured.

@@ -1,11 +1,11 @@
-//! Measures the path's losses from the sending end's TCP counters while it sends.
+//! Measures the path's losses from the sending end's counters while it sends: the kernel's of TCP, or UDT's own.
 //!
 //! The few packets of the connection setup cannot distinguish a loss of one in a thousand from none, but at that loss CUBIC
 //! leaves nine tenths of a long path empty. The transfer's own segments are enough to tell.
 
 use std::time::{Duration, Instant};
 
-use fullpipe_net::tcp_info::TcpInfo;
+use fullpipe_net::stream::Observation;
 
 use crate::protocol::losses::{Losses, Sent};
 
@@ -35,13 +35,14 @@ impl LossWatch {
         LossWatch { began: Instant::now(), every: FIRST_INTERVAL, samples: Vec::new() }
     }
 
-    /// Takes a sample if one is due; call it several times a second. `infos` is the streams' TCP_INFO.
-    pub fn sample(&mut self, infos: &[Option<TcpInfo>]) {
+    /// Takes a sample if one is due; call it several times a second. `seen` is what the streams' transport
+    /// tells.
+    pub fn sample(&mut self, seen: &[Option<Observation>]) {
         let last = self.samples.last().map_or(0, |look| look.sent.ns);
         if u128::from(last) + self.every.as_nanos() > self.began.elapsed().as_nanos() {
             return;
         }
-        self.samples.push(self.now(infos));
+        self.samples.push(self.now(seen));
         if self.samples.len() > MAX_SAMPLES {
             let mut kept = false;
             self.samples.retain(|_| {
@@ -52,10 +53,15 @@ impl LossWatch {
         }
     }
 
-    fn now(&self, infos: &[Option<TcpInfo>]) -> LossSample {
+    fn now(&self, seen: &[Option<Observation>]) -> LossSample {
         let mut sent = Sent { ns: self.began.elapsed().as_nanos() as u64, ..Sent::default() };
         let (mut queues, mut held) = (Vec::new(), 0);
-        for info in infos.iter().flatten() {
+        for udt in seen.iter().flatten().filter_map(|one| one.udt) {
+            sent.segments += udt.counters.pkt_sent;
+            sent.again += udt.counters.pkt_retrans;
+            sent.bytes += udt.acked_bytes;
+        }
+        for info in seen.iter().flatten().filter_map(|one| one.tcp_info.as_ref()) {
             let get = |name| info.get(name).unwrap_or(0);
             sent.segments += get("data_segs_out");
             let again = get("total_retrans");
@@ -73,13 +79,13 @@ impl LossWatch {
         LossSample {
             sent,
             queue_ns: queues.get(queues.len() / 2).copied().unwrap_or(0),
-            held: f64::from(held) / infos.len().max(1) as f64,
+            held: f64::from(held) / seen.len().max(1) as f64,
         }
     }
 
     /// The losses until now.
-    pub fn told(&self, infos: &[Option<TcpInfo>]) -> Losses {
-        Losses { streams: infos.len() as u16, ..told(&self.samples, self.now(infos).sent) }
+    pub fn told(&self, seen: &[Option<Observation>]) -> Losses {
+        Losses { streams: seen.len() as u16, ..told(&self.samples, self.now(seen).sent) }
     }
 }
 

@@ -1,12 +1,13 @@
-//! Samples TCP_INFO of all streams over time, for the record. These are the samples that `measure` takes.
+//! Samples TCP_INFO, or UDT's statistics, of all streams over time, for the record. These are the samples that `measure` takes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fullpipe_net::sample::Sample;
+use fullpipe_net::sample::{self, Sample, Snapshot};
 use fullpipe_net::side::Side;
 use fullpipe_net::stream::StreamHandle;
+use fullpipe_net::tcp_info::TcpInfo;
 use fullpipe_net::wire::{Received, Report};
 use fullpipe_net::{Observed, host_info, sys};
 
@@ -32,7 +33,8 @@ pub struct Trace {
 }
 
 struct Kept {
-    samples: Vec<Sample>,
+    /// The samples, and UDT's counts since the stream was opened, of which a sample gets what the one before has not.
+    samples: Vec<(Sample, Option<Snapshot>)>,
     interval_ns: u64,
 }
 
@@ -79,15 +81,15 @@ impl Trace {
         let t_ns = sys::now_ns().saturating_sub(self.zero_ns);
         let mut kept = lock(&self.kept);
         for (i, stream) in self.streams.iter().enumerate() {
-            // A stream that was reset cannot be observed any more; a sample is TCP's.
+            // A stream that was reset cannot be observed any more.
             let Ok(seen) = stream.observe() else { continue };
-            let Some(info) = seen.tcp_info else { continue };
             let bytes = match self.end {
                 Side::Sender => seen.acked_bytes,
                 Side::Receiver => seen.received_bytes.map(|all| all.saturating_sub(stream.unread_bytes().unwrap_or(0))),
             };
             let bytes = bytes.unwrap_or(0);
-            kept.samples.push(Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None });
+            let info = seen.tcp_info.unwrap_or_else(|| TcpInfo::from_bytes(&[]));
+            kept.samples.push((Sample { t_ns, end: self.end, stream: i as u16, bytes, info, udt: None }, seen.udt));
         }
         if kept.samples.len() > MAX_SAMPLES {
             let (n, mut i) = (self.streams.len().max(1), 0);
@@ -132,7 +134,13 @@ impl Trace {
             cpu_s: sys::cpu_seconds() - self.cpu_s,
             seconds: sys::now_ns().saturating_sub(self.zero_ns) as f64 / 1e9,
         };
-        Observed { report, samples: lock(&self.kept).samples.clone() }
+        let mut before = vec![None; self.streams.len()];
+        let sample = |(sample, udt): &(Sample, Option<Snapshot>)| {
+            let before = &mut before[usize::from(sample.stream)];
+            let udt = udt.map(|now| sample::udt_between(before.replace(now), now, self.zero_ns));
+            Sample { udt, ..sample.clone() }
+        };
+        Observed { report, samples: lock(&self.kept).samples.iter().map(sample).collect() }
     }
 
     /// Sends the report and all samples to the other end.

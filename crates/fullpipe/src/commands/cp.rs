@@ -61,6 +61,11 @@ fn copy(args: Args) -> Result {
     ports::data_ports(args.data_ports.as_deref())?;
     let options = options(&args)?;
     args.how.check()?;
+    if args.how.is_udt() && args.via == via::Wanted::Ssh {
+        let why =
+            "--transport udt needs UDP to the far host, and ssh carries none; leave out --via ssh, or copy over TCP";
+        return Err(Failure::usage(why));
+    }
     run_record::check_sample(args.sample)?;
     let Some((to, from)) = args.paths.split_last().filter(|(_, from)| !from.is_empty()) else {
         return Err(Failure::usage("give what to copy, and where to: SRC... DST"));
@@ -77,7 +82,7 @@ fn copy(args: Args) -> Result {
         Some(order) => order,
         None => endpoint::order(&args, &from, &to)?,
     };
-    let (choice, note) = via::Choice::new(args.via, &mut endpoint);
+    let (choice, note) = via::Choice::new(args.via, args.how.is_udt(), &mut endpoint);
     if args.dry_run {
         return explain::dry_run(&args, &mut endpoint, (choice, note), &way, options);
     }

@@ -187,7 +187,7 @@ pub fn run(args: Args) -> Result {
     if args.json {
         output::out(format_args!("{text}"));
     } else if !args.quiet {
-        print(&run, &outcome, target.as_deref());
+        print(&run, &outcome, &text, target.as_deref());
     }
     Ok(())
 }
@@ -307,7 +307,14 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     Ok((measured.text, measured.outcome))
 }
 
-fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
+/// Round-trip time before the first byte of data, s, of a record.
+fn idle_s(record: &str) -> Option<f64> {
+    let header: serde_json::Value = serde_json::from_str(record.lines().next()?).ok()?;
+    header["rtt_s"].as_f64()
+}
+
+/// Prints the result of a run, whose record this is, for people.
+fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
     outln!("path        {}", run.path);
     outln!("transport   {}", run.transport);
     match (outcome.goodput_bps, &outcome.no_rate) {
@@ -326,6 +333,10 @@ fn print(run: &Run, outcome: &Outcome, target: Option<&FilePath>) {
             outln!("loss        {again}, {drops} dropped by the bottleneck's queue");
         }
         None => outln!("loss        {again}"),
+    }
+    if let Some(rtt) = outcome.loaded_rtt {
+        let [idle, median, most] = [idle_s(text).unwrap_or(rtt.min_s), rtt.p50_s, rtt.p95_s].map(format::seconds);
+        outln!("round trip  {idle} idle; under load {median} (median), {most} (95%)");
     }
     if let Some(what) = outcome.bottleneck {
         outln!("bottleneck  {}", bottleneck(what, run));

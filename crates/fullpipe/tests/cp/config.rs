@@ -59,6 +59,13 @@ fn what_is_typed_counts_more() {
     };
     let (as_set, typed) = (explained(""), explained("--via ssh"));
     assert!(!as_set.contains("ssh connections") && typed.contains("ssh connections"), "{as_set} {typed}");
+    // Flags of TCP and UDT exclude each other.
+    let set = |more: &str| configure(&host, &format!("[host.far]\n{}{more}", reach(&host)));
+    set("via = \"ssh\"\ncc = \"cubic\"\nrate = \"1gbit\"");
+    assert!(explained("--transport udt").contains("udt × 1"));
+    set("transport = \"udt\"");
+    assert!(explained("").contains("udt × 1") && explained("--cc cubic").contains("cubic ×"));
+    configure(&host, &text);
     // A program that is sent excludes one that is there, and --no-deploy.
     let mut cp = plain(&host);
     cp.arg("--far-binary").arg(host.file("none")).arg(host.file("a")).arg(host.far("c"));

@@ -24,4 +24,5 @@ mod rights;
 mod sobas;
 mod standard;
 mod tree;
+mod udt;
 mod verify;

@@ -310,6 +310,10 @@ impl Stage {
         if plan.plain {
             command.arg("--no-encrypt");
         }
+        if plan.udt {
+            // Both ends share the guest's memory.
+            command.args(["--transport", "udt", "--buffer", "8MB"]);
+        }
         if plan.seed.is_multiple_of(3) {
             command.arg("--verify");
         }

@@ -23,6 +23,8 @@ pub struct Plan {
     pub tls: bool,
     /// The data streams are not encrypted.
     pub plain: bool,
+    /// The data go over UDT.
+    pub udt: bool,
     /// Parallel streams.
     pub streams: u16,
     /// Largest block, KiB.
@@ -172,6 +174,7 @@ impl Plan {
             push: rng.random_bool(0.6),
             tls: rng.random_bool(0.3),
             plain: false,
+            udt: false,
             streams: rng.random_range(1..=6),
             block_kib: *[64, 256, 1024, 8192].choose(rng).unwrap(),
             flags: Vec::new(),
@@ -223,6 +226,8 @@ impl Plan {
                 plan.adversaries.push((adversary, Duration::from_secs_f64(every.max(least))));
             }
         }
+        // The relay is of TCP.
+        plan.udt = !relay && rng.random_bool(0.3);
         plan
     }
 
@@ -238,10 +243,10 @@ impl Plan {
 
     /// In words.
     pub fn told(&self) -> String {
-        let Plan { seed, rtt, mbits, path, push, tls, plain, streams, block_kib, flags, stall, relay, .. } = self;
+        let Plan { seed, rtt, mbits, path, push, tls, plain, udt, streams, block_kib, flags, stall, relay, .. } = self;
         let mut lines = vec![
             format!(
-                "seed {seed}: {rtt:?}, {mbits} Mb/s, {path:?}; push {push}, tls {tls}, plain {plain}, relay {relay}"
+                "seed {seed}: {rtt:?}, {mbits} Mb/s, {path:?}; push {push}, tls {tls}, plain {plain}, udt {udt}, relay {relay}"
             ),
             format!("  {streams} streams, blocks of {block_kib} KiB, {flags:?}, stall {stall:?}"),
             format!("  room {:?}, unreadable {:?}", self.room, self.unreadable),

@@ -140,8 +140,8 @@ pub struct Args {
     /// Accept data streams on these ports of HOST, such as 7413-7476 [default: any free port]
     #[arg(long, value_name = "FIRST-LAST", help_heading = OVER_SSH)]
     pub data_ports: Option<String>,
-    /// Carry the data over TCP connections to the far host (tcp), over ssh connections (ssh), or over ssh if TCP does not get
-    /// through within 3 s, which is remembered (auto)
+    /// Carry the data over connections to a data port of the far host (tcp), over ssh connections (ssh), or over ssh if TCP does
+    /// not get through within 3 s, which is remembered (auto)
     #[arg(long, value_enum, default_value = "auto", value_name = "auto|tcp|ssh", help_heading = OVER_SSH)]
     #[arg(hide_possible_values = true)]
     pub via: Wanted,
@@ -169,11 +169,11 @@ pub struct Args {
     /// Show what would be copied, and how, but copy nothing
     #[arg(long, help_heading = OUTPUT)]
     pub dry_run: bool,
-    /// Write a record with TCP_INFO of every stream into folder DIR, or to FILE if it ends in .ndjson; 'fullpipe report'
-    /// shows it, 'fullpipe analyze' makes a profile of many
+    /// Write a record with TCP_INFO, or UDT's statistics, of every stream into folder DIR, or to FILE if it ends in .ndjson;
+    /// 'fullpipe report' shows it, 'fullpipe analyze' makes a profile of many
     #[arg(long, value_name = "DIR|FILE", help_heading = OUTPUT)]
     pub record: Option<PathBuf>,
-    /// Sample TCP_INFO this often for the record, at least 10ms apart
+    /// Sample TCP_INFO, or UDT's statistics, this often for the record, at least 10ms apart
     #[arg(long, default_value = "100ms", value_name = "TIME", help_heading = OUTPUT)]
     pub sample: Time,
     /// Print the name of each file on stdout: when sending, as it starts; when receiving, as it is finished

@@ -62,7 +62,8 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
     let commands = Commands { server: server(&folder), client: words };
-    let copy = LabCopy { path, seed: args.seed, commands, sources, target: folder };
+    let udt = args.how.udt();
+    let copy = LabCopy { path, seed: args.seed, commands, sources, target: folder, udt };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
         bar.set_message(format!(
             "{seconds:.1} s of virtual time, {:.2} GB through the bottleneck",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
-use fullpipe_path::{Direction, ExitClass, Host, Path, Protocol, Run, Size, Workload, record};
+use fullpipe_path::{Direction, ExitClass, Host, Path, Run, Size, Workload, record};
 use fullpipe_transfer::client::{Finished, Way};
 use fullpipe_transfer::connection::endpoint::Endpoint;
 use fullpipe_transfer::protocol::sizing::SizingEvent;
@@ -43,7 +43,7 @@ pub fn write(
     let workload = Workload::Size(Size(finished.summary.bytes.max(u64::from(transport.streams))));
     let mut run = Run { path, transport, workload, direction, seed: args.seed, sample: args.sample };
     let capacity = match &run.path {
-        Path::Lab(lab) => Some(lab.capacity(Protocol::Tcp)),
+        Path::Lab(lab) => Some(lab.capacity(run.transport.protocol())),
         Path::Host(_) => None,
     };
     let request = Request { transport: run.transport.clone(), workload, direction, seed: run.seed, sample: run.sample };

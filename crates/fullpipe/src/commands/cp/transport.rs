@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use fullpipe_net::stream::udt::UDP_BUFFER;
+use fullpipe_path::transport::UDT;
 use fullpipe_path::{Buffer, Probability, Protocol, Rate, Size, Time, Transport, TransportError, Workload};
 use fullpipe_profile::{Choice, Profile, ProfileError, Query, Selection, select};
 use fullpipe_transfer::client::Between;
@@ -22,6 +24,10 @@ pub const HEADING: &str = "How data is sent (by default chosen from a profile)";
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct TransportArgs {
+    /// Send over this transport; udt brings its own congestion control, keeps to the rate of --pacing if that is given, and
+    /// needs UDP to the far host
+    #[arg(long, default_value = "tcp", value_name = "tcp|udt", help_heading = HEADING)]
+    transport: Protocol,
     /// Use this congestion control of the sender's kernel, such as bbr [default: from the profile]
     #[arg(long, value_name = "NAME", help_heading = HEADING)]
     cc: Option<String>,
@@ -148,6 +154,7 @@ impl TransportArgs {
     pub fn passed_on(&self) -> Vec<(&'static str, String)> {
         let mut words = Vec::new();
         let mut add = |flag, value: Option<String>| words.extend(value.map(|value| (flag, value)));
+        add("--transport", self.is_udt().then(|| self.transport.to_string()));
         add("--cc", self.cc.clone());
         add("--streams", self.streams.map(|n| n.to_string()));
         add("--buffer", self.buffer.map(|b| b.to_string()));
@@ -177,6 +184,13 @@ impl TransportArgs {
             let (text, name) = text_of(self.profile.as_deref())?;
             Profile::parse(&text, name)?.entries(|_| true)?;
         }
+        if self.is_udt() {
+            self.check_udt()?;
+        } else if self.cc.as_deref() == Some(UDT) {
+            return Err(Failure::usage(
+                "udt is no congestion control of TCP; give --transport udt instead of --cc udt",
+            ));
+        }
         if self.sobas.is_some() && self.buffer != Some(Sizing::Sobas) {
             return Err(Failure::usage(
                 "--sobas has an effect only with --buffer sobas; add that, or leave --sobas out",
@@ -190,6 +204,42 @@ impl TransportArgs {
             return Err(Failure::usage("--buffer sobas adjusts what --steady keeps; leave out one of them"));
         }
         Ok(())
+    }
+
+    /// Refuses flags that are for TCP.
+    fn check_udt(&self) -> Result {
+        let chooses_tcp = [
+            ("--profile", self.profile.is_some()),
+            ("--rate", self.rate.is_some()),
+            ("--loss", self.loss.is_some()),
+            ("--queue", self.queue.is_some()),
+        ];
+        let why = if self.cc.is_some() {
+            "--cc is for TCP, and --transport udt brings its own; leave one of them out".to_owned()
+        } else if self.buffer == Some(Sizing::Sobas) {
+            "--buffer sobas is for TCP; with --transport udt, give a size, or leave --buffer out".to_owned()
+        } else if let Some((flag, _)) = chooses_tcp.iter().find(|(_, given)| *given) {
+            let instead = if *flag == "--rate" { "; --pacing is the rate to send at" } else { "" };
+            format!("{flag} chooses how to send over TCP, so it has no effect with --transport udt{instead}")
+        } else {
+            return Ok(());
+        };
+        Err(Failure::usage(why))
+    }
+
+    /// Whether the data go over UDT.
+    pub fn is_udt(&self) -> bool {
+        self.transport == Protocol::Udt
+    }
+
+    /// The transport over UDT, if the data go over that.
+    pub fn udt(&self) -> Option<Transport> {
+        let buffer = match self.buffer {
+            Some(Sizing::Fixed(buffer)) => buffer,
+            Some(Sizing::Sobas) | None => Buffer::Auto,
+        };
+        let streams = self.streams.unwrap_or(1);
+        self.is_udt().then(|| Transport { cc: UDT.into(), streams, buffer, pacing: self.pacing })
     }
 
     /// The law by which window and pacing follow the path during the copy, unless a flag pins them, or the path is so short
@@ -230,6 +280,20 @@ impl TransportArgs {
     /// # Errors
     /// The profile cannot be read, or the flags ask for a transport that does not exist.
     pub fn choose(&self, between: &Between) -> Result<Chosen> {
+        if let Some(transport) = self.udt() {
+            transport.validate()?;
+            let rate = if self.pacing.is_some() { "keeps to the rate of --pacing" } else { "finds the rate itself" };
+            let mut why = vec![format!("over UDT, as the command line asks: it {rate}")];
+            let granted = Size(between.receiver.receive);
+            if granted < UDP_BUFFER {
+                why.push(format!(
+                    "the receiver's kernel may let a UDP socket hold only {granted}, which a burst can fill; as root there: sysctl -w \
+                     net.core.rmem_max={}",
+                    UDP_BUFFER.0
+                ));
+            }
+            return Ok(unexpected(transport, why));
+        }
         let mut chosen = match between.via {
             Via::Ssh => through_ssh(between.rtt_s, &between.sender),
             Via::Tcp if between.rtt_s < LOCAL_S => local(between.rtt_s, &between.sender),
@@ -258,7 +322,7 @@ impl TransportArgs {
                 format!("{0}; as root: modprobe tcp_{0}", best.transport.cc)
             };
             if best.transport.protocol() != Protocol::Tcp {
-                return format!("best would be {}, but copies go over TCP", best.transport);
+                return format!("best would be {}, over which --transport udt sends", best.transport);
             }
             format!("best would be {}, but a kernel lacks {lacks}", best.transport)
         });

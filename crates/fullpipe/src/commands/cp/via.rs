@@ -42,8 +42,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Chooses for a far end, by the flag and by what earlier copies have found.
-    pub fn new(wanted: Wanted, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
+    /// Chooses for a far end, by the flag and by what earlier copies have found. Over UDT, data never go through ssh, and TCP's
+    /// ports are of no interest.
+    pub fn new(wanted: Wanted, is_udt: bool, endpoint: &mut Endpoint) -> (Choice, Option<String>) {
+        if is_udt {
+            return (Choice { wanted: Wanted::Tcp, memory: None, key: String::new(), found: false }, None);
+        }
         let memory = token_files::state_folder().map(|folder| folder.join("closed-ports.json"));
         let mut choice = Choice { wanted, memory, key: String::new(), found: false };
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };

@@ -378,7 +378,13 @@ fn bottleneck(outcome: &StorageOutcome, file_system: &FileSystemInfo) -> String 
         Some(StorageBottleneck::PageCache) => {
             "page_cache: it had most of the data; the storage was not measured".into()
         }
-        Some(StorageBottleneck::Cpu) => "cpu: a thread used a whole processor, or all processors were busy".into(),
+        Some(StorageBottleneck::Cpu) if outcome.cpu_busiest > 0.9 => {
+            "cpu: a thread used a whole processor; try more --threads".into()
+        }
+        Some(StorageBottleneck::Cpu) => {
+            let own = (outcome.cpu_user_s + outcome.cpu_system_s) / outcome.seconds;
+            format!("cpu: all processors of the host were busy; this program used {own:.2} of them")
+        }
         Some(StorageBottleneck::Device) => {
             format!(
                 "device: {device} had requests {busy} of the time; one that serves several at once may gain from more --threads"

@@ -1,0 +1,213 @@
+//! Copies whose data go over UDT.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::firewall::behind;
+use crate::host::{Cp, Host, Running};
+use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
+use crate::tree::{bytes, leftovers, only, same, write};
+
+/// Ports that a firewall drops.
+const PORTS: &str = "50000-50015";
+
+/// A tree of large and small files.
+fn a_tree(host: &Host) {
+    write(host.file("tree/large"), bytes(20 * MIB, 1));
+    write(host.file("tree/empty"), "");
+    for i in 0..50 {
+        write(host.file(&format!("tree/small/{i}")), bytes(i * 100, i as u64));
+    }
+}
+
+#[test]
+fn there_and_back() {
+    let host = Host::start();
+    a_tree(&host);
+    for words in ["", "-n 4 --buffer 4MB", "--no-encrypt -n 2", "--pacing 400mbit --data-ports 50000-50015"] {
+        for (push, from, to) in [(true, "tree", "there"), (false, "there", "back")] {
+            let words = format!("-r -T --json --transport udt {words}");
+            let done = host.copy(push, &words, from, to).ok();
+            same(&host.file("tree"), &host.file(to));
+            let lines = done.json();
+            for line in [&lines[0], lines.last().unwrap()] {
+                assert_eq!(line["transport"]["cc"], "udt", "{line}");
+            }
+        }
+        assert!(leftovers(&host.file("")).is_empty());
+        ["there", "back"].iter().for_each(|name| fs::remove_dir_all(host.file(name)).unwrap());
+    }
+}
+
+/// A copy of a large file over UDT, to be run.
+fn large(host: &Host, push: bool, words: &str) -> Cp {
+    let transport = if words.contains("--transport") { "" } else { "--transport udt" };
+    host.copy(push, &format!("--json {transport} {words}"), "large", "to/")
+}
+
+/// The same copy, while it runs and after some blocks.
+fn begun(host: &Host, push: bool, words: &str) -> Running {
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    let running = large(host, push, &format!("{SLOW} {words}")).start();
+    some_blocks(&host.file("to"));
+    running
+}
+
+fn goes_on(host: &Host, push: bool, words: &str) {
+    assert!(!host.file("to/large").exists());
+    let sent = large(host, push, words).ok().number("bytes");
+    assert!(sent > 0 && sent < (LARGE - 2 * MIB) as u64, "{sent} bytes were sent again");
+    only(&host.file("to"), &["large"]);
+    same(&host.file("large"), &host.file("to/large"));
+}
+
+#[test]
+fn a_killed_client_goes_on() {
+    both_ways(|push| {
+        let host = Host::start();
+        begun(&host, push, "").kill();
+        goes_on(&host, push, "");
+    });
+}
+
+#[test]
+fn an_interrupted_client_goes_on_over_tcp_too() {
+    both_ways(|push| {
+        let host = Host::start();
+        let running = begun(&host, push, "-n 2");
+        let began = Instant::now();
+        running.signal(Signal::SIGINT);
+        let done = running.wait();
+        assert_eq!(done.code(), 130, "{}", done.err);
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        goes_on(&host, push, "--transport tcp");
+    });
+}
+
+#[test]
+fn a_killed_far_end_is_started_again() {
+    both_ways(|push| {
+        let host = Host::start();
+        let (program, ids) = host.known_by_id();
+        write(host.file("large"), bytes(LARGE, 7));
+        fs::create_dir(host.file("to")).unwrap();
+        let running = large(&host, push, SLOW).far_program(&program).start();
+        some_blocks(&host.file("to"));
+        let id = fs::read_to_string(&ids).unwrap().trim().parse().unwrap();
+        kill(Pid::from_raw(id), Signal::SIGKILL).unwrap();
+        let done = running.wait();
+        assert_eq!(done.code(), 0, "push {push}: {} {}", done.err, done.out);
+        assert!(done.number("spared_bytes") > 0, "push {push}: {}", done.out);
+        only(&host.file("to"), &["large"]);
+        same(&host.file("large"), &host.file("to/large"));
+    });
+}
+
+#[test]
+fn udp_that_a_firewall_drops() {
+    let drop = format!("chain in {{ type filter hook input priority 0; udp dport {PORTS} drop; }};");
+    behind(&format!("table inet test {{ {drop} }}"), || {
+        let host = &Host::start();
+        write(host.file("a"), bytes(3 * MIB, 1));
+        let copy = |words: &str| {
+            let mut cp = host.cp();
+            cp.words("--data-ports").arg(PORTS).words(words).arg(host.file("a")).arg(host.far("b"));
+            cp
+        };
+        for (words, within) in [("", "within 3 s"), ("-n 4 --stall 1s", "within 1 s")] {
+            let began = Instant::now();
+            let done = copy(words).arg("--transport=udt").fails_at_once(4, "no answer over UDP from 127.0.0.1:500");
+            assert!(done.err.contains(within) && done.err.contains("without --transport udt"), "{}", done.err);
+            assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        }
+        // Nothing is remembered of the host: TCP passes.
+        let done = copy("--json").ok();
+        assert!(done.json().iter().all(|line| line["kind"] != "note"), "{}", done.out);
+        same(&host.file("a"), &host.file("b"));
+    });
+}
+
+#[test]
+fn udp_that_stops_during_a_copy() {
+    behind("table inet test { chain in { type filter hook input priority 0; }; }", || {
+        let nft = |words: &str| {
+            let done = Command::new("nft").args(words.split_whitespace()).status().unwrap();
+            assert!(done.success(), "nft {words}");
+        };
+        let host = &Host::start();
+        let words = format!("--stall 1s --data-ports {PORTS}");
+        let running = begun(host, true, &words);
+        nft(&format!("add rule inet test in udp dport {PORTS} drop"));
+        let done = running.wait();
+        assert!(done.code() == 4 && done.err.contains("no answer over UDP"), "{}: {}", done.code(), done.err);
+        nft("flush chain inet test in");
+        goes_on(host, true, &words);
+    });
+}
+
+#[test]
+fn what_cannot_be_is_one_line() {
+    let host = Host::start();
+    write(host.file("a"), "1");
+    for (words, says) in [
+        ("--transport sctp", "'sctp' is no transport; choose tcp or udt"),
+        ("--cc udt", "give --transport udt instead of --cc udt"),
+        ("--transport udt --cc cubic", "--transport udt brings its own"),
+        ("--transport udt --buffer sobas", "--buffer sobas is for TCP"),
+        ("--transport udt --rate 10gbit", "--pacing is the rate to send at"),
+        ("--transport udt --loss 0.1", "--loss chooses how to send over TCP"),
+        ("--transport udt --via ssh", "needs UDP to the far host, and ssh carries none"),
+        ("--transport udt -n 65", "65 streams"),
+        ("--transport udt --pacing 1kbit", "pacing at 1kbit"),
+    ] {
+        let done = host.copy(true, words, "a", "b").fails(2, says);
+        assert!(words.contains("sctp") || done.err.trim_end().lines().count() == 1, "{}", done.err);
+        assert!(!host.file("b").exists());
+    }
+}
+
+#[test]
+fn a_copy_keeps_its_port_to_itself() {
+    let host = Host::start();
+    let running = begun(&host, true, "--data-ports 50101-50101");
+    write(host.file("a"), "1");
+    let second = host.copy(true, "--transport udt --data-ports 50101-50101", "a", "b").start();
+    let first = running.wait();
+    assert_eq!(first.code(), 0, "{}", first.err);
+    // It has tried again until the port was free.
+    let second = second.wait();
+    assert_eq!(second.code(), 0, "{}", second.err);
+    assert!(second.err.contains("data ports 50101 to 50101 are all in use"), "{}", second.err);
+}
+
+#[test]
+fn a_record_has_what_udt_tells() {
+    let host = Host::start();
+    write(host.file("large"), bytes(LARGE, 7));
+    fs::create_dir(host.file("to")).unwrap();
+    both_ways(|push| {
+        let record = host.file(&format!("{push}.ndjson"));
+        let words = format!("-n 2 --pacing 400mbit --sample 50ms --record {}", record.display());
+        let to = if push { "to/1" } else { "to/2" };
+        host.copy(push, &format!("--json --transport udt {words}"), "large", to).ok();
+        let text = fs::read_to_string(record).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((&lines[0]["transport"]["cc"], &lines[0]["transport"]["streams"]), (&"udt".into(), &2.into()));
+        for end in ["sender", "receiver"] {
+            let samples = lines.iter().filter(|line| line["end"] == end);
+            let packets = if end == "sender" { "pktSent" } else { "pktRecv" };
+            let all: u64 = samples.clone().map(|sample| sample[packets].as_u64().unwrap()).sum();
+            assert!(all * 65_000 > LARGE as u64, "{all} packets at the {end}");
+            assert!(samples.clone().count() > 4);
+            assert!(samples.clone().all(|sample| sample.get("rtt").is_none() && sample["bytes"].is_u64()), "{end}");
+        }
+        let last = lines.last().unwrap();
+        assert_eq!(last["bytes"], LARGE as u64);
+        assert!(last["goodput_bps"].as_f64().unwrap() < 400e6, "{last}");
+    });
+}
