@@ -284,8 +284,8 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
             1 => Message::Listed(Skipped::default()),
             2 => Message::Deleted(vec![name(rng)]),
             _ => {
-                let names = [&b"a"[..], b"there", b"out", b"..", b""].iter().filter(|_| rng.random()).map(|n| n.to_vec());
-                let names = names.collect();
+                let all = [&b"a"[..], b"there", b"out", b"..", b""];
+                let names = all.iter().filter(|_| rng.random()).map(|name| name.to_vec()).collect();
                 let folder = rng.random_ratio(7, 8).then(|| name(rng));
                 Message::Listing(Listing { folder, names, last: rng.random_ratio(7, 8) })
             }
