@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use rand::RngExt;
 
 use super::config::{config, rate};
 use super::data_stream::UdtDataStream;
-use super::datagrams::{Datagrams, RECEIVE_BYTES};
+use super::datagrams::{Datagrams, RECEIVE_BYTES, Received};
 use super::driver::Driven;
 use crate::callers::{CallerLimits, Callers, Verdict};
 use crate::error::{NetError, system};
@@ -115,14 +115,14 @@ impl<const N: usize> UdtAcceptor<N> {
     fn hear(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; RECEIVE_BYTES];
         for _ in 0..BATCH {
-            let Some((bytes, from)) = self.datagrams.receive_from(&mut buffer)? else { break };
+            let Some(Received { bytes, from, to }) = self.datagrams.receive_from(&mut buffer)? else { break };
             match self.listener.handle_datagram(sys::now_ns(), from, &buffer[..bytes]) {
                 Request::Ignored => {}
                 // An answer that cannot be sent is lost; the request comes again.
-                Request::Answer(answer) => drop(self.datagrams.send_to(&answer, from)),
+                Request::Answer(answer) => drop(self.datagrams.send_to(&answer, from, to)),
                 Request::Accepted(connection, answer) => {
-                    if self.take_in(*connection, from) {
-                        drop(self.datagrams.send_to(&answer, from));
+                    if self.take_in(*connection, from, to) {
+                        drop(self.datagrams.send_to(&answer, from, to));
                     }
                 }
             }
@@ -131,7 +131,7 @@ impl<const N: usize> UdtAcceptor<N> {
     }
 
     /// Lets a connection wait for its token; returns whether it does. If not, its request comes again.
-    fn take_in(&mut self, mut connection: Connection, from: SocketAddr) -> bool {
+    fn take_in(&mut self, mut connection: Connection, from: SocketAddr, to: Option<IpAddr>) -> bool {
         // An address has one connection: the kernel could not tell the datagrams of two apart.
         let earlier = self.waiting.iter().find(|(_, caller)| caller.from == from).map(|(number, _)| *number);
         let (number, victim) = self.callers.enter(from.ip(), sys::now_ns());
@@ -141,7 +141,7 @@ impl<const N: usize> UdtAcceptor<N> {
         let peer_id = connection.peer_id();
         connection.limit_packets(Some(UNPROVEN_PACKETS));
         // This host may have no socket or no thread for it.
-        let driven = if victim == Some(number) { None } else { self.start(connection, from).ok() };
+        let driven = if victim == Some(number) { None } else { self.start(connection, from, to).ok() };
         let Some(driven) = driven else {
             self.callers.forget(number);
             self.listener.forget(from, peer_id);
@@ -159,10 +159,18 @@ impl<const N: usize> UdtAcceptor<N> {
         }
     }
 
-    /// Gives a connection a socket of its own on the same port. The kernel prefers it to the listener's for datagrams from the
-    /// caller's address.
-    fn start(&self, connection: Connection, from: SocketAddr) -> io::Result<Arc<Driven>> {
-        let datagrams = Datagrams::bind(self.address)?;
+    /// Gives a connection a socket of its own on the same port, and on the address that was called. The kernel prefers it to
+    /// the listener's for datagrams from the caller's address.
+    fn start(&self, connection: Connection, from: SocketAddr, to: Option<IpAddr>) -> io::Result<Arc<Driven>> {
+        let local = match (to, from) {
+            // An address of a link alone needs its interface.
+            (Some(IpAddr::V6(to)), SocketAddr::V6(from)) => {
+                SocketAddrV6::new(to, self.address.port(), 0, from.scope_id()).into()
+            }
+            (Some(to), _) => SocketAddr::new(to, self.address.port()),
+            (None, _) => self.address,
+        };
+        let datagrams = Datagrams::bind(local)?;
         datagrams.connect(from)?;
         Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
@@ -211,7 +219,7 @@ impl<const N: usize> Drop for UdtAcceptor<N> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{IpAddr, UdpSocket};
+    use std::net::UdpSocket;
     use std::sync::Weak;
     use std::time::{Duration, Instant};
 
@@ -224,17 +232,26 @@ mod tests {
     const FEW: CallerLimits = CallerLimits { callers: 8, deadline_ns: u64::MAX };
 
     fn acceptor() -> UdtAcceptor<2> {
+        acceptor_on([127, 0, 0, 1].into())
+    }
+
+    fn acceptor_on(address: IpAddr) -> UdtAcceptor<2> {
         let transport = Transport { cc: "udt".into(), streams: 1, buffer: Buffer::Auto, pacing: None };
         let peer = Some([127, 0, 0, 1].into());
         let check = Box::new(|preamble: &[u8; 2]| (preamble[0] == 7).then_some(u16::from(preamble[1])));
         let expected = Expected { ports: (0, 0), peer, check };
-        UdtAcceptor::with_limits(([127, 0, 0, 1], 0).into(), &transport, expected, FEW).unwrap()
+        UdtAcceptor::with_limits((address, 0).into(), &transport, expected, FEW).unwrap()
     }
 
     /// Sets a connection up from an address of loopback. It has not shown the token.
     fn call(acceptor: &mut UdtAcceptor<2>, from: [u8; 4]) -> (UdpSocket, Connection) {
+        call_at(acceptor, acceptor.address.ip(), from.into())
+    }
+
+    /// The same, at one of the acceptor's addresses.
+    fn call_at(acceptor: &mut UdtAcceptor<2>, to: IpAddr, from: IpAddr) -> (UdpSocket, Connection) {
         let socket = UdpSocket::bind(SocketAddr::from((from, 0))).unwrap();
-        socket.connect(acceptor.address).unwrap();
+        socket.connect((to, acceptor.address.port())).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let config = Config { control: RateControl::Fixed(1e9), ..Config::default() };
         let mut caller = fullpipe_udt::Caller::new(sys::now_ns(), config, acceptor.address, rand::rng().random());
@@ -251,6 +268,34 @@ mod tests {
                 Progress::Connected(connection) => return (socket, *connection),
                 Progress::Failed(error) => panic!("{error:?}"),
             }
+        }
+    }
+
+    /// A caller hears answers only from the address that it called.
+    #[test]
+    fn each_address_of_the_host_can_be_called() {
+        let local = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (all, to, from) in [
+            ("0.0.0.0", "127.0.0.5", "127.0.0.1"),
+            ("::", "::ffff:127.0.0.5", "::ffff:127.0.0.1"),
+            ("::", "127.0.0.5", "127.0.0.1"),
+        ] {
+            let mut acceptor = acceptor_on(local(all));
+            let (socket, mut connection) = call_at(&mut acceptor, local(to), local(from));
+            connection.write(sys::now_ns(), &[7, 3]);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let stream = loop {
+                assert!(Instant::now() < deadline, "{all} {to}");
+                if let Some(Transmit::Data(run)) = connection.poll_transmit(sys::now_ns(), 1 << 16) {
+                    socket.send(run.bytes).unwrap();
+                }
+                if let Some((number, stream)) = acceptor.accepted().unwrap().pop() {
+                    assert_eq!(number, 3);
+                    break stream;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            assert_eq!(stream.handle().local_address().unwrap().ip().to_canonical(), local(to).to_canonical(), "{all}");
         }
     }
 

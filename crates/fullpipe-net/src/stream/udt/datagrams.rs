@@ -1,13 +1,16 @@
 //! A UDP socket that sends and receives many datagrams with one call: `UDP_SEGMENT` and `UDP_GRO` (`udp(7)`), `sendmmsg(2)`
 //! and `recvmmsg(2)`.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fullpipe_path::Size;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::sys::Arrived;
@@ -45,6 +48,11 @@ impl Datagrams {
         let socket = UdpSocket::from(socket);
         // Kernels before 5.0 deliver each datagram alone.
         let _ = setsockopt(&socket, sockopt::UdpGroSegment, &true);
+        // A listener learns which of this host's addresses was called.
+        let _ = match address {
+            SocketAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true),
+            SocketAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true),
+        };
         // Packet pairs need the times of arrival; a driver sees many datagrams at once.
         let _ = setsockopt(&socket, sockopt::ReceiveTimestampns, &true);
         for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
@@ -99,9 +107,26 @@ impl Datagrams {
         Ok(sent)
     }
 
-    /// Sends one datagram to an address, from a socket that is not connected.
-    pub(super) fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
-        self.socket.send_to(bytes, to).map(drop)
+    /// Sends one datagram to an address, from one of this host's, from a socket that is not connected.
+    pub(super) fn send_to(&self, bytes: &[u8], to: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
+        let (v4, v6);
+        let mut source = Vec::new();
+        match from {
+            Some(IpAddr::V4(from)) => {
+                let address = libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
+                v4 = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: libc::in_addr { s_addr: 0 } };
+                source.push(ControlMessage::Ipv4PacketInfo(&v4));
+            }
+            Some(IpAddr::V6(from)) => {
+                let address = libc::in6_addr { s6_addr: from.octets() };
+                v6 = libc::in6_pktinfo { ipi6_addr: address, ipi6_ifindex: 0 };
+                source.push(ControlMessage::Ipv6PacketInfo(&v6));
+            }
+            None => {}
+        }
+        let to = SockaddrStorage::from(to);
+        sendmsg(self.socket.as_raw_fd(), &[IoSlice::new(bytes)], &source, MsgFlags::empty(), Some(&to))?;
+        Ok(())
     }
 
     /// Receives what is there, without waiting: [`sys::MAX_MESSAGES`] messages at most. Message i lies in `into` from i times
@@ -117,16 +142,25 @@ impl Datagrams {
         }
     }
 
-    /// Receives one datagram and its sender, without waiting. `None`: nothing is there.
-    pub(super) fn receive_from(&self, into: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
-        match self.socket.recv_from(into) {
-            Ok(got) => Ok(Some(got)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                Ok(Some((0, SocketAddr::from(([0; 4], 0)))))
-            }
-            Err(error) => Err(error),
-        }
+    /// Receives one datagram, without waiting. `None`: nothing is there.
+    pub(super) fn receive_from(&self, into: &mut [u8]) -> io::Result<Option<Received>> {
+        let mut control = nix::cmsg_space!(libc::in6_pktinfo, libc::in_pktinfo, libc::timespec, libc::c_int);
+        let mut parts = [IoSliceMut::new(into)];
+        let fd = self.socket.as_raw_fd();
+        let got = match recvmsg::<SockaddrStorage>(fd, &mut parts, Some(&mut control), MsgFlags::empty()) {
+            Ok(got) => got,
+            Err(Errno::EAGAIN) => return Ok(None),
+            // An ICMP message to an earlier answer.
+            Err(Errno::ECONNREFUSED) => return Ok(Some(Received::default())),
+            Err(error) => return Err(error.into()),
+        };
+        let to = got.cmsgs()?.find_map(|message| match message {
+            ControlMessageOwned::Ipv4PacketInfo(info) => Some(IpAddr::from(info.ipi_spec_dst.s_addr.to_ne_bytes())),
+            ControlMessageOwned::Ipv6PacketInfo(info) => Some(IpAddr::from(info.ipi6_addr.s6_addr)),
+            _ => None,
+        });
+        let from = got.address.as_ref().and_then(socket_address);
+        Ok(Some(Received { bytes: got.bytes, from: from.unwrap_or(Received::default().from), to }))
     }
 
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
@@ -142,6 +176,28 @@ impl Datagrams {
         let socket = SockRef::from(&self.socket);
         (socket.send_buffer_size().ok().map(|n| n as u64), socket.recv_buffer_size().ok().map(|n| n as u64))
     }
+}
+
+/// A datagram that came to a socket that is not connected.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Received {
+    pub(super) bytes: usize,
+    pub(super) from: SocketAddr,
+    /// The address of this host that it was sent to: answers come from there. A host may have several.
+    pub(super) to: Option<IpAddr>,
+}
+
+impl Default for Received {
+    /// Nothing, from nobody.
+    fn default() -> Received {
+        Received { bytes: 0, from: SocketAddr::from(([0; 4], 0)), to: None }
+    }
+}
+
+/// An address as the standard library has it.
+fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|v4| SocketAddr::from(std::net::SocketAddrV4::from(*v4)));
+    v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddr::from(std::net::SocketAddrV6::from(*v6))))
 }
 
 impl AsFd for Datagrams {
