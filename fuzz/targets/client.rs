@@ -50,7 +50,16 @@ fn run(script: Script) {
     let streams = 1 + (how >> 8) % 3;
     let root = world.root();
     let local = root.as_os_str().as_bytes().to_vec();
-    let target = |path| Target { path, folder: true, exact: false, content: false, transfer: 7, process: 7, delete: None, changes: Default::default() };
+    let target = |path| Target {
+        path,
+        folder: true,
+        exact: false,
+        content: false,
+        transfer: 7,
+        process: 7,
+        delete: None,
+        changes: Default::default(),
+    };
     let way = if pulls {
         let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3) };
         if bit(12) {

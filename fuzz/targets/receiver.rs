@@ -9,7 +9,9 @@ use std::time::Duration;
 use fullpipe_fuzz::{Door, Peer, SECOND, Script, Sent, World, hear, hello, mutant, mutate, replay};
 use fullpipe_path::{Buffer, Transport};
 use fullpipe_transfer::protocol::frame;
-use fullpipe_transfer::protocol::message::{Connect, Deletion, Direct, Filter, Message, Options, Rule, Setup, Target, Task};
+use fullpipe_transfer::protocol::message::{
+    Connect, Deletion, Direct, Filter, Message, Options, Rule, Setup, Target, Task,
+};
 use fullpipe_transfer::protocol::sizing::SizingMode;
 use fullpipe_transfer::resolve::{Base, Realm};
 use fullpipe_transfer::server::{self, ServerOptions};
@@ -76,7 +78,16 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let rule = Rule { includes: false, pattern: "there".to_owned() };
     let filter = Filter { rules: vec![rule], ..Filter::default() };
     let delete = bit(13).then_some(Deletion { filter, most: bit(14).then_some(1) });
-    let target = Target { path: b"/".to_vec(), folder: true, exact: false, content: bit(2), transfer: 7, process: 7, delete, changes: Default::default() };
+    let target = Target {
+        path: b"/".to_vec(),
+        folder: true,
+        exact: false,
+        content: bit(2),
+        transfer: 7,
+        process: 7,
+        delete,
+        changes: Default::default(),
+    };
     let setup = Setup { task: Task::Push(target), options, probably: Some(connect.clone()) };
     let (mut ours, input) = UnixStream::pair().expect("a pair of sockets");
     let (output, heard) = UnixStream::pair().expect("a pair of sockets");

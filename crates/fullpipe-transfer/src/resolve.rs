@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag};
@@ -278,7 +278,7 @@ fn place(realm: &Realm, path: &[u8], folders: &mut Folders) -> Result<SourceTree
             (folders.open(base.path.join(&base.folder), |_| base.root()).map_err(failed)?, rest)
         }
     };
-    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, overlaps: None })
+    Ok(SourceTree { root, path, top, exclude: Arc::default(), error: None, id: OnceLock::new(), overlaps: None })
 }
 
 /// Checks that a source exists. `shown` is its name as typed.

@@ -27,6 +27,9 @@ use crate::source::exclude::Exclude;
 /// Most names of folders that are not complete. Each takes 8 bytes.
 const MAX_NAMES: usize = 1 << 24;
 
+/// Most folders that are not complete at once: those on one path, as a sender lists them.
+const MAX_OPEN: usize = 4096;
+
 /// Bytes of names after which a message about them is closed, so that it fits a frame.
 const MAX_TOLD_BYTES: usize = 1 << 20;
 
@@ -126,6 +129,9 @@ impl Deleter<'_> {
         known.add(&names);
         if !last {
             let all: usize = progress.names.values().map(|names| names.0.len()).sum();
+            if progress.names.len() > MAX_OPEN {
+                return Err(TransferError::Usage("the sender lists too many folders at once".into()));
+            }
             if all > MAX_NAMES {
                 return Err(TransferError::Usage(format!(
                     "a folder has more than {MAX_NAMES} names; copy without --delete"
@@ -227,13 +233,22 @@ impl Deleter<'_> {
             if above.st_dev != stat.st_dev {
                 return Err(io::Error::other("another file system is mounted there"));
             }
-            let open = || at::open_part(parent, part, OFlag::O_RDONLY | OFlag::O_DIRECTORY);
+            // Opening may mount a file system there, and others may have exchanged the folder.
+            let check = |folder: &OwnedFd| {
+                let opened = nix::sys::stat::fstat(folder)?;
+                if (opened.st_dev, opened.st_ino) == (stat.st_dev, stat.st_ino) {
+                    return Ok(());
+                }
+                Err(io::Error::other("another folder or file system has come in its place"))
+            };
             if !self.dry
                 && let Ok(folder) = at::open_part(parent, part, OFlag::O_PATH | OFlag::O_DIRECTORY)
             {
+                check(&folder)?;
                 metadata::open_up(&folder)?;
             }
-            let folder = open()?;
+            let folder = at::open_part(parent, part, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+            check(&folder)?;
             let rest = names_in(&folder)?;
             Ok((folder, rest))
         });

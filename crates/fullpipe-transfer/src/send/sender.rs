@@ -630,7 +630,9 @@ impl Handler for Sender {
                     }
                 })?;
             }
-            Message::Deleted(names) => names.into_iter().for_each(|name| self.counters.deleted(name)),
+            Message::Deleted(names) if lock(&self.state).listed => {
+                names.into_iter().for_each(|name| self.counters.deleted(name))
+            }
             Message::AllDone(summary) => {
                 let mut state = lock(&self.state);
                 if state.streams > 0 {

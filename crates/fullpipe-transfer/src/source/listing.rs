@@ -1,5 +1,7 @@
 //! Lists the names in each folder of source trees, so that the receiver can tell what it has besides (`--delete`).
 
+use std::collections::HashSet;
+
 use crate::error::TransferError;
 use crate::protocol::message::Listing;
 use crate::protocol::name::Name;
@@ -29,17 +31,30 @@ impl Level {
     }
 }
 
+/// Refuses sources of which two go to the same folder: each lacks what the other has.
+fn check_apart(places: &[SourceTree]) -> Result<(), TransferError> {
+    let mut tops = HashSet::new();
+    let apart = places.iter().all(|place| tops.insert(place.top.as_ref().map(Name::bytes)));
+    if apart && (places.len() < 2 || !tops.contains(&None)) {
+        return Ok(());
+    }
+    let why = "several sources go to the same folder, so --delete would delete what the others brought: nothing was \
+               deleted; copy one folder at a time";
+    Err(TransferError::Usage(why.into()))
+}
+
 /// Walks the sources, and calls `each` with the names in every folder, in as many parts as they need. Of several folders whose
 /// parts are handed on in turns, each is complete with its last part. Returns what could not be read; then some folders are not
 /// complete, and `each` does not get their last part.
 ///
 /// # Errors
-/// Those of `each`.
+/// Those of `each`; two sources go to the same folder.
 pub(crate) fn list(
     places: &[SourceTree],
     sight: WalkOptions,
     each: &mut dyn FnMut(Listing) -> Result<(), TransferError>,
 ) -> Result<Skipped, TransferError> {
+    check_apart(places)?;
     let mut unreadable = Skipped::default();
     for place in places {
         // If only the content of a source is copied, its folder is the destination itself.

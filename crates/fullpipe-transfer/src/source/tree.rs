@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{FileStat, SFlag};
@@ -163,6 +163,9 @@ pub struct SourceTree {
     pub exclude: Arc<Exclude>,
     /// If set, this is not a source but the error that kept a pattern from finding more.
     pub error: Option<SkippedEntry>,
+    /// Device and inode of the source when it was walked first. Later it must be the same: a file system that is not mounted
+    /// any more leaves an empty folder.
+    pub(crate) id: OnceLock<(u64, u64)>,
     /// The source's number among all sources, and these, if sources may share names.
     pub(crate) overlaps: Option<(usize, Arc<OverlappingSources>)>,
 }

@@ -126,6 +126,10 @@ pub fn walk(
         Ok(Err(e)) => return each(Found::Skipped(SkippedEntry::new(shown(place), unreadable(&e.into())))),
         Err(e) => return each(Found::Skipped(SkippedEntry::new(shown(place), missing(&place.root, path, &e)))),
     };
+    let id = (stat.st_dev, stat.st_ino);
+    if *place.id.get_or_init(|| id) != id {
+        return each(Found::Skipped(SkippedEntry::new(shown(place), "it was replaced, or is not mounted any more")));
+    }
     if place.top.as_ref().is_some_and(|top| place.exclude.leaves_out_source(top.path(), is_folder(&stat))) {
         return Ok(());
     }
@@ -430,6 +434,7 @@ mod tests {
             top: Some(Name::try_from(b"top".to_vec()).unwrap()),
             exclude: Arc::default(),
             error: None,
+            id: Default::default(),
             overlaps: None,
         };
         assert_eq!(top.bytes(), place.path.as_os_str().as_bytes());
@@ -448,6 +453,39 @@ mod tests {
         .unwrap();
         all.sort();
         all
+    }
+
+    /// As where a file system is not mounted any more: its empty folder must not count as the source.
+    #[test]
+    fn a_source_that_was_replaced_is_not_walked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(dir.path(), Within::Anywhere).unwrap());
+        let (exclude, path) = (Arc::default(), PathBuf::from("top"));
+        let place = SourceTree { root, path, top: None, exclude, error: None, id: Default::default(), overlaps: None };
+        let attributes = metadata::Attributes::default();
+        let sight = WalkOptions { recursive: true, dereference: false, attributes, hard_links: false };
+        let seen = || {
+            let (mut files, mut skipped) = (0, Vec::new());
+            let count = &mut |found: Found| {
+                match found {
+                    Found::Skipped(entry) => skipped.push(entry.to_string()),
+                    _ => files += 1,
+                }
+                Ok(())
+            };
+            walk(&place, sight, count).unwrap();
+            (files, skipped)
+        };
+        let make = || {
+            std::fs::create_dir(dir.path().join("top")).unwrap();
+            std::fs::write(dir.path().join("top/a"), "").unwrap();
+        };
+        make();
+        assert_eq!((seen(), seen()), ((1, vec![]), (1, vec![])));
+        std::fs::rename(dir.path().join("top"), dir.path().join("before")).unwrap();
+        make();
+        let (files, skipped) = seen();
+        assert!(files == 0 && skipped.len() == 1 && skipped[0].contains("was replaced"), "{skipped:?}");
     }
 
     #[test]

@@ -221,3 +221,22 @@ fn what_cannot_be_deleted_from() {
     let two = [host.file("tree/."), host.file("outside")];
     host.cp().words("-r --delete").args(&two).arg(&to).fails_at_once(2, "--delete makes a folder like one source");
 }
+
+/// Each of them lacks what the others have.
+#[test]
+fn several_sources_for_one_folder_delete_nothing() {
+    let host = Host::start();
+    for name in ["p1/a", "p2/b", "q/p1/c", "to/x", "to/p1/x"] {
+        write(host.file(name), name);
+    }
+    let mut contents = host.cp();
+    contents.words("-r --delete").arg(host.far("p*/.")).arg(host.file("to"));
+    contents.fails(2, "several sources go to the same folder");
+    for name in ["a", "b", "x", "p1/x"] {
+        assert!(host.file("to").join(name).exists(), "{name}");
+    }
+    let mut same_names = host.cp();
+    same_names.words("-r --delete").arg(host.file("p1")).arg(host.file("q/p1")).arg(host.far("to/"));
+    assert_eq!(same_names.run().code(), 2);
+    assert!(host.file("to/p1/x").exists());
+}

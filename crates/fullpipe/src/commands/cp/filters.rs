@@ -147,7 +147,16 @@ fn lines(flag: &str, file: &Path) -> Result<Vec<String>> {
         if file == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
     let text = read.map_err(|e| Failure::usage(format!("--{flag} {}: {e}", PathBuf::from(file).display())))?;
     let is_rule = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';']);
-    Ok(text.lines().filter(is_rule).map(str::to_owned).collect())
+    let lines: Vec<String> = text.lines().filter(is_rule).map(str::to_owned).collect();
+    // As a pattern, such a line would match nothing that its writer means, and --delete would delete what it should protect.
+    if let Some(line) = lines.iter().find(|line| line.starts_with("- ") || line.starts_with("+ ") || *line == "!") {
+        return Err(Failure::usage(format!(
+            "--{flag} {}: '{line}' is a rule of rsync's; write the pattern alone, and put what begins with '+' into another file \
+             for --include-from",
+            file.display()
+        )));
+    }
+    Ok(lines)
 }
 
 #[cfg(test)]
@@ -183,6 +192,11 @@ mod tests {
         let words = [vec!["x".to_owned()], filters.passed_on().unwrap_or_else(|e| panic!("{e}"))].concat();
         let again = Line::try_parse_from(words).unwrap_or_else(|e| panic!("{e}")).filters;
         assert_eq!(again.read().unwrap_or_else(|e| panic!("{e}")), filter);
+        for line in ["- keep", "+ keep", "!"] {
+            std::fs::write(&file, format!("a\n{line}\n")).unwrap();
+            let why = filters.read().err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(why.contains(&format!("'{line}' is a rule of rsync's")), "{why}");
+        }
         assert!(!filters.is_empty() && Filters::default().is_empty());
     }
 }
