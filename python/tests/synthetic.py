@@ -93,7 +93,9 @@ def record(run: RunSpec, goodput: float | None = None, samples: int | None = Non
         "kind": "result", "goodput_bps": bps, "bytes": total, "seconds": seconds,
         **({"queue_drops": 3, "queue_deepest": 9014, "random_losses": 0} if lab else {}),
         "retransmits": 3, "window_max": run.buffer, "cwnd_max": 1_000_000,
-        "loaded_rtt": {"min_s": rtt_s, "p50_s": 1.2 * rtt_s, "p95_s": 1.5 * rtt_s, "max_s": 2 * rtt_s, "samples": 20},
+        "loaded_rtt": {
+            "min_s": rtt_s, "p50_s": 1.2 * rtt_s, "p95_s": 1.5 * rtt_s, "max_s": 2 * rtt_s, "samples": 20,
+        },
         "bottleneck": "rwnd" if limited else ("path" if rtt_s < 0.05 else "cwnd"),
         "streams": [
             {"bytes": total // run.streams, "first_s": 0.1, "last_s": seconds, "retransmits": 0}

@@ -34,7 +34,7 @@ class Outcome:
 
 
 def find_binary() -> str:
-    """Finds the `fullpipe` program: `$FULLPIPE`, the one that this Python environment has, or the one on PATH.
+    """Finds the `fullpipe` program: `$FULLPIPE`, this Python environment's, or the one on PATH.
 
     Raises:
         MissingError: There is no such program.
