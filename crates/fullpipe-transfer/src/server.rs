@@ -1,7 +1,7 @@
 //! The server: what `fullpipe far` does when ssh starts it, and what `fullpipe serve` does for each client.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, ErrorKind, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -447,7 +447,9 @@ impl DataListener {
         let may_wish = options.ports == (0, 0) && join::WISHES.contains(&connect.port);
         let wished = may_wish.then(|| listen((connect.port, connect.port)).ok()).flatten();
         let acceptor = wished.map_or_else(|| listen(ports), Ok).map_err(|error| match error {
-            NetError::Listen { .. } if is_udt => TransferError::PortsTaken(ports.0, ports.1),
+            NetError::Listen { source, .. } if is_udt && source.kind() == ErrorKind::AddrInUse => {
+                TransferError::PortsTaken(ports.0, ports.1)
+            }
             other => other.into(),
         })?;
         let address = acceptor.address().map_err(system("reading the data port"))?;

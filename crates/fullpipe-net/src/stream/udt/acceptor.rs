@@ -25,6 +25,9 @@ use crate::sys;
 const MAX_CONNECTIONS: usize = 256;
 /// Connections that have not shown the token yet, and the time that they have for it. Each has a thread.
 const LIMITS: CallerLimits = CallerLimits { callers: 128, deadline_ns: 10_000_000_000 };
+/// Most memory for connections that have not shown the token yet, bytes, if the transfer's own streams do not need more. A server's
+/// processes have 4 GiB.
+const MAX_UNPROVEN_BYTES: u64 = 1 << 30;
 /// Packets that a connection may send before it has shown the token: the initial window (draft-gg-udt-03, section 6.3).
 const UNPROVEN_PACKETS: u64 = 16;
 /// Requests that are handled before the streams that have come are handed out.
@@ -61,7 +64,10 @@ impl<const N: usize> UdtAcceptor<N> {
     /// # Errors
     /// No port is free.
     pub fn new(local: SocketAddr, transport: &Transport, expected: Expected<N>) -> Result<UdtAcceptor<N>, NetError> {
-        UdtAcceptor::with_limits(local, transport, expected, LIMITS)
+        // Each caller has the memory of its buffers at once.
+        let each = transport.udt_buffer_bytes().saturating_mul(2).max(1);
+        let callers = (MAX_UNPROVEN_BYTES / each).clamp(u64::from(transport.streams) + 4, LIMITS.callers as u64);
+        UdtAcceptor::with_limits(local, transport, expected, CallerLimits { callers: callers as usize, ..LIMITS })
     }
 
     fn with_limits(
@@ -75,11 +81,7 @@ impl<const N: usize> UdtAcceptor<N> {
         for port in first..=last {
             let mut at = local;
             at.set_port(port);
-            // SO_REUSEADDR lets two listeners share a port: a socket without it finds out whether one is there.
-            bound = match port {
-                0 => Datagrams::bind(at),
-                _ => std::net::UdpSocket::bind(at).map(drop).and_then(|()| Datagrams::bind(at)),
-            };
+            bound = Datagrams::bind(at);
             if bound.is_ok() {
                 break;
             }
@@ -170,7 +172,7 @@ impl<const N: usize> UdtAcceptor<N> {
             (Some(to), _) => SocketAddr::new(to, self.address.port()),
             (None, _) => self.address,
         };
-        let datagrams = Datagrams::bind(local)?;
+        let datagrams = self.datagrams.bind_beside(local)?;
         datagrams.connect(from)?;
         Driven::start(connection, datagrams, self.rate, Some(self.arrived.clone()))
     }
@@ -296,6 +298,19 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             };
             assert_eq!(stream.handle().local_address().unwrap().ip().to_canonical(), local(to).to_canonical(), "{all}");
+        }
+    }
+
+    /// Another user, too, would get what is sent to a port that is shared.
+    #[test]
+    fn nobody_can_share_the_port() {
+        let mut acceptor = acceptor_on([0, 0, 0, 0].into());
+        let _connected = call_at(&mut acceptor, [127, 0, 0, 1].into(), [127, 0, 0, 1].into());
+        for address in [[0, 0, 0, 0], [127, 0, 0, 1], [127, 0, 0, 9]] {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+            socket.set_reuse_address(true).unwrap();
+            let bound = socket.bind(&SocketAddr::from((address, acceptor.address.port())).into());
+            assert_eq!(bound.map_err(|e| e.kind()), Err(io::ErrorKind::AddrInUse), "{address:?}");
         }
     }
 

@@ -39,10 +39,24 @@ pub(super) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Binds a socket. Others may bind the same address, as connections of one listener do.
+    /// Binds a socket to an address that nobody else has, nor can get while the socket is there.
     pub(super) fn bind(address: SocketAddr) -> io::Result<Datagrams> {
+        Datagrams::bind_as(address, false)
+    }
+
+    /// Binds another socket to the port of this one. For UDP the kernel lets any user share a port that its owner shares, so this
+    /// socket shares its own only meanwhile.
+    pub(super) fn bind_beside(&self, address: SocketAddr) -> io::Result<Datagrams> {
+        let owner = SockRef::from(&self.socket);
+        owner.set_reuse_address(true)?;
+        let bound = Datagrams::bind_as(address, true);
+        owner.set_reuse_address(false)?;
+        bound
+    }
+
+    fn bind_as(address: SocketAddr, shares: bool) -> io::Result<Datagrams> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-        socket.set_reuse_address(true)?;
+        socket.set_reuse_address(shares)?;
         socket.bind(&address.into())?;
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from(socket);
