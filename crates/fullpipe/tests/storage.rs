@@ -113,7 +113,7 @@ fn a_killed_measurement_leaves_nothing() {
     for signal in ["INT", "TERM", "KILL"] {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
             .args(["measure", &format!("disk:{}", dir.path().display()), "--write", "--size", "200MB"])
-            .args(["--threads", "1-64", "--block", "1MiB-64MiB"])
+            .args(["--threads", "1-16", "--block", "1MiB-8MiB"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
