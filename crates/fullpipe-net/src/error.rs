@@ -13,9 +13,16 @@ fn choosing(address: &str) -> &'static str {
     if address.contains("data ports") { "--data-ports" } else { "--port, --data-ports or --bind" }
 }
 
-/// Names buffers that are too large, with their verb.
-pub(crate) fn buffers(streams: u16, buffer: Size) -> String {
-    if streams == 1 { format!("a buffer of {buffer} is") } else { format!("{streams} buffers of {buffer} are") }
+/// Says that buffers are too large.
+pub(crate) fn too_large(count: u32, buffer: Size, memory: Size) -> String {
+    if count == 1 {
+        format!("a buffer of {buffer} is larger than the memory that there is for it ({memory})")
+    } else {
+        format!(
+            "{count} buffers of {buffer} (UDT has two for each stream) are larger than the memory that there is for them \
+             ({memory})"
+        )
+    }
 }
 
 /// The reason why a server refuses a client.
@@ -190,18 +197,18 @@ pub enum NetError {
         /// The congestion controls that users may set (`tcp_allowed_congestion_control`).
         allowed: String,
     },
-    /// Buffers larger than this machine's memory.
+    /// Buffers larger than the memory that there is for them.
     #[error(
-        "{} larger than this machine's memory ({memory}); choose a smaller --buffer{}",
-        buffers(*.streams, *.buffer),
-        if *.streams > 1 { ", or fewer --streams" } else { "" }
+        "{}; choose a smaller --buffer{}",
+        too_large(*.count, *.buffer, *.memory),
+        if *.count > 2 { ", or fewer --streams" } else { "" }
     )]
     Memory {
         /// The buffer that was asked for.
         buffer: Size,
         /// How many such buffers were asked for.
-        streams: u16,
-        /// Physical memory of this machine.
+        count: u32,
+        /// Physical memory of this machine, or what a process may use of it.
         memory: Size,
     },
     /// Any other reason, as text.

@@ -29,7 +29,7 @@ pub struct MeasureOptions {
     pub connect: Duration,
     /// Largest rate of payload that the path can carry, bit/s, if it is known. It helps to name the bottleneck.
     pub capacity: Option<f64>,
-    /// Whether to refuse buffers larger than this machine's memory.
+    /// Whether to refuse buffers larger than memory.
     pub check_memory: bool,
     /// Key that proves that this client holds the server's token; `None` without a token.
     pub proof_key: Option<ProofKey>,

@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::admission::{Admission, LogLimit, Places};
 pub use crate::admission::{PendingClient, Purpose};
-use crate::error::{Denial, NetError, buffers, system};
+use crate::error::{Denial, NetError, system, too_large};
 use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
@@ -46,7 +46,7 @@ pub struct MeasurementPolicy {
     pub data_ports: (u16, u16),
     /// Longest time without progress before a run has failed.
     pub stall: Duration,
-    /// Whether to refuse buffers larger than this machine's memory.
+    /// Whether to refuse buffers larger than memory.
     pub check_memory: bool,
     /// Longest time of a run; `None` for no limit.
     pub max_run: Option<Duration>,
@@ -373,9 +373,9 @@ fn deny_setting(error: NetError) -> NetError {
             format!("its kernel has no congestion control '{name}', only: {available}"),
             "choose one of these, or ask its operator to load it",
         ),
-        NetError::Memory { buffer, streams, memory } => Denial::new(
-            format!("{} larger than its memory ({memory})", buffers(streams, buffer)),
-            if streams > 1 { "ask for a smaller --buffer, or fewer --streams" } else { "ask for a smaller --buffer" },
+        NetError::Memory { buffer, count, memory } => Denial::new(
+            too_large(count, buffer, memory),
+            if count > 2 { "ask for a smaller --buffer, or fewer --streams" } else { "ask for a smaller --buffer" },
         ),
         other => return other,
     })

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fullpipe_path::transport::LINUX_CONGESTION_CONTROLS;
 use fullpipe_path::{Buffer, Protocol, Size, Transport};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::error::{NetError, system};
@@ -113,29 +114,36 @@ fn allowed() -> String {
         .map_or_else(|_| "(unreadable)".into(), |text| text.trim().to_owned())
 }
 
-/// Checks that a transport's buffers fit into this machine's memory: one of TCP's, which the kernel fills only as far as
-/// its own limits, or those of all streams over UDT.
+/// Checks that a transport's buffers fit into memory: one of TCP's, which the kernel fills only as far as its own limits, or
+/// all of UDT's, which are in this process.
 ///
 /// # Errors
-/// The buffers are larger than physical memory.
+/// The buffers are larger than physical memory, or than what a process may use.
 pub fn check_memory(transport: &Transport) -> Result<(), NetError> {
-    memory().map_or(Ok(()), |memory| check_buffers(transport, memory))
+    let machine = memory().map_or(u64::MAX, |size| size.0);
+    // The rest of the process needs memory, too.
+    let process = [Resource::RLIMIT_DATA, Resource::RLIMIT_AS].map(|limit| {
+        getrlimit(limit).map_or(u64::MAX, |(soft, _)| if soft == RLIM_INFINITY { soft } else { soft / 4 * 3 })
+    });
+    check_buffers(transport, machine, process.into_iter().fold(machine, u64::min))
 }
 
-fn check_buffers(transport: &Transport, memory: Size) -> Result<(), NetError> {
-    let (buffer, streams) = match (transport.protocol(), transport.buffer) {
-        (Protocol::Udt, _) => (Size(transport.udt_buffer_bytes()), transport.streams),
-        (Protocol::Tcp, Buffer::Bytes(buffer)) => (buffer, 1),
+/// Checks buffers against the memory of the machine and of this process, bytes.
+fn check_buffers(transport: &Transport, machine: u64, process: u64) -> Result<(), NetError> {
+    let (buffer, count, memory) = match (transport.protocol(), transport.buffer) {
+        (Protocol::Udt, _) => (Size(transport.udt_buffer_bytes()), 2 * u32::from(transport.streams), process),
+        (Protocol::Tcp, Buffer::Bytes(buffer)) => (buffer, 1, machine),
         (Protocol::Tcp, Buffer::Auto) => return Ok(()),
     };
-    if buffer.0.saturating_mul(u64::from(streams)) > memory.0 {
-        return Err(NetError::Memory { buffer, streams, memory });
+    if buffer.0.saturating_mul(u64::from(count)) > memory {
+        // No more digits than anybody reads.
+        return Err(NetError::Memory { buffer, count, memory: Size(memory / 1_000_000 * 1_000_000) });
     }
     Ok(())
 }
 
 /// Returns the physical memory of this machine, if /proc shows it.
-pub fn memory() -> Option<Size> {
+fn memory() -> Option<Size> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| Size(kb * 1024))
@@ -260,22 +268,23 @@ mod tests {
     }
 
     #[test]
-    fn the_buffers_of_all_streams_over_udt_fit_into_memory() {
+    fn the_buffers_of_all_streams_over_udt_fit_into_the_memory_of_a_process() {
         let check = |cc: &str, streams, buffer| {
             let transport = Transport { cc: cc.into(), streams, buffer, pacing: None };
-            check_buffers(&transport, Size(200_000_000)).map_err(|error| error.to_string())
+            check_buffers(&transport, 200_000_000, 150_000_000).map_err(|error| error.to_string())
         };
         let size = |bytes| Buffer::Bytes(Size(bytes));
         for (cc, streams, buffer) in
-            [("cubic", 64, size(100_000_000)), ("udt", 2, size(100_000_000)), ("udt", 32, Buffer::Auto)]
+            [("cubic", 64, size(200_000_000)), ("udt", 2, size(37_000_000)), ("udt", 16, Buffer::Auto)]
         {
             assert_eq!(check(cc, streams, buffer), Ok(()), "{cc} {streams}");
         }
-        let one = "a buffer of 201MB is larger than this machine's memory (200MB); choose a smaller --buffer";
+        let one = "a buffer of 201MB is larger than the memory that there is for it (200MB); choose a smaller --buffer";
         assert_eq!(check("cubic", 64, size(201_000_000)), Err(one.to_owned()));
-        let all = "3 buffers of 100MB are larger than this machine's memory (200MB); choose a smaller --buffer, or fewer --streams";
-        assert_eq!(check("udt", 3, size(100_000_000)), Err(all.to_owned()));
-        assert!(check("udt", 64, Buffer::Auto).is_err(), "64 times 4 MiB");
+        let all = "6 buffers of 50MB (UDT has two for each stream) are larger than the memory that there is for them (150MB); \
+                   choose a smaller --buffer, or fewer --streams";
+        assert_eq!(check("udt", 3, size(50_000_000)), Err(all.to_owned()));
+        assert!(check("udt", 32, Buffer::Auto).is_err(), "64 times 4 MiB");
     }
 
     #[test]

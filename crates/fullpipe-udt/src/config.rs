@@ -6,8 +6,9 @@ use crate::packet::{HEADER_BYTES, IP_UDP_BYTES};
 
 /// Most packets that a window may have: an eighth of the sequence numbers, so that old and new packets stay apart.
 const MAX_WINDOW_PACKETS: usize = 1 << 28;
-/// Fewest packets that a buffer has: the initial window (section 6.3).
-const MIN_BUFFER_PACKETS: usize = 16;
+/// Packets that a sender may send before it has heard of the receiver's window (draft-gg-udt-03, section 6.3). Each buffer has
+/// room for them.
+pub const INITIAL_WINDOW_PACKETS: usize = 16;
 
 /// How a sender chooses its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -84,7 +85,7 @@ impl Config {
 }
 
 fn packets(bytes: usize, mss: u16) -> usize {
-    bytes.div_ceil(payload_bytes(mss)).clamp(MIN_BUFFER_PACKETS, MAX_WINDOW_PACKETS)
+    bytes.div_ceil(payload_bytes(mss)).clamp(INITIAL_WINDOW_PACKETS, MAX_WINDOW_PACKETS)
 }
 
 /// Payload of a full packet of `mss` bytes. `mss` is at least [`MIN_MSS`].

@@ -1,12 +1,12 @@
 //! The receiver's buffer: a ring of slots, one for each packet of the window. A payload is copied into its slot when it
 //! arrives, in order or not. Full packets that follow one another are one slice of bytes for the reader.
 
+use crate::slots::Slots;
+
 /// Packets that have arrived and have not been read.
 #[derive(Debug)]
 pub struct ReceiveBuffer {
-    bytes: Vec<u8>,
-    /// Payload bytes in each slot that holds a packet.
-    lengths: Vec<u16>,
+    slots: Slots,
     payload_bytes: usize,
     /// Packet that the reader reads next.
     first: u64,
@@ -15,26 +15,19 @@ pub struct ReceiveBuffer {
 }
 
 impl ReceiveBuffer {
-    /// A buffer of `packets` slots whose first packet has the index `first`. The kernel gives its memory when it is first used.
+    /// A buffer of `packets` slots whose first packet has the index `first`.
     pub fn new(first: u64, packets: usize, payload_bytes: usize) -> ReceiveBuffer {
-        let packets = packets.max(2);
-        ReceiveBuffer {
-            bytes: vec![0; packets * payload_bytes],
-            lengths: vec![0; packets],
-            payload_bytes,
-            first,
-            offset: 0,
-        }
+        ReceiveBuffer { slots: Slots::new(first, packets, payload_bytes), payload_bytes, first, offset: 0 }
     }
 
     /// Index behind the last packet that there is room for.
     pub fn limit(&self) -> u64 {
-        self.first + self.lengths.len() as u64
+        self.first + self.packets()
     }
 
     /// Packets that the whole buffer has room for.
     pub fn packets(&self) -> u64 {
-        self.lengths.len() as u64
+        self.slots.packets() as u64
     }
 
     /// Bytes of payload that a full packet has.
@@ -50,35 +43,32 @@ impl ReceiveBuffer {
     /// Stores a packet. The caller has checked that its index is within the buffer and its payload no longer than a slot.
     pub fn store(&mut self, index: u64, payload: &[u8]) {
         debug_assert!((self.first..self.limit()).contains(&index) && payload.len() <= self.payload_bytes);
-        let slot = self.slot(index);
-        let at = slot * self.payload_bytes;
-        self.bytes[at..at + payload.len()].copy_from_slice(payload);
-        self.lengths[slot] = payload.len() as u16;
-    }
-
-    fn slot(&self, index: u64) -> usize {
-        (index % self.lengths.len() as u64) as usize
+        let (slot, length) = self.slots.fill(index);
+        slot[..payload.len()].copy_from_slice(payload);
+        *length = payload.len() as u16;
     }
 
     /// The next bytes to read, of packets below `end`; empty if there are none.
     pub fn readable(&mut self, end: u64) -> &[u8] {
-        while self.first < end && self.offset >= usize::from(self.lengths[self.slot(self.first)]) {
+        while self.first < end && self.offset >= self.slots.length(self.first) {
             self.first += 1;
             self.offset = 0;
         }
-        let slot = self.slot(self.first);
-        let most = (self.lengths.len() - slot).min(end.saturating_sub(self.first) as usize);
-        let lengths = &self.lengths[slot..slot + most];
-        let full = lengths.iter().take_while(|length| usize::from(**length) == self.payload_bytes).count();
-        let short = lengths.get(full).map_or(0, |length| usize::from(*length));
-        let at = slot * self.payload_bytes;
-        &self.bytes[at + self.offset.min(full * self.payload_bytes + short)..at + full * self.payload_bytes + short]
+        if self.first >= end {
+            return &[];
+        }
+        let most = self.slots.until_seam(self.first).min((end - self.first) as usize);
+        let full = self.slots.full(self.first, most, self.payload_bytes);
+        let short = if full < most { self.slots.length(self.first + full as u64) } else { 0 };
+        let count = most.min(full + 1);
+        let bytes = self.slots.run(self.first, count);
+        &bytes[self.offset..full * self.payload_bytes + short]
     }
 
     /// Counts bytes as read, of packets below `end`.
     pub fn consume(&mut self, mut bytes: usize, end: u64) {
         while bytes > 0 && self.first < end {
-            let left = usize::from(self.lengths[self.slot(self.first)]).saturating_sub(self.offset);
+            let left = self.slots.length(self.first).saturating_sub(self.offset);
             if bytes < left {
                 self.offset += bytes;
                 return;

@@ -7,13 +7,13 @@
 use std::ops::Range;
 
 use crate::packet::HEADER_BYTES;
+use crate::slots::Slots;
 
 /// Packets that wait to be sent or acknowledged.
 #[derive(Debug)]
 pub struct SendBuffer {
-    bytes: Vec<u8>,
-    /// Payload bytes in each slot.
-    lengths: Vec<u16>,
+    /// Each has room for the header before the payload.
+    slots: Slots,
     payload_bytes: usize,
     /// Oldest packet that has not been acknowledged.
     first: u64,
@@ -24,17 +24,10 @@ pub struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// A buffer of `packets` slots whose first packet has the index `first`. The kernel gives its memory when it is first used.
+    /// A buffer of `packets` slots whose first packet has the index `first`.
     pub fn new(first: u64, packets: usize, payload_bytes: usize) -> SendBuffer {
-        let packets = packets.max(2);
-        SendBuffer {
-            bytes: vec![0; packets * (HEADER_BYTES + payload_bytes)],
-            lengths: vec![0; packets],
-            payload_bytes,
-            first,
-            next: first,
-            end: first,
-        }
+        let slots = Slots::new(first, packets, HEADER_BYTES + payload_bytes);
+        SendBuffer { slots, payload_bytes, first, next: first, end: first }
     }
 
     /// Copies as much of `data` as there is room for; returns how much.
@@ -43,9 +36,8 @@ impl SendBuffer {
         if self.end > self.next {
             rest = self.append(self.end - 1, rest);
         }
-        while !rest.is_empty() && self.end - self.first < self.lengths.len() as u64 {
-            let slot = self.slot(self.end);
-            self.lengths[slot] = 0;
+        while !rest.is_empty() && self.end - self.first < self.slots.packets() as u64 {
+            *self.slots.fill(self.end).1 = 0;
             self.end += 1;
             rest = self.append(self.end - 1, rest);
         }
@@ -54,17 +46,12 @@ impl SendBuffer {
 
     /// Fills up the packet `index`; returns what did not fit.
     fn append<'a>(&mut self, index: u64, data: &'a [u8]) -> &'a [u8] {
-        let slot = self.slot(index);
-        let length = usize::from(self.lengths[slot]);
-        let (now, rest) = data.split_at(data.len().min(self.payload_bytes - length));
-        let at = slot * (HEADER_BYTES + self.payload_bytes) + HEADER_BYTES + length;
-        self.bytes[at..at + now.len()].copy_from_slice(now);
-        self.lengths[slot] += now.len() as u16;
+        let (slot, length) = self.slots.fill(index);
+        let filled = usize::from(*length);
+        let (now, rest) = data.split_at(data.len().min(self.payload_bytes - filled));
+        slot[HEADER_BYTES + filled..][..now.len()].copy_from_slice(now);
+        *length += now.len() as u16;
         rest
-    }
-
-    fn slot(&self, index: u64) -> usize {
-        (index % self.lengths.len() as u64) as usize
     }
 
     /// First packet that has never been sent.
@@ -84,7 +71,7 @@ impl SendBuffer {
 
     /// Whether the last packet that has never been sent can take more data.
     pub fn has_partial(&self) -> bool {
-        self.end > self.next && usize::from(self.lengths[self.slot(self.end - 1)]) < self.payload_bytes
+        self.end > self.next && self.slots.length(self.end - 1) < self.payload_bytes
     }
 
     /// Whether all that has been written has been acknowledged.
@@ -94,12 +81,8 @@ impl SendBuffer {
 
     /// Bytes that can be written now.
     pub fn room_bytes(&self) -> u64 {
-        let slots = self.lengths.len() as u64 - (self.end - self.first);
-        let partial = if self.has_partial() {
-            self.payload_bytes - usize::from(self.lengths[self.slot(self.end - 1)])
-        } else {
-            0
-        };
+        let slots = self.slots.packets() as u64 - (self.end - self.first);
+        let partial = if self.has_partial() { self.payload_bytes - self.slots.length(self.end - 1) } else { 0 };
         slots * self.payload_bytes as u64 + partial as u64
     }
 
@@ -108,7 +91,7 @@ impl SendBuffer {
         let index = index.min(self.next);
         let mut bytes = 0;
         while self.first < index {
-            bytes += u64::from(self.lengths[self.slot(self.first)]);
+            bytes += self.slots.length(self.first) as u64;
             self.first += 1;
         }
         bytes
@@ -122,30 +105,24 @@ impl SendBuffer {
     /// The longest beginning of a range of packets that can be sent as one buffer: without the ring's seam in it, all full
     /// but the last, at most `max_bytes` with headers. It has one packet at least.
     pub fn run(&self, range: Range<u64>, max_bytes: usize) -> Range<u64> {
-        let slot = self.slot(range.start);
         let stride = HEADER_BYTES + self.payload_bytes;
-        let most = (self.lengths.len() - slot).min((max_bytes / stride).max(1)) as u64;
-        let range = range.start..range.end.min(range.start + most);
-        let lengths = &self.lengths[slot..slot + (range.end - range.start) as usize];
-        match lengths.iter().position(|length| usize::from(*length) < self.payload_bytes) {
-            Some(short) => range.start..range.start + short as u64 + 1,
-            None => range,
-        }
+        let most = self.slots.until_seam(range.start).min((max_bytes / stride).max(1)) as u64;
+        let most = most.min(range.end - range.start);
+        let full = self.slots.full(range.start, most as usize, self.payload_bytes) as u64;
+        range.start..range.start + most.min(full + 1)
     }
 
     /// Writes the headers of a run, and returns the run as it goes out.
     pub fn packets(&mut self, run: Range<u64>, header: impl Fn(u64, &mut [u8; HEADER_BYTES])) -> &[u8] {
         let stride = HEADER_BYTES + self.payload_bytes;
-        let start = self.slot(run.start) * stride;
-        let count = (run.end - run.start) as usize;
-        for (index, packet) in run.clone().zip(self.bytes[start..start + count * stride].chunks_exact_mut(stride)) {
+        let short = self.payload_bytes - self.slots.length(run.end.saturating_sub(1));
+        let packets = self.slots.run(run.start, (run.end - run.start) as usize);
+        for (index, packet) in run.zip(packets.chunks_exact_mut(stride)) {
             if let Some(head) = packet.first_chunk_mut() {
                 header(index, head);
             }
         }
-        let last = run.end.saturating_sub(1);
-        let short = self.payload_bytes - usize::from(self.lengths[self.slot(last)]);
-        &self.bytes[start..start + count * stride - short]
+        &packets[..packets.len() - short]
     }
 }
 

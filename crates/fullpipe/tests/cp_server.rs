@@ -167,6 +167,21 @@ fn there_and_back_over_udt() {
     assert_eq!(code, 4, "{text}");
 }
 
+/// A process of a server has a limit on its memory.
+#[test]
+fn buffers_of_udt_that_a_server_has_no_memory_for() {
+    let stage = Stage::new("");
+    write(&stage.at("file"), 1000);
+    let copy = |streams| {
+        let words = ["--transport", "udt", "--buffer", "1GB", "-n", streams, "file", &stage.url("/in/")];
+        error(&stage.cp(&words, Some(&stage.token())))
+    };
+    let (code, text) = copy("2");
+    assert!(code == 2 && text.contains("4 buffers of 1GB (UDT has two for each stream) are larger than"), "{text}");
+    assert!(text.contains("choose a smaller --buffer, or fewer --streams"), "{text}");
+    assert_eq!(copy("1").0, 0);
+}
+
 #[test]
 fn udp_that_a_firewall_drops_is_named_soon() {
     let drop = "table inet test { chain in { type filter hook input priority 0; udp dport 50000-50015 drop; }; }";

@@ -10,9 +10,10 @@ use rand_pcg::Pcg32;
 
 use super::interface::{CongestionControl, Path};
 use crate::clock::SYN_NS;
+use crate::config::INITIAL_WINDOW_PACKETS;
 
-/// Initial congestion window, packets (section 7.2).
-const INITIAL_WINDOW: f64 = 16.0;
+/// Initial congestion window, packets.
+const INITIAL_WINDOW: f64 = INITIAL_WINDOW_PACKETS as f64;
 /// Initial period, nanoseconds. The draft has 0; libudt has 1 us.
 const INITIAL_PERIOD_NS: f64 = 1_000.0;
 /// Smallest increase, packets per SYN (section 7.2, "min_inc").

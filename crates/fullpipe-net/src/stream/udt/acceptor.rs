@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use fullpipe_path::Transport;
-use fullpipe_udt::{Connection, Listener, Request};
+use fullpipe_udt::{Connection, INITIAL_WINDOW_PACKETS, Listener, Request};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
@@ -25,11 +25,8 @@ use crate::sys;
 const MAX_CONNECTIONS: usize = 256;
 /// Connections that have not shown the token yet, and the time that they have for it. Each has a thread.
 const LIMITS: CallerLimits = CallerLimits { callers: 128, deadline_ns: 10_000_000_000 };
-/// Most memory for connections that have not shown the token yet, bytes, if the transfer's own streams do not need more. A server's
-/// processes have 4 GiB.
-const MAX_UNPROVEN_BYTES: u64 = 1 << 30;
-/// Packets that a connection may send before it has shown the token: the initial window (draft-gg-udt-03, section 6.3).
-const UNPROVEN_PACKETS: u64 = 16;
+/// Packets that a connection may send before it has shown the token. It has no memory for more.
+const UNPROVEN_PACKETS: u64 = INITIAL_WINDOW_PACKETS as u64;
 /// Requests that are handled before the streams that have come are handed out.
 const BATCH: usize = 256;
 
@@ -64,10 +61,7 @@ impl<const N: usize> UdtAcceptor<N> {
     /// # Errors
     /// No port is free.
     pub fn new(local: SocketAddr, transport: &Transport, expected: Expected<N>) -> Result<UdtAcceptor<N>, NetError> {
-        // Each caller has the memory of its buffers at once.
-        let each = transport.udt_buffer_bytes().saturating_mul(2).max(1);
-        let callers = (MAX_UNPROVEN_BYTES / each).clamp(u64::from(transport.streams) + 4, LIMITS.callers as u64);
-        UdtAcceptor::with_limits(local, transport, expected, CallerLimits { callers: callers as usize, ..LIMITS })
+        UdtAcceptor::with_limits(local, transport, expected, LIMITS)
     }
 
     fn with_limits(
