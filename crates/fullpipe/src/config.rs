@@ -22,6 +22,7 @@ use toml::{Table, Value};
 
 use crate::failure::{Failure, Result};
 use crate::token_files;
+use crate::xdg;
 
 /// The file of the whole system. The user's counts more.
 const SYSTEM: &str = "/etc/fullpipe/config.toml";
@@ -86,9 +87,7 @@ pub struct Setting {
 
 /// The places of the files, the one that counts more last.
 pub fn files() -> Vec<PathBuf> {
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let user = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    let user = user.map(|folder| folder.join("fullpipe/config.toml"));
+    let user = xdg::config_folder().map(|folder| folder.join("config.toml"));
     [PathBuf::from(SYSTEM)].into_iter().chain(user).collect()
 }
 

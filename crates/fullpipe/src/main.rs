@@ -16,6 +16,7 @@ mod run_record;
 mod shipped_profile;
 mod start_up;
 mod token_files;
+mod xdg;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

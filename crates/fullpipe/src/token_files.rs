@@ -10,16 +10,10 @@ use fullpipe_transfer::connection::token::{self, Token};
 
 use crate::failure::{Failure, Result};
 use crate::output::errln;
+use crate::xdg;
 
 /// Environment variable that holds a client's token.
 pub const VARIABLE: &str = "FULLPIPE_TOKEN";
-
-/// The folder of what fullpipe keeps for this user (XDG base directories); `None` without a home.
-pub fn state_folder() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
-    Some(state.join("fullpipe"))
-}
 
 /// The server's token file: the one given, or the default place.
 pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
@@ -27,7 +21,7 @@ pub fn server_file(given: Option<&Path>) -> Result<PathBuf> {
         return Ok(file.to_owned());
     }
     let why = "where to keep the token? HOME is not set; give --token-file FILE";
-    let folder = state_folder().ok_or_else(|| Failure::new(ExitClass::Missing, why))?;
+    let folder = xdg::state_folder().ok_or_else(|| Failure::new(ExitClass::Missing, why))?;
     // Its files are refused where others may write to them.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
     made.map_err(|e| TransferError::of_file(format!("cannot make folder {}", folder.display()), &e))?;

@@ -12,7 +12,7 @@ use fullpipe_transfer::connection::endpoint::{Endpoint, SshEndpoint, Via};
 use fullpipe_transfer::connection::token;
 use serde::{Deserialize, Serialize};
 
-use crate::token_files;
+use crate::xdg;
 
 /// The value of `--via`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -48,7 +48,7 @@ impl Choice {
         if is_udt {
             return (Choice { wanted: Wanted::Tcp, memory: None, key: String::new(), found: false }, None);
         }
-        let memory = token_files::state_folder().map(|folder| folder.join("closed-ports.json"));
+        let memory = xdg::state_folder().map(|folder| folder.join("closed-ports.json"));
         let mut choice = Choice { wanted, memory, key: String::new(), found: false };
         let Endpoint::Ssh(ssh) = endpoint else { return (choice, None) };
         choice.key = key(ssh);
