@@ -14,13 +14,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap::parser::ValueSource;
-use fullpipe_path::Protocol;
 use fullpipe_path::transport::UDT;
 use fullpipe_transfer::connection::token;
 use globset::{GlobBuilder, GlobMatcher};
 use toml::{Table, Value};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, Result, reason};
 use crate::token_files;
 use crate::xdg;
 
@@ -55,8 +54,24 @@ pub const FLAGS: [&str; 21] = [
 /// The flags that name files, in which `~/` is the home folder.
 const FILES: [&str; 4] = ["identity", "far-binary", "token-file", "profile"];
 
-/// The flags that are for TCP, so that each of them and `--transport udt` exclude each other.
-const NOT_WITH_UDT: [&str; 6] = ["via", "profile", "rate", "loss", "queue", "cc"];
+/// A flag, with its value or with any.
+type Pattern = (&'static str, Option<&'static str>);
+
+const OVER_UDT: Pattern = ("transport", Some(UDT));
+const SIZED_BY_SOBAS: Pattern = ("buffer", Some("sobas"));
+
+/// What `cp` refuses beside each other, besides the flags that its command line says exclude each other.
+const EXCLUDING: [(Pattern, Pattern); 9] = [
+    (OVER_UDT, ("via", Some("ssh"))),
+    (OVER_UDT, ("profile", None)),
+    (OVER_UDT, ("rate", None)),
+    (OVER_UDT, ("loss", None)),
+    (OVER_UDT, ("queue", None)),
+    (OVER_UDT, ("cc", None)),
+    (OVER_UDT, SIZED_BY_SOBAS),
+    (SIZED_BY_SOBAS, ("pacing", None)),
+    (SIZED_BY_SOBAS, ("steady", None)),
+];
 
 /// The sections of the configuration files, those that count more last.
 pub struct Config {
@@ -106,36 +121,84 @@ impl Config {
         Ok(Config { sections })
     }
 
-    /// The flags for a host, each once. In a file, the longest pattern counts.
-    pub fn settings(&self, host: &str) -> Vec<Setting> {
-        let mut settings: Vec<Setting> = Vec::new();
-        for section in self.sections.iter().filter(|section| section.hosts.is_match(host)) {
+    /// The flags of `cp` for a host, each once, beside those that are typed. In a file, the longest pattern counts; a flag is
+    /// left out if another one that excludes it counts more, and what is typed counts most.
+    ///
+    /// # Errors
+    /// A section sets flags that exclude each other.
+    pub fn settings(&self, cp: &Command, host: &str, typed: Vec<Setting>) -> Result<Vec<Setting>> {
+        let typed_count = typed.len();
+        let mut settings = typed;
+        for section in self.sections.iter().filter(|section| section.hosts.is_match(host)).rev() {
+            let known = settings.len();
             for (flag, value) in &section.flags {
-                settings.retain(|setting| setting.flag != *flag);
-                settings.push(section.setting(flag, value));
+                let setting = section.setting(flag, value);
+                match settings.iter().position(|other| other.flag == *flag || other.excludes(cp, &setting)) {
+                    None => settings.push(setting),
+                    Some(other) if other < known => {}
+                    Some(other) => {
+                        let why = format!("sets '{flag}' and '{}', which exclude each other", settings[other].flag);
+                        return Err(Failure::usage(format!("{} {why}", setting.from)));
+                    }
+                }
             }
         }
-        settings
+        Ok(settings.split_off(typed_count))
+    }
+}
+
+impl Setting {
+    /// A flag that is typed.
+    fn typed(flag: &str, value: String) -> Setting {
+        Setting { flag: flag.to_owned(), value, from: String::new(), word: Some(String::new()) }
+    }
+
+    /// Whether `cp` refuses this flag beside another one.
+    fn excludes(&self, cp: &Command, other: &Setting) -> bool {
+        if self.word.is_none() || other.word.is_none() {
+            return false;
+        }
+        let conflicts = |one: &Setting, other: &Setting| {
+            let arg = cp.get_arguments().find(|arg| arg.get_id().as_str() == one.id());
+            arg.is_some_and(|arg| cp.get_arg_conflicts_with(arg).iter().any(|arg| arg.get_id().as_str() == other.id()))
+        };
+        let is = |setting: &Setting, (flag, value): Pattern| {
+            setting.flag == flag && value.is_none_or(|value| setting.value == value)
+        };
+        conflicts(self, other)
+            || conflicts(other, self)
+            || EXCLUDING.iter().any(|(a, b)| is(self, *a) && is(other, *b) || is(self, *b) && is(other, *a))
+    }
+
+    /// Name of the flag within the program.
+    fn id(&self) -> String {
+        self.flag.replace('-', "_")
     }
 }
 
 impl Section {
     fn setting(&self, flag: &str, value: &Value) -> Setting {
-        let value = match value {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        let word = match value.as_str() {
-            "false" => None,
-            "true" => Some(format!("--{flag}")),
+        let word = match value {
+            Value::Boolean(false) => None,
+            Value::Boolean(true) => Some(format!("--{flag}")),
             _ => {
+                let value = text_of_value(value);
                 let home = std::env::var("HOME").ok().filter(|_| FILES.contains(&flag));
                 let path = home.zip(value.strip_prefix("~/")).map(|(home, rest)| format!("{home}/{rest}"));
-                Some(format!("--{flag}={}", path.as_ref().unwrap_or(&value)))
+                Some(format!("--{flag}={}", path.unwrap_or(value)))
             }
         };
+        let value = text_of_value(value);
         let from = format!("{}, [host.\"{}\"]", self.file.display(), self.pattern);
         Setting { flag: flag.to_owned(), value, from, word }
+    }
+}
+
+/// A value as it is typed.
+fn text_of_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 
@@ -207,52 +270,35 @@ fn sections_of(file: &Path, text: &str) -> Result<Vec<Section>> {
 /// # Errors
 /// A file is wrong, or sets a value that `cp` does not take.
 pub fn configured(cli: &Command, words: &[OsString], host: &str) -> Result<Vec<OsString>> {
-    let settings = Config::read()?.settings(host);
+    let Some(cp) = cli.find_subcommand("cp") else { return Ok(words.to_vec()) };
+    let parse = |words: &[OsString]| cli.clone().try_get_matches_from(words);
+    let matches = parse(words).map_err(Failure::usage)?;
+    let Some(("cp", matches)) = matches.subcommand() else { return Ok(words.to_vec()) };
+    let ids = cp.get_arguments().map(|arg| arg.get_id().as_str());
+    let typed = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine)).map(|id| {
+        let value = matches.try_get_raw(id).ok().flatten().and_then(|mut values| values.next());
+        Setting::typed(&id.replace('_', "-"), value.map_or_else(String::new, |value| value.to_string_lossy().into()))
+    });
+    let environment = token_files::is_in_environment().then(|| Setting::typed("token-file", String::new()));
+    let settings = Config::read()?.settings(cp, host, typed.chain(environment).collect())?;
     if settings.is_empty() {
         return Ok(words.to_vec());
     }
-    let parse = |words: &[OsString]| cli.clone().try_get_matches_from(words);
-    let typed = parse(words).map_err(Failure::usage)?;
-    let Some(("cp", typed)) = typed.subcommand() else { return Ok(words.to_vec()) };
-    let Some(cp) = cli.find_subcommand("cp") else { return Ok(words.to_vec()) };
-    let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
-    let types_udt = is_typed("transport") && typed.get_one("transport") == Some(&Protocol::Udt);
-    let types_tcp = NOT_WITH_UDT.iter().any(|id| is_typed(id));
     let mut added = Vec::new();
     for setting in &settings {
-        let id = setting.flag.replace('-', "_");
-        let excluded = cp.get_arguments().filter(|arg| is_typed(arg.get_id().as_str())).any(|typed| {
-            let excludes = |one: &clap::Arg, other: &str| {
-                cp.get_arg_conflicts_with(one).iter().any(|arg| arg.get_id().as_str() == other)
-            };
-            let own = cp.get_arguments().find(|arg| arg.get_id().as_str() == id);
-            excludes(typed, &id) || own.is_some_and(|own| excludes(own, typed.get_id().as_str()))
-        });
-        let is_other_transport =
-            types_udt && NOT_WITH_UDT.contains(&id.as_str()) || types_tcp && id == "transport" && setting.value == UDT;
-        let in_environment = id == "token_file" && token_files::is_in_environment();
         let Some(word) = &setting.word else { continue };
-        if is_typed(&id) || excluded || is_other_transport || in_environment {
-            continue;
-        }
-        let alone = [&words[..1], &["cp".into(), word.into(), "a".into(), "b:".into()]].concat();
+        let alone = [&words[..1], &["cp".into(), "a".into(), "b:".into(), word.into()]].concat();
         if let Err(error) = parse(&alone)
             && error.kind() != clap::error::ErrorKind::MissingRequiredArgument
         {
-            return Err(Failure::usage(format!("{}: {}", setting.from, first_line(&error))));
+            return Err(Failure::usage(format!("{}: {}", setting.from, reason(&error))));
         }
         added.push(OsString::from(word));
     }
     let all = [&words[..2], &added, &words[2..]].concat();
-    parse(&all).map_err(|error| {
-        Failure::usage(format!("{} (with what the configuration sets for {host})", first_line(&error)))
-    })?;
+    parse(&all)
+        .map_err(|error| Failure::usage(format!("{} (with what the configuration sets for {host})", reason(&error))))?;
     Ok(all)
-}
-
-/// What is wrong, without the help that follows.
-fn first_line(error: &clap::Error) -> String {
-    error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]
@@ -264,7 +310,12 @@ mod tests {
     }
 
     fn values(config: &Config, host: &str) -> Vec<(String, String)> {
-        config.settings(host).into_iter().map(|setting| (setting.flag, setting.value)).collect()
+        config
+            .settings(&Command::new("cp"), host, Vec::new())
+            .unwrap_or_else(|failure| panic!("{failure}"))
+            .into_iter()
+            .map(|setting| (setting.flag, setting.value))
+            .collect()
     }
 
     #[test]
@@ -279,7 +330,10 @@ mod tests {
         let mut found = values(&config, "elsewhere");
         found.sort();
         assert_eq!(found, [pair("no-deploy", "true"), pair("via", "tcp")]);
-        let deploy = config.settings("a.example.org").into_iter().find(|setting| setting.flag == "no-deploy");
+        let settings = config
+            .settings(&Command::new("cp"), "a.example.org", Vec::new())
+            .unwrap_or_else(|failure| panic!("{failure}"));
+        let deploy = settings.into_iter().find(|setting| setting.flag == "no-deploy");
         assert_eq!(deploy.and_then(|setting| setting.word), None);
     }
 

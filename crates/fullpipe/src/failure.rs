@@ -53,6 +53,14 @@ impl Failure {
     }
 }
 
+/// What is wrong with a command line, in one line without the help that follows.
+pub fn reason(error: &clap::Error) -> String {
+    let text = error.to_string();
+    // A list follows the first line, and an empty line follows that.
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    lines.join(" ").trim_start_matches("error: ").to_owned()
+}
+
 impl Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)

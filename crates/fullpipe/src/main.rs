@@ -139,9 +139,7 @@ fn wrong(error: &clap::Error) -> ! {
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let of_cp = words.first().is_some_and(|verb| verb == "cp") && words.iter().any(|word| word == "--json");
     if of_cp && error.use_stderr() {
-        let text = error.to_string();
-        let first = text.lines().next().unwrap_or_default();
-        cp::print_failed(first.trim_start_matches("error: "), ExitClass::Usage as u8);
+        cp::print_failed(&failure::reason(error), ExitClass::Usage as u8);
     }
     error.exit()
 }

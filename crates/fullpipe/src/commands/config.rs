@@ -34,14 +34,14 @@ struct Show {
 /// Shows.
 pub fn run(args: Args, cli: &Command) -> Result {
     let What::Show(Show { host, json }) = args.what;
-    let settings = Config::read()?.settings(&host);
+    let Some(cp) = cli.find_subcommand("cp") else { return Ok(()) };
+    let settings = Config::read()?.settings(cp, &host, Vec::new())?;
     // Says at once what a copy would refuse.
     config::configured(cli, &["fullpipe", "cp", "a", "b:"].map(Into::into), &host)?;
-    let cp = cli.find_subcommand("cp");
     let mut object = Map::new();
     for flag in FLAGS {
         let id = flag.replace('-', "_");
-        let arg = cp.and_then(|cp| cp.get_arguments().find(|arg| arg.get_id().as_str() == id));
+        let arg = cp.get_arguments().find(|arg| arg.get_id().as_str() == id);
         let default =
             arg.and_then(|arg| arg.get_default_values().first()).map(|value| value.to_string_lossy().into_owned());
         let set = settings.iter().find(|setting| setting.flag == flag);

@@ -65,6 +65,13 @@ fn what_is_typed_counts_more() {
     assert!(explained("--transport udt").contains("udt × 1"));
     set("transport = \"udt\"");
     assert!(explained("").contains("udt × 1") && explained("--cc cubic").contains("cubic ×"));
+    // Those with a longer name count more, and what is typed most: what it leaves out leaves nothing else out.
+    configure(&host, &format!("[host.\"*\"]\n{}cc = \"reno\"\n[host.far]\ntransport = \"udt\"", reach(&host)));
+    assert!(explained("").contains("udt × 1"));
+    assert!(explained("--rate 1gbit -n 2").contains("reno × 2"));
+    configure(&host, &format!("[host.\"*\"]\n{}pacing = \"1gbit\"\n[host.far]\npacing = false", reach(&host)));
+    let plan = explained("--buffer sobas");
+    assert!(plan.contains("window and pacing follow the path"), "{plan}");
     configure(&host, &text);
     // A program that is sent excludes one that is there, and --no-deploy.
     let mut cp = plain(&host);
@@ -86,7 +93,15 @@ fn what_is_wrong_in_a_file_is_named() {
         ("[host.far]\nvia = \"pigeon\"", "[host.\"far\"]: invalid value 'pigeon' for '--via"),
         ("[host.far]\nport = 70000", "[host.\"far\"]: invalid value '70000' for '--port"),
         ("[host.far]\nno-deploy = \"perhaps\"", "[host.\"far\"]"),
-        ("[host.far]\nfar-program = \"a\"\nfar-binary = \"b\"", "what the configuration sets for far"),
+        (
+            "[host.far]\nfar-program = \"a\"\nfar-binary = \"b\"",
+            "far-program' and 'far-binary', which exclude each other",
+        ),
+        ("[host.far]\ncc = \"cubic\"\ntransport = \"udt\"", "'transport' and 'cc', which exclude each other"),
+        ("[host.far]\nbuffer = \"sobas\"\npacing = \"1gbit\"", "[host.\"far\"] sets 'pacing' and 'buffer'"),
+        ("[host.far]\nno-deploy = \"true\"", "[host.\"far\"]: unexpected value 'true' for '--no-deploy'"),
+        ("[host.far]\nvia = true", "[host.\"far\"]: a value is required for '--via"),
+        ("[host.far]\ntransport = \"true\"", "[host.\"far\"]: invalid value 'true' for '--transport"),
         ("[host.far]\nverbose = true", "sets 'verbose', which is none of via"),
         ("[host.far\n", "line 1"),
     ] {
