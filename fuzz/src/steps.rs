@@ -267,7 +267,11 @@ fn right(rng: &mut StdRng) -> Vec<Step> {
         10 => say(Message::AllDone(Summary::default())),
         11 => say(Message::Report { end: String::new(), samples: Vec::new(), last: true }),
         12 => say(Message::Totals { bytes: 1 << 20, files: 4, all: true }),
-        13 => say(if rng.random() { Message::FileDone { id } } else { Message::Unwanted { id } }),
+        13 => say(match rng.random_range(0..3) {
+            0 => Message::FileDone { id },
+            1 => Message::Unwanted { id },
+            _ => Message::GivenUp { id },
+        }),
         14 => vec![Step::Wait(rng.random_range(0..8))],
         15 => say(match rng.random_range(0..5) {
             0 => Message::Pace { bps: Some(rng.random()) },

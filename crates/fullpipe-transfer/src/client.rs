@@ -195,9 +195,9 @@ pub fn look(
 ) -> Result<Looked, TransferError> {
     let (here, task) = match way {
         Way::Push(sources, target) if target.delete.is_some() => {
-            (Some(local_trees(way, sources, target)?), Task::Compare(target.clone()))
+            (Some(resolve::places(&here(way)?, sources)?), Task::Compare(target.clone()))
         }
-        Way::Push(sources, target) => (Some(local_trees(way, sources, target)?), Task::Look(Sources::default())),
+        Way::Push(sources, _) => (Some(resolve::places(&here(way)?, sources)?), Task::Look(Sources::default())),
         Way::PushInput(..) => (Some(Vec::new()), Task::Look(Sources::default())),
         Way::Pull(sources, _) | Way::PullOutput(sources, _) => (None, Task::Look(sources.clone())),
     };
@@ -317,14 +317,15 @@ pub fn run(order: &mut Order<'_>) -> Result<Finished, TransferError> {
         order.options.sample_ns = 0;
     }
     // Local errors show before the server is called.
+    let here = here(&order.way)?;
     let (mine, task) = match &order.way {
         Way::Push(sources, target) => {
-            (Role::Send(Outgoing::Trees(local_trees(&order.way, sources, target)?)), Task::Push(target.clone()))
+            (Role::Send(Outgoing::Trees(resolve::places(&here, sources)?)), Task::Push(target.clone()))
         }
         Way::PushInput(input, target) => (Role::Send(Outgoing::Input(input.clone())), Task::Push(target.clone())),
         Way::PullOutput(sources, output) => (Role::Print(output.clone()), Task::Pull(sources.clone())),
         Way::Pull(sources, target) => {
-            let mut to = resolve::destination(&here(&order.way)?, target, &|| order.interrupted.load(Ordering::SeqCst))?;
+            let mut to = resolve::destination(&here, target, &|| order.interrupted.load(Ordering::SeqCst))?;
             to.near();
             // If only the content of a folder is copied, its names are not known here, so any name is accepted.
             let tops: Option<Vec<&[u8]>> = sources.paths.iter().map(|source| resolve::last(source)).collect();
@@ -443,15 +444,6 @@ fn here(way: &Way) -> Result<Realm, TransferError> {
             why(&missing)
         ))),
     }
-}
-
-/// Finds the local sources.
-fn local_trees(way: &Way, sources: &Sources, target: &Target) -> Result<Vec<SourceTree>, TransferError> {
-    let trees = resolve::places(&here(way)?, sources)?;
-    if target.delete.is_some() {
-        listing::check_apart(&trees)?;
-    }
-    Ok(trees)
 }
 
 /// Removes the time limit on reads: from here on the session watches for stalls.

@@ -219,6 +219,11 @@ pub enum Message {
     Listed(Skipped),
     /// Receiver: what it has deleted, or would delete ([`Task::Compare`]).
     Deleted(Vec<Name>),
+    /// Sender: it could not read all of a file and leaves out blocks from now on, so nobody may wait for them.
+    GivenUp {
+        /// The file's number.
+        id: u64,
+    },
 }
 
 /// A client's request for a transfer.

@@ -1,8 +1,8 @@
 //! Receives one file and writes it to standard output, in order, as soon as each block was checked.
 //!
 //! Blocks come over several streams. A stream whose block is not next keeps it in memory and waits, so that the sender sends no
-//! more on that stream: a slow reader of the output slows the sender down. Nobody waits for a block that cannot come, since each
-//! stream carries its blocks in the order of the file.
+//! more on that stream: a slow reader of the output slows the sender down. Nobody waits for a block that cannot come: each stream
+//! carries its blocks in the order of the file, and the sender tells when it begins to leave out blocks.
 
 use std::fs::File;
 use std::io::Write;
@@ -176,8 +176,7 @@ impl OutputReceiver {
                     } else {
                         // The sender could not read it, or the file has changed. What was damaged on the way looks alike: then
                         // the sender knows of no reason.
-                        lock(&self.state).broken = true;
-                        self.turn.notify_all();
+                        self.give_up();
                     }
                 }
                 Chunk::Pack(files) => {
@@ -239,6 +238,12 @@ impl OutputReceiver {
         state.summary.bytes += sent;
         self.turn.notify_all();
         Ok(())
+    }
+
+    /// Drops the rest of the file, for which nobody waits any more.
+    fn give_up(&self) {
+        lock(&self.state).broken = true;
+        self.turn.notify_all();
     }
 
     /// Called when a stream has ended, or the sender has sent everything. The last time, this tells the sender.
@@ -311,6 +316,7 @@ impl Handler for OutputReceiver {
                 lock(&self.state).reading = Some(reading);
                 self.session.send(&Message::FileDone { id })?;
             }
+            Message::GivenUp { .. } => self.give_up(),
             Message::Totals { bytes, files, all } => {
                 self.counters.found_bytes.store(bytes, Ordering::Relaxed);
                 self.counters.found_files.store(files, Ordering::Relaxed);

@@ -414,6 +414,8 @@ impl Handler for Receiver {
                     return Err(self.damaged("more offers at once than there should be"));
                 }
             }
+            // Its end follows.
+            Message::GivenUp { .. } => {}
             Message::Totals { bytes, files, all } => {
                 self.counters.found_bytes.store(bytes, Ordering::Relaxed);
                 self.counters.found_files.store(files, Ordering::Relaxed);

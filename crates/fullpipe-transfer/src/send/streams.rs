@@ -172,7 +172,7 @@ impl Sender {
                 match timed(&self.counters.disk_ns, read) {
                     Ok(()) => timed(&self.counters.hash_ns, || hash.update(data.first(len))),
                     Err(e) => {
-                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
+                        self.check(self.give_up(source, Unreadable::of(&e)));
                         mac = None;
                     }
                 }
@@ -222,6 +222,17 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    /// Gives a file up that this end could not read. The receiver is told, so that it does not wait for blocks that are left out.
+    fn give_up(&self, source: &OutgoingFile, why: Unreadable) -> Result<(), TransferError> {
+        let first = {
+            let mut bad = lock(&source.bad);
+            let first = bad.is_none();
+            bad.get_or_insert(why);
+            first
+        };
+        if first { self.session.send(&Message::GivenUp { id: source.id }) } else { Ok(()) }
     }
 
     /// Counts bytes of a large file that were sent, or will never be. With the last of them the file ends.
@@ -318,7 +329,7 @@ impl Sender {
                     let read = timed(&self.counters.disk_ns, || file.map_or(Ok(()), |f| f.read_cached(piece, at)));
                     if let Err(e) = read {
                         good = false;
-                        lock(&source.bad).get_or_insert(Unreadable::of(&e));
+                        self.give_up(source, Unreadable::of(&e))?;
                     }
                 }
                 if good {
@@ -334,7 +345,7 @@ impl Sender {
                         self.session.moved(sent as u64);
                         if sent < len {
                             good = false;
-                            lock(&source.bad).get_or_insert(Unreadable::Short);
+                            self.give_up(source, Unreadable::Short)?;
                             let rest = &buffer.piece[sent..len];
                             self.write(line, rest)?;
                         }

@@ -32,10 +32,7 @@ impl Level {
 }
 
 /// Refuses sources of which two go to the same folder: each lacks what the other has.
-///
-/// # Errors
-/// There are two of them.
-pub(crate) fn check_apart(places: &[SourceTree]) -> Result<(), TransferError> {
+fn check_apart(places: &[SourceTree]) -> Result<(), TransferError> {
     let mut tops = HashSet::new();
     let apart = places.iter().all(|place| tops.insert(place.top.as_ref().map(Name::bytes)));
     if apart && (places.len() < 2 || !tops.contains(&None)) {
