@@ -1,7 +1,5 @@
 //! Lists the names in each folder of source trees, so that the receiver can tell what it has besides (`--delete`).
 
-use std::collections::HashSet;
-
 use crate::error::TransferError;
 use crate::protocol::message::Listing;
 use crate::protocol::name::Name;
@@ -31,11 +29,10 @@ impl Level {
     }
 }
 
-/// Refuses sources of which two go to the same folder: each lacks what the other has.
+/// Refuses several sources of which one goes straight into the destination: there, it lacks what the others have. Two that go to
+/// the same folder in it are refused when sources are found.
 fn check_apart(places: &[SourceTree]) -> Result<(), TransferError> {
-    let mut tops = HashSet::new();
-    let apart = places.iter().all(|place| tops.insert(place.top.as_ref().map(Name::bytes)));
-    if apart && (places.len() < 2 || !tops.contains(&None)) {
+    if places.len() < 2 || places.iter().all(|place| place.top.is_some()) {
         return Ok(());
     }
     let why = "several sources go to the same folder, so --delete would delete what the others brought: nothing was \

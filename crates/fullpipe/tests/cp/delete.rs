@@ -235,8 +235,10 @@ fn several_sources_for_one_folder_delete_nothing() {
     for name in ["a", "b", "x", "p1/x"] {
         assert!(host.file("to").join(name).exists(), "{name}");
     }
-    let mut same_names = host.cp();
-    same_names.words("-r --delete").arg(host.file("p1")).arg(host.file("q/p1")).arg(host.far("to/"));
-    assert_eq!(same_names.run().code(), 2);
-    assert!(host.file("to/p1/x").exists());
+    for words in ["-r --delete", "-r --delete --dry-run"] {
+        let mut same_names = host.cp();
+        same_names.words(words).arg(host.file("p1")).arg(host.file("q/p1")).arg(host.far("to/"));
+        same_names.fails_at_once(2, "two sources are called p1");
+    }
+    only(&host.file("to/p1"), &["x"]);
 }
