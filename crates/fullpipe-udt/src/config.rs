@@ -1,14 +1,11 @@
 //! What an end is opened with.
 
-use crate::congestion::{CongestionControl, FixedRate, Native};
+use crate::congestion::{CongestionControl, FixedRate, INITIAL_WINDOW_PACKETS, Native};
 use crate::handshake::{MAX_MSS, MIN_MSS};
 use crate::packet::{HEADER_BYTES, IP_UDP_BYTES};
 
 /// Most packets that a window may have: an eighth of the sequence numbers, so that old and new packets stay apart.
 const MAX_WINDOW_PACKETS: usize = 1 << 28;
-/// Packets that a sender may send before it has heard of the receiver's window (draft-gg-udt-03, section 6.3). Each buffer has
-/// room for them.
-pub const INITIAL_WINDOW_PACKETS: usize = 16;
 
 /// How a sender chooses its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,5 +5,5 @@ mod interface;
 mod native;
 
 pub use fixed_rate::FixedRate;
-pub use interface::{CongestionControl, Path};
+pub use interface::{CongestionControl, INITIAL_WINDOW_PACKETS, Path};
 pub use native::Native;

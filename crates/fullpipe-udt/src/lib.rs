@@ -62,7 +62,7 @@ mod stamp;
 
 pub use caller::{CallError, Caller, Progress};
 pub use clock::SYN_NS;
-pub use config::{Config, INITIAL_WINDOW_PACKETS, RateControl, payload_bytes};
+pub use config::{Config, RateControl, payload_bytes};
 pub use connection::{Connection, End, Transmit};
 pub use listener::{Listener, Request};
 pub use perfmon::{Counters, Instant, PerfMon, Snapshot};

@@ -1,6 +1,6 @@
 //! The memory of a buffer: a ring of equal slots, one for each packet of the window.
 
-use crate::config::INITIAL_WINDOW_PACKETS;
+use crate::congestion::INITIAL_WINDOW_PACKETS;
 
 /// A ring of slots. It takes the memory of those behind the initial window when one is first used, so that connections that have not shown whose
 /// they are, and the direction that a stream does not use, cost little.

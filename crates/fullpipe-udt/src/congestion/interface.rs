@@ -1,5 +1,9 @@
 //! What a congestion control learns, and what it decides (section 7.1).
 
+/// Packets that a sender may send before it has heard of the receiver's window (draft-gg-udt-03, section 6.3). Each buffer has
+/// room for them.
+pub const INITIAL_WINDOW_PACKETS: usize = 16;
+
 /// What a congestion control learns of the path and of the sender (section 7.1).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {

@@ -8,9 +8,8 @@
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg32;
 
-use super::interface::{CongestionControl, Path};
+use super::interface::{CongestionControl, INITIAL_WINDOW_PACKETS, Path};
 use crate::clock::SYN_NS;
-use crate::config::INITIAL_WINDOW_PACKETS;
 
 /// Initial congestion window, packets.
 const INITIAL_WINDOW: f64 = INITIAL_WINDOW_PACKETS as f64;

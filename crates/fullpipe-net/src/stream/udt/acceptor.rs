@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use fullpipe_path::Transport;
-use fullpipe_udt::{Connection, INITIAL_WINDOW_PACKETS, Listener, Request};
+use fullpipe_udt::congestion::INITIAL_WINDOW_PACKETS;
+use fullpipe_udt::{Connection, Listener, Request};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use rand::RngExt;
