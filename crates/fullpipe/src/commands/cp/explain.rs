@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fullpipe_transfer::client::{self, Between, Way};
+use fullpipe_transfer::client::{self, Between, Way, look};
 use fullpipe_transfer::connection::endpoint::{Endpoint, Via};
 use fullpipe_transfer::protocol::message::Options;
 use fullpipe_transfer::protocol::name::Name;
@@ -90,14 +90,14 @@ pub fn dry_run(
         }
     };
     let looked =
-        client::look(endpoint, options, way, &mut gone).or_else(|error| match choice.fall_back(&error, endpoint) {
+        look::look(endpoint, options, way, &mut gone).or_else(|error| match choice.fall_back(&error, endpoint) {
             Some(note) => {
                 say(note);
-                client::look(endpoint, options, way, &mut gone)
+                look::look(endpoint, options, way, &mut gone)
             }
             None => Err(error),
         });
-    let client::Looked { between, count, deleted } = looked?;
+    let look::Looked { between, count, deleted } = looked?;
     let chosen = args.how.choose(&between)?;
     if args.json {
         outln!(
