@@ -3,8 +3,10 @@
 pub mod input;
 mod input_blocks;
 pub mod notsent;
+mod outgoing;
 pub mod schedule;
 mod sender;
 mod streams;
 
-pub use sender::{Outgoing, Sender};
+pub use outgoing::Outgoing;
+pub use sender::Sender;

@@ -21,8 +21,8 @@ use crate::threads::lock;
 const MAX_BLOCK_TIME: Duration = Duration::from_secs(1);
 /// How often a thread that waits for input looks whether input is still wanted, ms.
 const POLL_MS: u16 = 100;
-/// How often the receiver hears of this end while no input comes.
-const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the receiver hears of this end while nothing is sent: no input comes, or a file is hashed for `--checksum`.
+pub(super) const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes that a pipe may hold, if the kernel grants that: fewer switches between its two ends.
 const PIPE_BYTES: i32 = 1 << 20;
 

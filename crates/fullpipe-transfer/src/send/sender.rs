@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fullpipe_net::Observed;
 use fullpipe_net::side::Side;
@@ -20,19 +20,20 @@ use crate::error::{TransferError, unreadable};
 use crate::fs::large_file::SourceFile;
 use crate::fs::metadata::{self, Attributes};
 use crate::fs::{content_hash, sparse};
-use crate::protocol::chunk::{self, Chunk};
+use crate::protocol::chunk::{self};
 use crate::protocol::digest::Key;
 use crate::protocol::file::{Extent, FileItem};
 use crate::protocol::message::{Message, Options, Summary, Terms, Want};
 use crate::protocol::name::printable;
 use crate::protocol::not_kept::NotKept;
 use crate::protocol::skipped::{Skipped, SkippedEntry};
-use crate::send::input::Input;
+use crate::send::input::TOTALS_INTERVAL;
+use crate::send::outgoing::{Outgoing, OutgoingFile};
 use crate::send::schedule::{self, Plan};
 use crate::sizes::{SMALL, block_size};
 use crate::source::hard_links::{HardLinks, Known};
 use crate::source::listing;
-use crate::source::tree::{SourceTree, WalkOptions};
+use crate::source::tree::WalkOptions;
 use crate::source::walk::{self, FileLocation, Found};
 use crate::telemetry::counters::Counters;
 use crate::telemetry::trace::{Trace, Traces};
@@ -46,91 +47,8 @@ const MAX_LARGE_FILES: usize = 32;
 const MAX_OFFERED_FILES: usize = 256;
 /// Bytes of names and attributes after which an offer or a pack is closed. With one more file it still fits a frame.
 pub(super) const MAX_HEADER_BYTES: usize = 1 << 20;
-/// How often the receiver hears of this end while it hashes a file for `--checksum`.
-const TOTALS_INTERVAL: Duration = Duration::from_secs(1);
 /// Most offers that wait for an answer.
 const MAX_UNANSWERED_OFFERS: usize = 16;
-
-/// What an end sends.
-pub enum Outgoing {
-    /// Files and folders with all that is in them.
-    Trees(Vec<SourceTree>),
-    /// What comes from standard input.
-    Input(Arc<Input>),
-}
-
-impl Outgoing {
-    fn trees(&self) -> &[SourceTree] {
-        match self {
-            Outgoing::Trees(places) => places,
-            Outgoing::Input(_) => &[],
-        }
-    }
-
-    pub(super) fn input(&self) -> Option<&Input> {
-        match self {
-            Outgoing::Trees(_) => None,
-            Outgoing::Input(input) => Some(input),
-        }
-    }
-}
-
-/// A file to send.
-pub(crate) struct OutgoingFile {
-    /// The file's number in messages.
-    pub(super) id: u64,
-    /// What the receiver is told of the file.
-    pub(super) item: FileItem,
-    /// Where the file is opened.
-    pub(super) at: FileLocation,
-    /// Bytes of a large file, holes included, that no stream has sent or given up yet.
-    pub(super) rest: AtomicU64,
-    /// Bytes of a large file, holes included, that were put on the streams.
-    pub(super) sent: AtomicU64,
-    /// Guards the open file, from when a large file is planned until its last block was read.
-    pub(super) open: Mutex<Option<Arc<SourceFile>>>,
-    /// Guards why the file could not be read, so that the receiver must not give it its name.
-    pub(super) bad: Mutex<Option<Unreadable>>,
-    /// Whether the receiver cannot write the file.
-    pub(super) unwanted: AtomicBool,
-}
-
-/// Why a file cannot be sent.
-pub(super) enum Unreadable {
-    /// The file ended before its size.
-    Short,
-    /// Another reason, for a person to read.
-    Other(String),
-}
-
-impl Unreadable {
-    /// The meaning of an error of reading a file.
-    pub(super) fn of(error: &std::io::Error) -> Unreadable {
-        match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => Unreadable::Short,
-            _ => Unreadable::Other(unreadable(error)),
-        }
-    }
-
-    /// The report for a file that has not changed since it was found: then its size never was that of its content.
-    pub(super) fn skipped(self, name: &[u8]) -> SkippedEntry {
-        match self {
-            Unreadable::Short => SkippedEntry::for_good(name, "its size is not its content, as with files in /sys"),
-            Unreadable::Other(why) => SkippedEntry::new(name, why),
-        }
-    }
-}
-
-impl OutgoingFile {
-    /// Whether no more of the file need be read: the receiver cannot write it, or this end could not read all of it.
-    pub(super) fn is_given_up(&self) -> bool {
-        self.unwanted.load(Ordering::Relaxed) || lock(&self.bad).is_some()
-    }
-
-    pub(super) fn chunk(&self, extent: Extent, hole: bool) -> Chunk {
-        Chunk::Block { id: self.id, file: self.item.clone(), extent, hole }
-    }
-}
 
 /// What is to be sent, and how far each end is.
 pub(super) struct State {

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::sender::{MAX_HEADER_BYTES, OutgoingFile, Sender, State, Unreadable};
+use super::outgoing::{OutgoingFile, Unreadable};
+use super::sender::{MAX_HEADER_BYTES, Sender, State};
 use fullpipe_net::stream::DataStream;
 
 use crate::connection::stream::Stream;
