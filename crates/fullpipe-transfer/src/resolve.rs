@@ -345,7 +345,7 @@ fn through_links(
 }
 
 fn is_link(stat: &FileStat) -> bool {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFLNK
+    at::kind(stat) == SFlag::S_IFLNK
 }
 
 /// Resolves a destination as typed, opens it and locks it. `gone` says whether the client has gone, which ends the waiting

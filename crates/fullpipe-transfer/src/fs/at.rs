@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{FileStat, Mode};
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 pub(super) fn flags(extra: OFlag) -> OFlag {
     // openat2 refuses combinations of flags that make no sense, such as O_NOCTTY with O_PATH.
@@ -33,4 +33,9 @@ pub fn look(folder: impl AsFd, name: &Path) -> io::Result<FileStat> {
 /// Those of the file system; `ELOOP` or `ENOTDIR` if the entry is a symbolic link.
 pub fn open_part(folder: impl AsFd, name: &Path, how: OFlag) -> io::Result<OwnedFd> {
     Ok(nix::fcntl::openat(folder, name, flags(how | OFlag::O_NOFOLLOW), Mode::empty())?)
+}
+
+/// The kind of an entry, such as [`SFlag::S_IFDIR`] for a folder.
+pub fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }

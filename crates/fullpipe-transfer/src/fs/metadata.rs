@@ -16,7 +16,7 @@ use nix::unistd::{Gid, Uid};
 use xattr::FileExt;
 
 use crate::error::why;
-use crate::fs::at::open_part;
+use crate::fs::at::{self, open_part};
 use crate::protocol::file::{FileItem, Meta};
 use crate::protocol::message::Options;
 
@@ -364,7 +364,7 @@ fn fchown(file: &File, meta: &Meta) -> nix::Result<()> {
 pub fn dress_link(folder: impl AsFd, name: &Path, meta: &Meta) -> io::Result<Unset> {
     let link = open_part(folder, name, OFlag::O_PATH)?;
     let stat = nix::sys::stat::fstat(&link)?;
-    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
+    if at::kind(&stat) != SFlag::S_IFLNK {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "something else took its name meanwhile"));
     }
     let (uid, gid) = (Uid::from_raw(meta.uid), Gid::from_raw(meta.gid));

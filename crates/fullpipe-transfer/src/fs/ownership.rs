@@ -135,7 +135,7 @@ pub(crate) fn create(folder: impl AsFd, name: &Path) -> io::Result<File> {
 
 /// Returns why a file cannot be trusted, or `None` if it can.
 fn distrust(folder: impl AsFd, stat: &FileStat, owner: &NewFileOwner) -> io::Result<Option<String>> {
-    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+    if at::kind(stat) != SFlag::S_IFREG {
         return Ok(Some("it is not a regular file".to_owned()));
     }
     if stat.st_nlink > 1 {

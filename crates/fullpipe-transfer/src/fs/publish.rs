@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::{FileStat, Mode, SFlag};
+use nix::sys::stat::{Mode, SFlag};
 use nix::unistd::UnlinkatFlags;
 
-use crate::fs::at::{flags, look};
+use crate::fs::at::{flags, kind, look};
 
 /// Creates a file without a name, with this mode (`open(2)`, O_TMPFILE). Returns `None` if the file system cannot.
 pub fn nameless(folder: impl AsFd, mode: u32) -> Option<File> {
@@ -72,10 +72,6 @@ pub fn may_replace_link(folder: impl AsFd, name: &Path) -> io::Result<()> {
         )),
         _ => Ok(()),
     }
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
 /// Renames a file to its final name.

@@ -19,6 +19,8 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
+use crate::fs::at;
+
 /// Maximum number of links followed on one path, as in the kernel (`path_resolution(7)`).
 pub(crate) const MAX_LINKS: u32 = 40;
 
@@ -57,8 +59,7 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             other => Some(other?),
         };
         let stat = found.as_ref().map(fstat).transpose()?;
-        let is =
-            |kind| stat.as_ref().is_some_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == kind);
+        let is = |kind| stat.as_ref().is_some_and(|stat| at::kind(stat) == kind);
         if is_last && (!is(SFlag::S_IFLNK) || how.contains(OFlag::O_NOFOLLOW)) {
             let check = |stat: &FileStat| steps.iter().try_for_each(|step| step.check(stat));
             if !steps.is_empty() {
@@ -71,7 +72,7 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             return Ok(opened);
         }
         let (Some(found), Some(stat)) = (found, stat) else { return Err(Errno::ENOENT.into()) };
-        if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFLNK {
+        if at::kind(&stat) != SFlag::S_IFLNK {
             if folders.len() >= MAX_OPEN_FOLDERS {
                 return Err(Errno::ENAMETOOLONG.into());
             }

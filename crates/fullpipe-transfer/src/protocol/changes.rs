@@ -6,8 +6,6 @@ use crate::protocol::file::Meta;
 
 /// Most rules for permissions.
 const MAX_RULES: usize = 64;
-/// The bits of permissions, of all three classes.
-const PERMISSIONS: u32 = 0o777;
 /// The bits of execution.
 const EXECUTE: u32 = 0o111;
 
@@ -99,7 +97,7 @@ fn mode_rule(text: &str) -> Result<ModeRule, String> {
     let (keep, set, set_if_executable) = match how {
         b'+' => (!0, bits, executable),
         b'-' => (!(bits | executable), 0, 0),
-        _ => (!(classes & (PERMISSIONS | 0o7000)), bits, executable),
+        _ => (!classes, bits, executable),
     };
     Ok(ModeRule { folders, files, keep, set, set_if_executable })
 }

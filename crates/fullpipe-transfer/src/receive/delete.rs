@@ -222,7 +222,7 @@ impl Deleter<'_> {
             Ok(stat) => stat,
             Err(e) => return Step::Done { gone: e.kind() == io::ErrorKind::NotFound },
         };
-        let is_folder = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
+        let is_folder = at::kind(&stat) == SFlag::S_IFDIR;
         if self.rules.protects(&name, is_folder) {
             return Step::Done { gone: false };
         }

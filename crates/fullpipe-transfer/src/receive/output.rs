@@ -317,11 +317,7 @@ impl Handler for OutputReceiver {
                 self.session.send(&Message::FileDone { id })?;
             }
             Message::GivenUp { .. } => self.give_up(),
-            Message::Totals { bytes, files, all } => {
-                self.counters.found_bytes.store(bytes, Ordering::Relaxed);
-                self.counters.found_files.store(files, Ordering::Relaxed);
-                self.counters.found_all.store(u64::from(all), Ordering::Relaxed);
-            }
+            Message::Totals { bytes, files, all } => self.counters.found(bytes, files, all),
             Message::AllSent(skipped) => {
                 lock(&self.state).all_sent = Some(skipped);
                 self.part_over(false)?;

@@ -416,11 +416,7 @@ impl Handler for Receiver {
             }
             // Its end follows.
             Message::GivenUp { .. } => {}
-            Message::Totals { bytes, files, all } => {
-                self.counters.found_bytes.store(bytes, Ordering::Relaxed);
-                self.counters.found_files.store(files, Ordering::Relaxed);
-                self.counters.found_all.store(u64::from(all), Ordering::Relaxed);
-            }
+            Message::Totals { bytes, files, all } => self.counters.found(bytes, files, all),
             Message::AllSent(skipped) => {
                 {
                     let mut end = lock(&self.end);

@@ -15,6 +15,7 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
 use nix::sys::stat::{FileStat, SFlag};
 
 use crate::error::TransferError;
+use crate::fs::at::kind;
 use crate::fs::metadata::Attributes;
 use crate::fs::root::Root;
 use crate::protocol::message::Options;
@@ -145,10 +146,6 @@ impl OverlappingSource {
         let top = self.top.as_ref().map(Name::path);
         self.exclude.leaves_out_all(below, top, is_folder)
     }
-}
-
-fn kind(stat: &FileStat) -> SFlag {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
 }
 
 /// A file or folder to send, with all of its content.

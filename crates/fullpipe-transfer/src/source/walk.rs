@@ -181,7 +181,7 @@ fn shadowed(name: &Name) -> Found {
 
 /// Whether an entry is a folder.
 fn is_folder(stat: &FileStat) -> bool {
-    SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR
+    at::kind(stat) == SFlag::S_IFDIR
 }
 
 /// A walk through a source that is a folder.
@@ -378,7 +378,7 @@ pub fn count(
 impl SourceTree {
     /// Makes the report for an entry that is not a folder.
     fn one(&self, name: Name, at: FileLocation, stat: &FileStat) -> Found {
-        let is_file = SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFREG;
+        let is_file = at::kind(stat) == SFlag::S_IFREG;
         if is_file && self.exclude.leaves_out_size(stat.st_size as u64) {
             Found::Omitted(name)
         } else {
@@ -392,7 +392,7 @@ fn one(name: Name, at: FileLocation, stat: &FileStat) -> Found {
     let skipped = |why: &str| Found::Skipped(SkippedEntry::new(name.bytes(), why));
     let special = |why: &str| Found::Skipped(SkippedEntry::for_good(name.bytes(), why));
     let meta = metadata::meta(stat);
-    match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+    match at::kind(stat) {
         SFlag::S_IFREG => {
             let size = stat.st_size as u64;
             let full = |file: File| {

@@ -86,6 +86,13 @@ impl Counters {
         self.names.as_ref().map(|names| std::mem::take(&mut *lock(names))).unwrap_or_default()
     }
 
+    /// Takes in how much the sender's walk has found.
+    pub(crate) fn found(&self, bytes: u64, files: u64, all: bool) {
+        self.found_bytes.store(bytes, Ordering::Relaxed);
+        self.found_files.store(files, Ordering::Relaxed);
+        self.found_all.store(u64::from(all), Ordering::Relaxed);
+    }
+
     /// Counts received bytes of a block.
     pub(crate) fn came(&self, bytes: u64) {
         self.come_bytes.fetch_add(bytes, Ordering::Relaxed);
