@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fullpipe_path::record::{EndInfo, LoadedRtt, Outcome, StreamOutcome};
@@ -13,15 +14,15 @@ use crate::error::{NetError, system};
 use crate::rate::{self, Arrivals, Limit};
 use crate::sample::Sample;
 use crate::serve::{hello, version_error};
-use crate::session::{self, Control, Observed, Role};
+use crate::session::{self, Control, Observed, Role, Watcher};
 use crate::side::Side;
 use crate::stream::{self, Connector, DataStream};
 use crate::tcp_info::TcpInfo;
 use crate::wire::{self, Frame, MAGIC, Message, PROTOCOL, ProofKey, Report, Request};
-use crate::{socket, sys};
+use crate::{omitted, socket, sys};
 
 /// What a client assumes and allows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct MeasureOptions {
     /// Longest time without progress before the run has failed.
     pub stall: Duration,
@@ -33,6 +34,25 @@ pub struct MeasureOptions {
     pub check_memory: bool,
     /// Key that proves that this client holds the server's token; `None` without a token.
     pub proof_key: Option<ProofKey>,
+    /// Time from the first byte's arrival that a second rate leaves out; `None` for no second rate.
+    pub omit: Option<Duration>,
+}
+
+/// What the client knows of a run besides what both sides have observed.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances {
+    /// Largest rate of payload that the path can carry, bit/s, if it is known.
+    pub capacity: Option<f64>,
+    /// Start of the run's clock on this host's `CLOCK_MONOTONIC`, ns.
+    pub zero_ns: u64,
+    /// Round-trip time before the first byte of data, ns.
+    pub rtt_ns: u64,
+    /// Length of the run in real time, s.
+    pub wall_s: f64,
+    /// [`MeasureOptions::omit`].
+    pub omit: Option<Duration>,
+    /// Whether the user wanted the run to end before its time or size.
+    pub interrupted: bool,
 }
 
 /// A finished run.
@@ -52,7 +72,7 @@ pub struct Measured {
     pub outcome: Outcome,
 }
 
-/// Runs one measurement with a server. `progress` is called with seconds and bytes about twice a second.
+/// Runs one measurement with a server.
 ///
 /// # Errors
 /// The run cannot start or does not finish. Nothing of it is left then.
@@ -60,7 +80,7 @@ pub fn measure(
     host: &Host,
     request: &Request,
     options: &MeasureOptions,
-    progress: Option<&dyn Fn(f64, u64)>,
+    watcher: &Watcher<'_>,
 ) -> Result<Measured, NetError> {
     if options.check_memory {
         socket::check_memory(&request.transport)?;
@@ -102,11 +122,14 @@ pub fn measure(
         Direction::Receive => (Side::Receiver, 0),
     };
     let role = Role { end: side, request, zero_ns, rtt_ns, stall_ns, limit_ns: None };
-    let ours = session::run(&role, streams, overhead_bytes, &mut control, progress)?;
+    let ours = session::run(&role, streams, overhead_bytes, &mut control, watcher)?;
     let theirs = receive_report(&mut control)?;
     let wall_s = (sys::now_ns() - started) as f64 / 1e9;
     let (sender, receiver) = if side == Side::Sender { (ours, theirs) } else { (theirs, ours) };
-    Ok(combine(request, options.capacity, (zero_ns, rtt_ns), wall_s, sender, receiver))
+    let interrupted = watcher.interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
+    let MeasureOptions { capacity, omit, .. } = *options;
+    let known = Circumstances { capacity, zero_ns, rtt_ns, wall_s, omit, interrupted };
+    Ok(combine(request, &known, sender, receiver))
 }
 
 /// Measures the round-trip time to a server, s, on its control connection. It needs no token: if the server wants one, the
@@ -352,17 +375,9 @@ fn limits(capacity: Option<f64>, ends: [&EndInfo; 2]) -> Vec<Limit> {
     capacity.map(|bps| Limit { bps, what: "the path's capacity" }).into_iter().chain(interfaces).collect()
 }
 
-/// Combines what both sides have observed to the result of a run. `capacity` is the largest rate of payload that the path
-/// can carry, bit/s, if it is known. The start of the run's clock and the RTT before the first byte come as `(zero_ns, rtt_ns)`;
-/// `wall_s` is the length of the run in real time.
-pub fn combine(
-    request: &Request,
-    capacity: Option<f64>,
-    (zero_ns, rtt_ns): (u64, u64),
-    wall_s: f64,
-    sender: Observed,
-    receiver: Observed,
-) -> Measured {
+/// Combines what both sides have observed to the result of a run.
+pub fn combine(request: &Request, known: &Circumstances, sender: Observed, receiver: Observed) -> Measured {
+    let Circumstances { capacity, zero_ns, rtt_ns, wall_s, .. } = *known;
     let seconds = |ns: u64| ns as f64 / 1e9;
     let at_sender: Vec<&Sample> = sender.samples.iter().collect();
     let streams: Vec<StreamOutcome> = receiver
@@ -383,10 +398,16 @@ pub fn combine(
     let started = receiver.report.received.iter().filter(|r| r.bytes > 0);
     let first = started.clone().map(|r| r.first_ns).min().unwrap_or(0);
     let last_read = started.map(|r| r.last_ns).max().unwrap_or(0);
+    let interrupted = known.interrupted
+        && match request.workload {
+            Workload::Size(size) => bytes < size.0,
+            // What had come in time was read a moment later.
+            Workload::Duration(time) => last_read < first.saturating_add(time.0 / 100 * 99),
+        };
     let end = match request.workload {
-        Workload::Size(_) => last_read,
         // The receiver waited for the whole time, whether or not anything arrived at its end.
-        Workload::Duration(time) => last_read.max(first.saturating_add(time.0)),
+        Workload::Duration(time) if !interrupted => last_read.max(first.saturating_add(time.0)),
+        _ => last_read,
     };
     let interval_ns = end.saturating_sub(first);
     let early_bytes = receiver.report.early_bytes.min(bytes);
@@ -420,6 +441,12 @@ pub fn combine(
         retransmits,
         window_max,
         cwnd_max,
+        interrupted,
+        after_omitted: known.omit.map(|omit| {
+            let from_ns = first.saturating_add(omit.as_nanos() as u64);
+            let later = omitted::After { from_ns, end_ns: end, bytes, retransmits, rtt_ns };
+            omitted::after(&later, omit, [&sender.samples, &receiver.samples], &limits)
+        }),
         loaded_rtt: LoadedRtt::of(loaded_rtts_s(&at_sender)),
         bottleneck: rate.ok().map(|goodput| bottleneck::name(&evidence(goodput))),
         streams,
@@ -478,7 +505,13 @@ mod tests {
                 Observed { report, samples: vec![sample(0), sample(1), sample(1)] }
             };
             let (sender, receiver) = (side(Side::Sender), side(Side::Receiver));
-            let measured = combine(&request, Some(1e300), (0, 0), 1.0, sender, receiver);
+            let known = Circumstances {
+                capacity: Some(1e300),
+                omit: Some(Duration::from_secs(1)),
+                interrupted: true,
+                ..Circumstances::default()
+            };
+            let measured = combine(&request, &known, sender, receiver);
             assert_eq!(measured.outcome.bytes, u64::MAX, "{cc}");
             assert!(measured.outcome.retransmits > u64::from(u32::MAX), "{cc}");
         }

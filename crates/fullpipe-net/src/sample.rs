@@ -167,6 +167,11 @@ impl Sampler {
         Some(udt_between(before, now, self.zero_ns))
     }
 
+    /// The samples from number `from` on.
+    pub(crate) fn since(&self, from: usize) -> Vec<Sample> {
+        self.samples.lock().map(|samples| samples.get(from..).unwrap_or_default().to_vec()).unwrap_or_default()
+    }
+
     pub(crate) fn into_samples(self) -> Vec<Sample> {
         self.samples.into_inner().unwrap_or_default()
     }

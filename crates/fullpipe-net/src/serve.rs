@@ -18,7 +18,7 @@ use crate::error::{Denial, NetError, system, too_large};
 use crate::host_info::PROGRAM;
 use crate::preamble_listener::BACKLOG;
 use crate::preface::{self, Preface};
-use crate::session::{self, ANSWER, Control, Role};
+use crate::session::{self, ANSWER, Control, Role, Watcher};
 use crate::side::Side;
 use crate::socket;
 use crate::stream::{self, DataStream, Expected};
@@ -345,10 +345,12 @@ pub fn measure(
     let limit_ns = options.max_run.map(|most| limit_ns(most, &request));
     let overhead_bytes = if side == Side::Receiver { wire::PREAMBLE as u64 } else { 0 };
     let role = Role { end: side, request: &request, zero_ns, rtt_ns, stall_ns, limit_ns };
-    let seen = session::run(&role, streams, overhead_bytes, &mut control, None)?;
+    let seen = session::run(&role, streams, overhead_bytes, &mut control, &Watcher::default())?;
     control.send(&Message::Report(seen.report), "reporting")?;
     wire::send_samples(&mut control.stream, &seen.samples).map_err(|e| control.lost("reporting", e))?;
-    control.send(&Message::End, "reporting")
+    control.send(&Message::End, "reporting")?;
+    control.wait_for_hang_up();
+    Ok(())
 }
 
 pub(crate) fn version_error(peer: &str, theirs: &str, their_protocol: u32) -> NetError {

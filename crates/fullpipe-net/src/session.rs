@@ -3,7 +3,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fullpipe_path::{Workload, text};
@@ -50,6 +50,15 @@ impl Control {
             Ok(Message::Failed { why, is_stall }) => Err(self.failed(&why, is_stall)),
             Ok(message) => Ok(message),
             Err(error) => Err(self.lost(doing, error)),
+        }
+    }
+
+    /// Waits a moment until the other end has closed the connection, and passes over what it sends until then: a close with
+    /// unread data would destroy what this end has sent last (RFC 1122, section 4.2.2.13).
+    pub(crate) fn wait_for_hang_up(&mut self) {
+        const LONGEST: Duration = Duration::from_secs(1);
+        if self.stream.set_read_timeout(Some(LONGEST)).is_ok() {
+            let _ = wire::receive_message(&mut self.stream);
         }
     }
 
@@ -109,6 +118,28 @@ impl Role<'_> {
     }
 }
 
+/// How far a run is.
+#[derive(Debug)]
+pub struct Progress<'a> {
+    /// Time on the run's clock, s.
+    pub seconds: f64,
+    /// Bytes of all streams so far.
+    pub bytes: u64,
+    /// This side's samples since the last call, in order. Those of one time, one for each stream, come together.
+    pub samples: &'a [Sample],
+}
+
+/// Who watches a run, and may end it.
+#[derive(Clone, Copy, Default)]
+pub struct Watcher<'a> {
+    /// Called with the run's progress about every half second, or every `tick`.
+    pub show: Option<&'a dyn Fn(&Progress<'_>)>,
+    /// Longest time between two calls of `show`; `None` for half a second.
+    pub tick: Option<Duration>,
+    /// Ends the run before its time or size when it is set to true.
+    pub interrupted: Option<&'a AtomicBool>,
+}
+
 /// What one side of a run has observed.
 #[derive(Debug, Clone)]
 pub struct Observed {
@@ -119,13 +150,13 @@ pub struct Observed {
 }
 
 /// Moves the data of one side, and returns what it observed. `overhead_bytes` are those bytes on each stream that are not
-/// data. `progress` is called with seconds and bytes about twice a second.
+/// data.
 pub(crate) fn run(
     role: &Role<'_>,
     streams: Vec<Box<dyn DataStream>>,
     overhead_bytes: u64,
     control: &mut Control,
-    progress: Option<&dyn Fn(f64, u64)>,
+    watcher: &Watcher<'_>,
 ) -> Result<Observed, NetError> {
     let traffic =
         &Traffic::new(&streams, role.request.workload, overhead_bytes).map_err(system("opening an eventfd"))?;
@@ -155,7 +186,7 @@ pub(crate) fn run(
             .spawn_scoped(scope, || sampler.run(traffic))
             .map_err(system("starting the sampling thread"))
             .inspect_err(|_| traffic.stop());
-        let watched = sampling.and_then(|_| watch(role, traffic, &sampler, control, progress));
+        let watched = sampling.and_then(|_| watch(role, traffic, &sampler, control, watcher));
         if watched.is_ok() {
             sampler.tick(traffic, sys::now_ns());
         }
@@ -202,17 +233,19 @@ fn failure(error: &NetError) -> Message {
     Message::Failed { why: error.to_string(), is_stall: matches!(error, NetError::Stalled { .. }) }
 }
 
-/// Waits for the end of the run. The receiver ends it when all bytes have arrived or the time is over, the sender when the
-/// receiver says so. Both end it with an error if the other end disappears, a stream breaks, nothing moves, or the run takes
+/// Waits for the end of the run. The receiver ends it when all bytes have arrived, the time is over, or the client interrupts
+/// it; the sender when the receiver says so. Both end it with an error if the other end disappears, a stream breaks, nothing moves, or the run takes
 /// too long.
 fn watch(
     role: &Role<'_>,
     traffic: &Traffic,
     sampler: &Sampler,
     control: &mut Control,
-    progress: Option<&dyn Fn(f64, u64)>,
+    watcher: &Watcher<'_>,
 ) -> Result<(), NetError> {
-    const TICK: u64 = 500_000_000;
+    let tick_ns = watcher.tick.map_or(500_000_000, |tick| tick.as_nanos() as u64);
+    // The number of samples that were shown, and whether the receiver was asked to end the run.
+    let (mut shown, mut stopping) = (0, false);
     let mut moved = (0, sys::now_ns().max(role.zero_ns));
     // Bytes are counted when samples are taken.
     let patience = role.stall_ns.max(3 * role.request.sample.0);
@@ -220,15 +253,19 @@ fn watch(
     let mut broken: Option<(io::Error, u64)> = None;
     loop {
         let now = sys::now_ns();
-        let mut wait = TICK;
+        let mut wait = tick_ns;
+        let interrupted = watcher.interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
         if role.end == Side::Receiver {
-            if traffic.complete() {
+            if traffic.complete() || interrupted {
                 return Ok(());
             }
             if let (Workload::Duration(time), Some(first)) = (role.request.workload, traffic.first_arrival_ns()) {
                 let Some(left) = (first + time.0).checked_sub(now).filter(|left| *left > 0) else { return Ok(()) };
                 wait = wait.min(left);
             }
+        }
+        if role.end == Side::Sender && interrupted && !std::mem::replace(&mut stopping, true) {
+            control.send(&Message::Stop, "ending the run")?;
         }
         if let Some(error) = traffic.take_broken() {
             let reason_ns = REASON_NS.saturating_add(role.rtt_ns.saturating_mul(2));
@@ -255,8 +292,10 @@ fn watch(
             return Err(NetError::Stalled { seconds: now.saturating_sub(moved.1) as f64 / 1e9 });
         }
         wait = wait.min(patience.saturating_sub(now.saturating_sub(moved.1)));
-        if let Some(progress) = progress {
-            progress(now.saturating_sub(role.zero_ns) as f64 / 1e9, total);
+        if let Some(show) = watcher.show {
+            let samples = sampler.since(shown);
+            shown += samples.len();
+            show(&Progress { seconds: now.saturating_sub(role.zero_ns) as f64 / 1e9, bytes: total, samples: &samples });
         }
         let ready = sys::wait_readable([control.stream.as_fd(), traffic.event.as_fd()], wait)
             .map_err(system("waiting for the streams"))?;
@@ -266,7 +305,7 @@ fn watch(
         }
         if ready[0] {
             return match (control.receive("moving data")?, role.end) {
-                (Message::Finished, Side::Sender) => Ok(()),
+                (Message::Finished, Side::Sender) | (Message::Stop, Side::Receiver) => Ok(()),
                 (other, _) => Err(control.unexpected(&other)),
             };
         }
@@ -354,7 +393,7 @@ mod tests {
         let (zero_ns, stall_ns) = (sys::now_ns(), 30_000_000_000);
         let role = Role { end: Side::Sender, request: &request, zero_ns, rtt_ns: 1_000_000, stall_ns, limit_ns: None };
         let begun = Instant::now();
-        let ended = run(&role, vec![Box::new(Broken)], 0, &mut control, None).map(drop);
+        let ended = run(&role, vec![Box::new(Broken)], 0, &mut control, &Watcher::default()).map(drop);
         (ended, begun.elapsed(), receiver)
     }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::sample::Sample;
 
 /// Version of this protocol. Both ends must have the same.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// First word of a greeting.
 pub const MAGIC: &str = "fullpipe";
 /// Longest content of a frame, bytes. A request has a few hundred bytes, a batch of samples 256 KB.
@@ -93,8 +93,10 @@ pub enum Message {
         /// Longest time without progress before the run has failed for the client, ns. The server's own may be shorter.
         stall_ns: u64,
     },
-    /// From the receiving end: all data has arrived.
+    /// From the receiving end: all data has arrived, or the run ends for another reason.
     Finished,
+    /// From a client that sends: the run is to end now, before its time or size.
+    Stop,
     /// From the server, after the run: its report. Batches of samples follow, then [`Message::End`].
     Report(Report),
     /// From the server: its report is complete.

@@ -216,6 +216,24 @@ impl LoadedRtt {
     }
 }
 
+/// What a run carried after its beginning, which is left out: there, the rate still grows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AfterOmitted {
+    /// Time from the first byte's arrival that is left out, s.
+    pub omit_s: f64,
+    /// Rate of the payload, bit/s: `bytes` over `seconds`. `None` if the rest of the run has no rate.
+    pub goodput_bps: Option<f64>,
+    /// The reason why it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_rate: Option<String>,
+    /// Bytes that the receiving application read.
+    pub bytes: u64,
+    /// Time until the end of the run, s. It begins with the first sample after `omit_s`.
+    pub seconds: f64,
+    /// Segments that the sender sent again.
+    pub retransmits: u64,
+}
+
 /// Last line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -249,6 +267,12 @@ pub struct Outcome {
     pub window_max: Option<u64>,
     /// Largest congestion window of any stream, bytes.
     pub cwnd_max: u64,
+    /// Whether the user ended the run before its time or size.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
+    /// The rate without the beginning of the run, if it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_omitted: Option<AfterOmitted>,
     /// Round-trip times under the run's load; `None` if there are too few samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rtt: Option<LoadedRtt>,

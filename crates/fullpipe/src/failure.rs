@@ -41,6 +41,11 @@ impl Failure {
         self.said
     }
 
+    /// Whether the other end refused, vanished or has another version.
+    pub fn is_remote(&self) -> bool {
+        matches!(self.class, ExitClass::Peer)
+    }
+
     /// The exit code.
     pub fn code(&self) -> u8 {
         self.class as u8

@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod failure;
 mod format;
+mod interrupt;
 mod output;
 mod ports;
 mod progress;
@@ -56,7 +57,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Verb {
     /// Measure one transport over one path, to a real host or emulated in the testbed; or the storage of a folder
-    Measure(measure::Args),
+    Measure(Box<measure::Args>),
     /// Copy files to or from another host at the path's full rate
     Cp(Box<cp::Args>),
     /// Serve the far end of a copy (started by ssh)
@@ -93,7 +94,7 @@ fn main() -> ExitCode {
     // A file over its user's limit of size is an error of that file, not the end of the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default());
     let result = match Cli::try_parse().unwrap_or_else(|error| wrong(&error)).verb {
-        Verb::Measure(args) => measure::run(args),
+        Verb::Measure(args) => measure::run(&args),
         Verb::Cp(args) => configured(args).and_then(|args| cp::run(*args)),
         Verb::Far(args) => far::run(args),
         Verb::Serve(args) => serve::run(args),

@@ -204,6 +204,8 @@ mod tests {
             retransmits: 0,
             window_max: None,
             cwnd_max: 0,
+            interrupted: false,
+            after_omitted: None,
             loaded_rtt: None,
             bottleneck: Some(Bottleneck::Cwnd),
             streams: Vec::new(),

@@ -17,7 +17,6 @@ mod windows;
 
 use std::cell::RefCell;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -99,7 +98,7 @@ fn copy(args: Args) -> Result {
     if let Some(note) = note {
         watch.say(&note);
     }
-    let finished = copy.attempts(&watch, choice, &interrupted());
+    let finished = copy.attempts(&watch, choice, &crate::interrupt::flag());
     let took = began.elapsed();
     // Waits until the names of -v have been read, which is no part of the copy.
     watch.finish();
@@ -139,17 +138,6 @@ fn options(args: &Args) -> Result<Options> {
         sample_ns: if args.record.is_some() { args.sample.0 } else { 0 },
         stall_ns: args.stall.0,
     })
-}
-
-/// A flag that the first Ctrl-C or SIGTERM sets; the second one ends the program.
-fn interrupted() -> Arc<AtomicBool> {
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Without these handlers the first signal ends the program, which is what its sender wants.
-        let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, interrupted.clone());
-        let _ = signal_hook::flag::register(signal, interrupted.clone());
-    }
-    interrupted
 }
 
 /// A copy to or from a real host.

@@ -1,29 +1,35 @@
 //! `fullpipe measure`: measures one transport over one path, or storage.
 
 mod guest_commands;
+mod intervals;
 mod storage;
 
+use std::cell::RefCell;
 use std::io::BufWriter;
 use std::path::{Path as FilePath, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use fullpipe_lab::Lab;
 use fullpipe_net::measure::{MeasureOptions, Measured};
 use fullpipe_net::stream::udt::UDP_BUFFER;
 use fullpipe_net::wire::Request;
+use fullpipe_net::{Progress, Watcher};
 use fullpipe_path::record::{Bottleneck, Outcome};
 use fullpipe_path::transport::UDT;
 use fullpipe_path::{
     Buffer, Direction, ExitClass, Host, LabPath, Path, Protocol, Rate, Run, Size, Time, Transport, Workload,
 };
 
+use self::intervals::{Interval, Intervals, SampleLine};
 use crate::failure::{Failure, Result};
 use crate::output::{self, errln, outln};
-use crate::{format, progress, run_record};
+use crate::{format, interrupt, progress, run_record};
 
 const EXAMPLES: &str = "\
 Examples:
   fullpipe measure host --cc bbr --streams 4 --duration 30s   to a host that runs 'fullpipe serve'
+  fullpipe measure host --interval 1s --omit 5s               a line each second; the rate without the ramp-up
   fullpipe measure host --transport udt --buffer 256MB
   fullpipe measure lab:rtt=91.6ms,rate=10gbit --buffer 256MB --out runs/
   fullpipe measure disk:/scratch --threads 1-16 --block 1MiB,8MiB --size 10GB";
@@ -57,19 +63,31 @@ pub struct Args {
     /// Send for this long [default: 10s, unless --size is given]
     #[arg(long, value_name = "TIME")]
     duration: Option<Time>,
+    /// Leave out the beginning, in which the rate still grows, of a second rate; without --size, the run lasts this much longer
+    #[arg(long, value_name = "TIME")]
+    omit: Option<Time>,
     /// Receive instead of sending
     #[arg(long)]
     reverse: bool,
+    /// Print a line for each interval, such as 1s; in the testbed, once the run is over
+    #[arg(long, short = 'i', value_name = "TIME")]
+    interval: Option<Time>,
+    /// Measure this many times, in the testbed with a seed of its own each time; a server that fails is tried again the next time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: Option<u32>,
+    /// With --repeat, begin a measurement this often, such as 1h [default: one after the other]
+    #[arg(long, value_name = "TIME", requires = "repeat")]
+    every: Option<Time>,
     /// Seed the streams' start times and, in the testbed, every random number [default: 1]
     #[arg(long)]
     seed: Option<u64>,
-    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms]
+    /// Sample TCP_INFO, or UDT's statistics, this often, at least 10ms apart [default: 100ms, or --interval if that is shorter]
     #[arg(long, value_name = "TIME")]
     sample: Option<Time>,
     /// Write the record into folder DIR, or to FILE if it ends in .ndjson
     #[arg(long, value_name = "DIR|FILE")]
     out: Option<PathBuf>,
-    /// Print the whole record as NDJSON on stdout
+    /// Print the whole record as NDJSON on stdout; with --interval, a line for each interval before it, as it ends
     #[arg(long)]
     json: bool,
     /// Print only errors
@@ -104,7 +122,10 @@ impl Args {
             (self.buffer.is_some(), "--buffer"),
             (self.pacing.is_some(), "--pacing"),
             (self.duration.is_some(), "--duration"),
+            (self.omit.is_some(), "--omit"),
             (self.reverse, "--reverse"),
+            (self.interval.is_some(), "--interval"),
+            (self.repeat.is_some(), "--repeat"),
             (self.seed.is_some(), "--seed"),
             (self.sample.is_some(), "--sample"),
             (self.stall.is_some(), "--stall"),
@@ -122,7 +143,7 @@ impl Args {
 }
 
 /// Measures, writes the record, and prints the result.
-pub fn run(args: Args) -> Result {
+pub fn run(args: &Args) -> Result {
     if let Some(folder) = args.path.strip_prefix("disk:") {
         if let Some(flag) = args.given_for_paths() {
             let why = format!(
@@ -130,7 +151,7 @@ pub fn run(args: Args) -> Result {
             );
             return Err(Failure::usage(why));
         }
-        let common = storage::Common { size: args.size, out: args.out, json: args.json, quiet: args.quiet };
+        let common = storage::Common { size: args.size, out: args.out.clone(), json: args.json, quiet: args.quiet };
         return storage::run(folder, &args.storage, &common);
     }
     if let Some(flag) = args.storage.given() {
@@ -157,22 +178,83 @@ pub fn run(args: Args) -> Result {
         pacing: args.pacing,
     };
     transport.validate()?;
+    let omit = args.omit.unwrap_or(Time(0));
     let workload = match (args.size, args.duration) {
         (Some(size), _) => Workload::Size(size),
-        (None, duration) => Workload::Duration(duration.unwrap_or(Time(10_000_000_000))),
+        (None, duration) => Workload::Duration(Time(duration.unwrap_or(Time(10_000_000_000)).0.saturating_add(omit.0))),
     };
     workload.validate(transport.streams)?;
-    let sample = args.sample.unwrap_or(Time(100_000_000));
+    let usual = Time(100_000_000);
+    let sample = args.sample.unwrap_or(args.interval.map_or(usual, |interval| interval.min(usual)));
     run_record::check_sample(sample)?;
+    if let Some(interval) = args.interval.filter(|interval| *interval < sample) {
+        let why = format!("--interval {interval} is shorter than --sample {sample}; give a shorter --sample, too");
+        return Err(Failure::usage(why));
+    }
     let direction = if args.reverse { Direction::Receive } else { Direction::Send };
     let run = Run { path, transport, workload, direction, seed: args.seed.unwrap_or(1), sample };
     if let Some(out) = &args.out {
         run_record::check_target(out)?;
+        if args.repeat.is_some_and(|times| times > 1) && run_record::is_file(out) {
+            let why = format!("--repeat makes several records; give a folder instead of {}", out.display());
+            return Err(Failure::usage(why));
+        }
     }
+    repeat(run, args)
+}
+
+/// Measures as often as `--repeat` says.
+fn repeat(mut run: Run, args: &Args) -> Result {
+    let times = args.repeat.unwrap_or(1);
+    let interrupted = match run.path {
+        Path::Host(_) if args.guest.is_none() => Some(interrupt::flag()),
+        // Whoever ends a guest ends its measurement.
+        _ => None,
+    };
+    let interrupted = interrupted.as_deref();
+    let is_interrupted = || interrupted.is_some_and(|flag| flag.load(Ordering::SeqCst));
+    let begun = Instant::now();
+    let mut failures = 0;
+    for i in 0..times {
+        if let Some(every) = args.every {
+            wait_until(begun + every.duration().saturating_mul(i), &is_interrupted);
+        }
+        if is_interrupted() {
+            return Err(Failure::new(ExitClass::Interrupted, "interrupted"));
+        }
+        match once(&run, args, interrupted) {
+            Ok(()) => {}
+            // The next time, the path or the server may be well again.
+            Err(failure) if times > 1 && failure.is_remote() => {
+                errln!("error: {failure}");
+                failures += 1;
+            }
+            Err(failure) => return Err(failure),
+        }
+        run.seed = run.seed.wrapping_add(u64::from(matches!(run.path, Path::Lab(_))));
+    }
+    match failures {
+        0 => Ok(()),
+        failures => Err(Failure::new(ExitClass::Peer, format!("{failures} of {times} measurements failed"))),
+    }
+}
+
+/// Waits until an instant, or until `is_over`.
+fn wait_until(instant: Instant, is_over: &dyn Fn() -> bool) {
+    const STEP: Duration = Duration::from_millis(100);
+    while !is_over()
+        && let Some(left) = instant.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    {
+        std::thread::sleep(left.min(STEP));
+    }
+}
+
+/// Measures once, writes the record, and prints the result.
+fn once(run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result {
     let (text, outcome) = match &run.path {
         Path::Host(host) => {
-            let (described, measured) = on_host(host, &run, &args)?;
-            if args.json && args.out.is_none() {
+            let (described, measured) = on_host(host, run, args, interrupted)?;
+            if args.json && args.out.is_none() && interrupted.is_none() {
                 // A long record would take much of a guest's memory, so it is not held whole.
                 let mut stdout = BufWriter::new(output::Stdout);
                 return run_record::render(&described, &measured, None, None, &mut stdout);
@@ -181,15 +263,52 @@ pub fn run(args: Args) -> Result {
             run_record::render(&described, &measured, None, None, &mut text)?;
             (String::from_utf8(text).map_err(|e| Failure::new(ExitClass::Record, e))?, measured.outcome)
         }
-        Path::Lab(lab) => in_lab(lab, &run, &args)?,
+        Path::Lab(lab) => {
+            let measured = in_lab(lab, run, args)?;
+            show_intervals(&measured.0, run, args);
+            measured
+        }
     };
-    let target = args.out.as_deref().map(|out| run_record::keep(out, &run, &text)).transpose()?;
+    let target = args.out.as_deref().map(|out| run_record::keep(out, run, &text)).transpose()?;
     if args.json {
         output::out(format_args!("{text}"));
     } else if !args.quiet {
-        print(&run, &outcome, &text, target.as_deref());
+        print(run, &outcome, &text, target.as_deref());
+    }
+    if outcome.interrupted {
+        let why = "interrupted; the result is of what had been sent until then";
+        return Err(Failure::new(ExitClass::Interrupted, why));
     }
     Ok(())
+}
+
+/// Prints intervals that are over.
+fn print_intervals(over: &[Interval], args: &Args) {
+    for interval in over {
+        match serde_json::to_string(interval) {
+            Ok(line) if args.json => outln!("{line}"),
+            _ if !args.quiet => outln!("{}", interval.line()),
+            _ => {}
+        }
+    }
+}
+
+/// Prints the intervals of a record.
+fn show_intervals(record: &str, run: &Run, args: &Args) {
+    let Some(every) = args.interval else { return };
+    let sends = run.direction == Direction::Send;
+    let side = if sends { "sender" } else { "receiver" };
+    let mut intervals = Intervals::new(every.duration().as_secs_f64(), sends);
+    let mut over = intervals.take(record.lines().filter_map(|line| SampleLine::read(line, side)));
+    over.extend(intervals.rest());
+    print_heading(args);
+    print_intervals(&over, args);
+}
+
+fn print_heading(args: &Args) {
+    if args.interval.is_some() && !args.json && !args.quiet {
+        outln!("{}", Interval::HEADING);
+    }
 }
 
 /// Reads a path from the command line, or from a TOML file.
@@ -209,7 +328,7 @@ fn read_path(text: &str) -> Result<Path> {
 }
 
 /// Measures to a real host, or from inside the guest.
-fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
+fn on_host(host: &Host, run: &Run, args: &Args, interrupted: Option<&AtomicBool>) -> Result<(Run, Measured)> {
     // In the guest, the record describes the emulated path, not the address at its end.
     let described = match &args.guest {
         Some(path) => Run { path: path.parse()?, ..run.clone() },
@@ -232,19 +351,38 @@ fn on_host(host: &Host, run: &Run, args: &Args) -> Result<(Run, Measured)> {
         capacity,
         check_memory: args.guest.is_none(),
         proof_key: crate::token_files::given(args.token_file.as_deref(), args.quiet)?.map(|token| token.proof_key()),
+        omit: args.omit.map(Time::duration),
     };
-    let quiet = args.quiet || args.json;
+    // Two displays on one terminal would disturb each other.
+    let quiet = args.quiet || args.json || args.interval.is_some();
     let total = match run.workload {
         Workload::Size(size) => size.0,
         Workload::Duration(time) => time.0,
     };
     let bar = progress::bar(total, &run.transport.to_string(), quiet);
-    let show = |seconds: f64, bytes: u64| {
-        bar.set_position(if matches!(run.workload, Workload::Size(_)) { bytes } else { (seconds * 1e9) as u64 });
-        bar.set_message(format!("{:.2} Gb/s", bytes as f64 * 8e-9 / seconds.max(1e-9)));
+    let intervals = RefCell::new(
+        args.interval.map(|every| Intervals::new(every.duration().as_secs_f64(), run.direction == Direction::Send)),
+    );
+    let show = |seen: &Progress<'_>| {
+        if let Some(intervals) = &mut *intervals.borrow_mut() {
+            print_intervals(&intervals.live(seen.samples), args);
+        }
+        bar.set_position(match run.workload {
+            Workload::Size(_) => seen.bytes,
+            Workload::Duration(_) => (seen.seconds * 1e9) as u64,
+        });
+        bar.set_message(format!("{:.2} Gb/s", seen.bytes as f64 * 8e-9 / seen.seconds.max(1e-9)));
     };
-    let shown: Option<&dyn Fn(f64, u64)> = if progress::watched(quiet) { Some(&show) } else { None };
-    let measured = fullpipe_net::measure(host, &request, &options, shown)?;
+    let is_shown = args.interval.is_some() || progress::watched(quiet);
+    let watcher = Watcher {
+        show: is_shown.then_some(&show),
+        tick: args.interval.map(|every| every.duration().min(Duration::from_millis(100))),
+        interrupted,
+    };
+    print_heading(args);
+    let measured = fullpipe_net::measure(host, &request, &options, &watcher)?;
+    let rest = intervals.borrow_mut().as_mut().and_then(Intervals::rest);
+    print_intervals(rest.as_slice(), args);
     bar.finish_and_clear();
     if args.guest.is_none() {
         warn_of_limits(run, &measured);
@@ -292,7 +430,7 @@ fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     }
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(1_000, &run.transport.to_string(), args.quiet || args.json);
-    let commands = guest_commands::guest_commands(run, path, args.stall());
+    let commands = guest_commands::guest_commands(run, path, args.stall(), args.omit);
     let measured = lab.measure(
         run,
         path,
@@ -325,6 +463,20 @@ fn print(run: &Run, outcome: &Outcome, text: &str, target: Option<&FilePath>) {
             format::seconds(outcome.seconds)
         ),
         (None, why) => outln!("goodput     none: {}", why.as_deref().unwrap_or("the record has none")),
+    }
+    if let Some(later) = &outcome.after_omitted {
+        let omitted = format::seconds(later.omit_s);
+        match (later.goodput_bps, &later.no_rate) {
+            (Some(goodput), _) => outln!(
+                "            {} after the first {omitted} ({} bytes in {})",
+                format::rate(goodput),
+                format::thousands(later.bytes),
+                format::seconds(later.seconds)
+            ),
+            (None, why) => {
+                outln!("            none after the first {omitted}: {}", why.as_deref().unwrap_or_default())
+            }
+        }
     }
     let again = format::count(outcome.retransmits, "segment retransmitted", "segments retransmitted");
     match outcome.queue_drops {

@@ -3,6 +3,7 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
+use fullpipe_net::measure::Circumstances;
 use fullpipe_net::wire::Request;
 use fullpipe_path::record::{Copied, Over};
 use fullpipe_path::{Direction, ExitClass, Host, Path, Run, Size, Workload, record};
@@ -47,9 +48,14 @@ pub fn write(
         Path::Host(_) => None,
     };
     let request = Request { transport: run.transport.clone(), workload, direction, seed: run.seed, sample: run.sample };
-    let clock = (trace.zero_ns, (finished.rtt_s * 1e9) as u64);
-    let ends = (trace.sender.clone(), trace.receiver.clone());
-    let measured = fullpipe_net::measure::combine(&request, capacity, clock, took.as_secs_f64(), ends.0, ends.1);
+    let known = Circumstances {
+        capacity,
+        zero_ns: trace.zero_ns,
+        rtt_ns: (finished.rtt_s * 1e9) as u64,
+        wall_s: took.as_secs_f64(),
+        ..Circumstances::default()
+    };
+    let measured = fullpipe_net::measure::combine(&request, &known, trace.sender.clone(), trace.receiver.clone());
     // A short copy may be over before its controller has begun.
     let began = notes.iter().find_map(|note| if let SizingEvent::Began { law, .. } = note { Some(*law) } else { None });
     let law = began.or(finished.sizing).map(law_name);

@@ -3,8 +3,9 @@
 use fullpipe_lab::{Commands, SERVER_ADDRESS};
 use fullpipe_path::{Direction, LabPath, Protocol, Run, Time, Workload};
 
-/// Spells a run as flags of `serve` and `measure`. Both ends give up after `stall` of virtual time without progress.
-pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
+/// Spells a run as flags of `serve` and `measure`. Both ends give up after `stall` of virtual time without progress. `omit` is part
+/// of the run's duration.
+pub fn guest_commands(run: &Run, path: &LabPath, stall: Time, omit: Option<Time>) -> Commands {
     let words = |words: &[&str]| -> Vec<String> { words.iter().map(|word| (*word).to_owned()).collect() };
     let stall = stall.to_string();
     let server =
@@ -13,7 +14,10 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
     let t = &run.transport;
     let (kind, amount) = match run.workload {
         Workload::Size(size) => ("--size", size.to_string()),
-        Workload::Duration(time) => ("--duration", time.to_string()),
+        // `measure` adds what is omitted.
+        Workload::Duration(time) => {
+            ("--duration", Time(time.0.saturating_sub(omit.map_or(0, |omit| omit.0))).to_string())
+        }
     };
     for (flag, value) in [
         ("--guest", path.to_string()),
@@ -28,6 +32,9 @@ pub fn guest_commands(run: &Run, path: &LabPath, stall: Time) -> Commands {
         ("--sample", run.sample.to_string()),
     ] {
         client.extend([flag.to_owned(), value]);
+    }
+    if let Some(omit) = omit {
+        client.extend(["--omit".to_owned(), omit.to_string()]);
     }
     if let Some(pacing) = t.pacing {
         client.extend(["--pacing".to_owned(), pacing.to_string()]);

@@ -1,0 +1,241 @@
+//! Tells how a run goes, interval by interval (`--interval`), from the samples of this side.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fullpipe_net::sample::Sample;
+use serde::{Deserialize, Serialize};
+
+use crate::format;
+
+/// The part of a record's `sample` line that an interval needs. Counters are those of one stream since the run's start, but for
+/// UDT's, which are since the stream's last sample.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct SampleLine {
+    /// Time on the run's clock, s.
+    t: f64,
+    end: String,
+    stream: u16,
+    bytes: u64,
+    total_retrans: u64,
+    /// Smoothed round-trip time, us.
+    rtt: Option<f64>,
+    snd_cwnd: Option<u64>,
+    snd_mss: u64,
+    #[serde(rename = "pktRetrans")]
+    pkt_retrans: u64,
+    #[serde(rename = "msRTT")]
+    ms_rtt: Option<f64>,
+}
+
+impl SampleLine {
+    /// Reads a line of a record; `None` if it is no sample of this side, `sender` or `receiver`.
+    pub fn read(line: &str, end: &str) -> Option<SampleLine> {
+        if !line.starts_with(r#"{"kind":"sample""#) {
+            return None;
+        }
+        serde_json::from_str(line).ok().filter(|sample: &SampleLine| sample.end == end)
+    }
+
+    fn of(sample: &Sample) -> Option<SampleLine> {
+        let line: SampleLine = serde_json::from_value(serde_json::to_value(sample.fields()).ok()?).ok()?;
+        Some(SampleLine { t: sample.t_ns as f64 / 1e9, ..line })
+    }
+}
+
+/// What a run carried in an interval.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// Always `interval`.
+    kind: &'static str,
+    /// Begin on the run's clock, s.
+    begin_s: f64,
+    /// End on the run's clock, s.
+    end_s: f64,
+    /// Time of the end, seconds since 1970 (UTC); only while the run goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unix_s: Option<f64>,
+    /// Bytes that arrived, or that were acknowledged to the sender.
+    bytes: u64,
+    /// Their rate, bit/s.
+    bps: f64,
+    /// Segments or packets that were sent again; only at the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retransmits: Option<u64>,
+    /// Smoothed round-trip time at the end, mean of the streams, s; only at the sender.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rtt_s: Option<f64>,
+    /// Congestion windows at the end, sum of the streams, bytes; only at a sender over TCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwnd_bytes: Option<u64>,
+}
+
+impl Interval {
+    /// The heading of the lines of a table.
+    pub const HEADING: &'static str = "     seconds           rate   retransmits    round trip      window";
+
+    /// The interval as a line of a table.
+    pub fn line(&self) -> String {
+        let seconds = format!("{:.1}-{:.1}", self.begin_s, self.end_s);
+        let dash = || "-".to_owned();
+        format!(
+            "{seconds:>12} {:>14} {:>13} {:>13} {:>11}",
+            format::rate(self.bps),
+            self.retransmits.map_or_else(dash, format::thousands),
+            self.rtt_s.map_or_else(dash, format::seconds),
+            self.cwnd_bytes.map_or_else(dash, |bytes| format::bytes(bytes as f64)),
+        )
+    }
+}
+
+/// Bytes and retransmissions of all streams at one time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    t_s: f64,
+    bytes: u64,
+    retransmits: u64,
+}
+
+/// Cuts a run into intervals.
+#[derive(Debug)]
+pub struct Intervals {
+    every_s: f64,
+    sends: bool,
+    /// End of the interval that goes on, s.
+    next_s: f64,
+    begin: Totals,
+    /// The last line of each stream.
+    streams: BTreeMap<u16, SampleLine>,
+    /// Packets that UDT sent again.
+    udt_retransmits: u64,
+}
+
+impl Intervals {
+    /// Intervals of a run's side that sends or receives.
+    pub fn new(every_s: f64, sends: bool) -> Intervals {
+        let (begin, streams) = (Totals::default(), BTreeMap::new());
+        Intervals { every_s, sends, next_s: every_s, begin, streams, udt_retransmits: 0 }
+    }
+
+    /// Takes in samples while the run goes on. Returns the intervals that are over.
+    pub fn live(&mut self, samples: &[Sample]) -> Vec<Interval> {
+        let mut over = self.take(samples.iter().filter_map(SampleLine::of));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let at = samples.last().map_or(0.0, |sample| sample.t_ns as f64 / 1e9);
+        for interval in &mut over {
+            // Samples are handed on soon after they were taken.
+            interval.unix_s = Some(now - (at - interval.end_s));
+        }
+        over
+    }
+
+    /// Takes in samples in the order of their times; those of one time come together. Returns the intervals that are over.
+    pub fn take(&mut self, samples: impl Iterator<Item = SampleLine>) -> Vec<Interval> {
+        let mut over = Vec::new();
+        for sample in samples {
+            let of_last_time = self.streams.get(&sample.stream).is_some_and(|last| last.t < sample.t);
+            if of_last_time {
+                over.extend(self.cut());
+            }
+            self.udt_retransmits += sample.pkt_retrans;
+            self.streams.insert(sample.stream, sample);
+        }
+        over.extend(self.cut());
+        over
+    }
+
+    /// Ends the interval that goes on, if its time is over for all streams.
+    fn cut(&mut self) -> Option<Interval> {
+        let t_s = self.streams.values().map(|line| line.t).fold(f64::INFINITY, f64::min);
+        // A time that is a multiple of the interval may differ from it in its last digit.
+        let nearly = self.every_s * 1e-6;
+        if !t_s.is_finite() || t_s + nearly < self.next_s {
+            return None;
+        }
+        self.next_s = (((t_s + nearly) / self.every_s).floor() + 1.0) * self.every_s;
+        Some(self.end())
+    }
+
+    /// The rest of a run that is over, if it is long enough to have a rate.
+    pub fn rest(&mut self) -> Option<Interval> {
+        let t_s = self.streams.values().map(|line| line.t).fold(0.0, f64::max);
+        (t_s - self.begin.t_s >= self.every_s / 10.0).then(|| self.end())
+    }
+
+    fn end(&mut self) -> Interval {
+        let lines = self.streams.values();
+        let resent = lines.clone().map(|line| line.total_retrans).fold(self.udt_retransmits, u64::saturating_add);
+        let now = Totals {
+            t_s: lines.clone().map(|line| line.t).fold(0.0, f64::max),
+            bytes: lines.clone().map(|line| line.bytes).sum(),
+            retransmits: resent,
+        };
+        let rtts_s: Vec<f64> =
+            lines.clone().filter_map(|line| line.rtt.map(|us| us / 1e6).or(line.ms_rtt.map(|ms| ms / 1e3))).collect();
+        let windows: Vec<u64> = lines.filter_map(|line| Some(line.snd_cwnd?.saturating_mul(line.snd_mss))).collect();
+        let bytes = now.bytes.saturating_sub(self.begin.bytes);
+        let interval = Interval {
+            kind: "interval",
+            begin_s: self.begin.t_s,
+            end_s: now.t_s,
+            unix_s: None,
+            bytes,
+            bps: bytes as f64 * 8.0 / (now.t_s - self.begin.t_s).max(1e-9),
+            retransmits: self.sends.then(|| now.retransmits.saturating_sub(self.begin.retransmits)),
+            rtt_s: (self.sends && !rtts_s.is_empty()).then(|| rtts_s.iter().sum::<f64>() / rtts_s.len() as f64),
+            cwnd_bytes: (self.sends && !windows.is_empty()).then(|| windows.iter().sum()),
+        };
+        self.begin = now;
+        interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(t: f64, stream: u16, bytes: u64) -> SampleLine {
+        let total_retrans = bytes / 1_000_000;
+        let (rtt, snd_cwnd) = (Some(2e3 * f64::from(stream + 1)), Some(10));
+        SampleLine { t, stream, bytes, total_retrans, rtt, snd_cwnd, snd_mss: 1_000, ..SampleLine::default() }
+    }
+
+    #[test]
+    fn a_run_is_cut_where_samples_are() {
+        let lines: Vec<SampleLine> = (1..=25_u32)
+            .flat_map(|i| {
+                (0..2).map(move |stream| sample(f64::from(i) * 0.1 + 0.001, stream, u64::from(i) * 1_000_000))
+            })
+            .collect();
+        let mut intervals = Intervals::new(1.0, true);
+        // However the samples are handed on.
+        let mut all = intervals.take(lines[..7].iter().cloned());
+        all.extend(intervals.take(lines[7..].iter().cloned()));
+        all.extend(intervals.rest());
+        assert_eq!(all.iter().map(|i| i.bytes).collect::<Vec<_>>(), [20_000_000, 20_000_000, 10_000_000]);
+        let (first, second) = (&all[0], &all[1]);
+        assert!((first.end_s - 1.001).abs() < 1e-9 && (second.begin_s - first.end_s).abs() < 1e-9, "{all:?}");
+        assert!((second.bps - 160e6).abs() < 1.0, "{second:?}");
+        assert_eq!((first.retransmits, first.cwnd_bytes, second.retransmits), (Some(20), Some(20_000), Some(20)));
+        assert!((first.rtt_s.unwrap() - 0.003).abs() < 1e-9);
+        assert_eq!(first.line(), "     0.0-1.0     159.8 Mb/s            20      3.000 ms    20.00 KB");
+        assert_eq!(Interval::HEADING.len(), first.line().len());
+    }
+
+    #[test]
+    fn a_receiver_knows_only_its_rate() {
+        let mut intervals = Intervals::new(0.5, false);
+        let over = intervals.take([sample(0.25, 0, 1_000), sample(0.5, 0, 2_000)].into_iter());
+        assert_eq!((over.len(), over[0].bytes, over[0].retransmits, over[0].rtt_s), (1, 2_000, None, None));
+        assert!(intervals.rest().is_none());
+    }
+
+    #[test]
+    fn lines_of_a_record_are_samples() {
+        let line = r#"{"kind":"sample","t":0.5,"end":"sender","stream":1,"bytes":7,"pktRetrans":3,"msRTT":5.5}"#;
+        let sample = SampleLine::read(line, "sender").unwrap();
+        assert_eq!((sample.t, sample.stream, sample.bytes, sample.pkt_retrans), (0.5, 1, 7, 3));
+        assert!(SampleLine::read(line, "receiver").is_none() && SampleLine::read("{}", "sender").is_none());
+    }
+}

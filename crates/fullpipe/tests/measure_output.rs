@@ -1,0 +1,143 @@
+//! What `fullpipe measure` shows while it measures and of a part of a run: intervals, what is omitted, interruption, repetition.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic; that is how it fails")]
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use common::{Server, error, fullpipe, json_lines};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[test]
+fn intervals_come_while_the_run_goes_on() {
+    let server = Server::start("");
+    for flags in ["", "--reverse", "--transport udt"] {
+        let begun = Instant::now();
+        let words = format!("measure {} --duration 2s --interval 0.5s --pacing 200mbit --json {flags}", server.address);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(words.split_whitespace())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first: serde_json::Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+        let seen = begun.elapsed();
+        assert!(first["kind"] == "interval" && seen < Duration::from_millis(1_900), "{seen:?}: {first}");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!((now - first["unix_s"].as_f64().unwrap()).abs() < 1.5, "{first}");
+        let rest: Vec<serde_json::Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+        assert!(child.wait().unwrap().success());
+        let mut intervals = vec![first];
+        intervals.extend(rest.iter().filter(|line| line["kind"] == "interval").cloned());
+        assert!((4..=5).contains(&intervals.len()), "{flags}: {intervals:?}");
+        // They tell of the same bytes as the record's last samples of this side, and join each other.
+        let end = if flags == "--reverse" { "receiver" } else { "sender" };
+        let last = rest.iter().rev().find(|line| line["kind"] == "sample" && line["end"] == end).unwrap();
+        let sum: u64 = intervals.iter().map(|interval| interval["bytes"].as_u64().unwrap()).sum();
+        let all = last["bytes"].as_u64().unwrap();
+        assert!(sum <= all && sum > all * 8 / 10, "{flags}: {sum} of {all}");
+        assert!(intervals.windows(2).all(|two| two[0]["end_s"] == two[1]["begin_s"]), "{intervals:?}");
+        assert_eq!(intervals[0]["retransmits"].is_u64(), end == "sender", "{flags}");
+        assert_eq!(intervals[0]["rtt_s"].is_f64(), end == "sender", "{flags}");
+    }
+}
+
+#[test]
+fn intervals_are_lines_of_a_table() {
+    let server = Server::start("");
+    let out = fullpipe(&format!("measure {} --duration 1s --interval 250ms --pacing 100mbit", server.address));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].trim_start().starts_with("seconds") && lines[0].ends_with("window"), "{text}");
+    assert!(lines[1].contains("0.0-0.3") && lines[1].contains("b/s") && lines[1].ends_with('B'), "{text}");
+    assert!(lines.iter().any(|line| line.starts_with("goodput ")), "{text}");
+}
+
+#[test]
+fn the_beginning_can_be_left_out() {
+    let server = Server::start("");
+    for flags in ["", "--reverse"] {
+        let words = format!("measure {} --duration 1s --omit 1s --pacing 100mbit {flags}", server.address);
+        let record = json_lines(&fullpipe(&format!("{words} --json")));
+        let result = &record[record.len() - 1];
+        let later = &result["after_omitted"];
+        let (seconds, all_s) = (later["seconds"].as_f64().unwrap(), result["seconds"].as_f64().unwrap());
+        assert!((0.8..1.2).contains(&seconds) && (1.9..2.4).contains(&all_s), "{result}");
+        let (bytes, goodput) = (later["bytes"].as_f64().unwrap(), later["goodput_bps"].as_f64().unwrap());
+        assert!((goodput * seconds / 8.0 / bytes - 1.0).abs() < 1e-9 && goodput < 103e6, "{result}");
+        assert!(bytes < result["bytes"].as_f64().unwrap() * 0.7, "{result}");
+        assert_eq!(later["omit_s"], 1.0);
+        let text = String::from_utf8(fullpipe(&words).stdout).unwrap();
+        assert!(text.contains(" after the first 1.000 s ("), "{text}");
+    }
+    let record = json_lines(&fullpipe(&format!("measure {} --size 1MB --omit 9s --json", server.address)));
+    let later = &record[record.len() - 1]["after_omitted"];
+    assert!(later["goodput_bps"].is_null() && later["no_rate"].as_str().unwrap().contains("omit less"), "{later}");
+}
+
+#[test]
+fn an_interrupted_measurement_tells_what_it_has_seen() {
+    let server = Server::start("");
+    let dir = tempfile::tempdir().unwrap();
+    for (number, flags) in ["", "--reverse", "--transport udt", "--size 100GB"].iter().enumerate() {
+        let out = dir.path().join(format!("{number}.ndjson"));
+        let time = if flags.contains("--size") { "" } else { "--duration 60s" };
+        let words = format!("measure {} --pacing 200mbit {time} {flags} --out", server.address);
+        let child = Command::new(env!("CARGO_BIN_EXE_fullpipe"))
+            .args(words.split_whitespace())
+            .arg(&out)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_secs(2));
+        let stopped = Instant::now();
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+        let done = child.wait_with_output().unwrap();
+        assert!(stopped.elapsed() < Duration::from_secs(5), "{flags}");
+        let (code, text) = error(&done);
+        assert!(code == 130 && text.contains("interrupted; the result is of what had been sent"), "{flags}: {text}");
+        assert!(String::from_utf8_lossy(&done.stdout).contains("goodput  "), "{flags}");
+        let record = std::fs::read_to_string(out).unwrap();
+        let result: serde_json::Value = serde_json::from_str(record.lines().last().unwrap()).unwrap();
+        assert_eq!(result["interrupted"], true, "{flags}");
+        let (seconds, goodput) = (result["seconds"].as_f64().unwrap(), result["goodput_bps"].as_f64().unwrap());
+        assert!((0.5..4.0).contains(&seconds) && (100e6..230e6).contains(&goodput), "{flags}: {result}");
+    }
+    // The server is well.
+    let record = json_lines(&fullpipe(&format!("measure {} --size 1MB --json", server.address)));
+    assert!(record[record.len() - 1].get("interrupted").is_none());
+}
+
+#[test]
+fn a_measurement_is_repeated() {
+    let server = Server::start("");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().to_str().unwrap();
+    let begun = Instant::now();
+    let words = format!("measure {} --size 20MB --repeat 3 --every 1s --out {out}", server.address);
+    let done = fullpipe(&words);
+    assert_eq!(error(&done), (0, String::new()));
+    assert!(begun.elapsed() >= Duration::from_secs(2));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
+    assert_eq!(String::from_utf8(done.stdout).unwrap().matches("record  ").count(), 3);
+    // A server that is gone for a while does not end the series.
+    let address = server.address.clone();
+    drop(server);
+    let (code, text) = error(&fullpipe(&format!("measure {address} --size 1MB --repeat 2")));
+    assert!(code == 4 && text.ends_with("error: 2 of 2 measurements failed\n"), "{text}");
+    for (flags, why) in [
+        ("--every 1s", "--repeat"),
+        ("--repeat 0", "0 is not in 1.."),
+        ("--repeat 2 --out x.ndjson", "give a folder instead of x.ndjson"),
+        ("--interval 50ms --sample 100ms", "is shorter than --sample 100ms"),
+        ("--interval 1ms", "too short"),
+    ] {
+        let (code, text) = error(&fullpipe(&format!("measure {address} {flags}")));
+        assert!(code == 2 && text.contains(why), "{flags}: {text}");
+    }
+}
