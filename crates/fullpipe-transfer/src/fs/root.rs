@@ -6,7 +6,8 @@
 //!
 //! - A receiver uses [`Within::BeneathWithoutLinks`] for all names that arrive: a link there may be one that the copy itself has
 //!   brought, and whose text the other end chose. So does a sender for what lies below a source.
-//! - The kernel resolves all paths under [`Within::Beneath`] and [`Within::BeneathWithoutLinks`] (`openat2`).
+//! - The kernel resolves all paths under [`Within::Beneath`] and [`Within::BeneathWithoutLinks`] (`openat2`). Where it lacks the
+//!   call (before Linux 5.6, and in some containers), `symlinks.rs` does.
 //! - A server uses [`Within::BeneathOwnLinks`] for the destination that its client names. The kernel resolves a path without
 //!   links (`RESOLVE_NO_SYMLINKS`). `symlinks.rs` resolves a path with links, one component at a time.
 //! - [`Within::Anywhere`] is a plain `openat`, which keeps nothing inside. It is for names that the user has typed.
@@ -22,7 +23,7 @@ use nix::sys::stat::Mode;
 
 use crate::fs::at::{flags, part};
 use crate::fs::metadata::open_up;
-use crate::fs::symlinks;
+use crate::fs::symlinks::{self, Links};
 use crate::protocol::name::Name;
 
 /// An open folder, and the rule for how far names below it may lead.
@@ -48,6 +49,14 @@ pub enum Within {
 }
 
 impl Within {
+    fn links(self) -> Links {
+        match self {
+            Within::Anywhere | Within::Beneath => Links::All,
+            Within::BeneathOwnLinks => Links::Trusted,
+            Within::BeneathWithoutLinks => Links::None,
+        }
+    }
+
     fn resolve(self) -> Option<ResolveFlag> {
         let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         match self {
@@ -61,6 +70,33 @@ impl Within {
 
 /// Maximum number of attempts to resolve a path while other processes rename folders on it.
 const MAX_RESOLVE_ATTEMPTS: u32 = 1000;
+
+/// Opens a path below a folder, as `openat(2)`, under a rule.
+///
+/// # Errors
+/// Those of the file system; `EXDEV` if the path leads out of the folder.
+pub fn open_below(folder: impl AsFd, path: &Path, how_flags: OFlag, mode: Mode, within: Within) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    let Some(resolve) = within.resolve() else {
+        return Ok(nix::fcntl::openat(folder, path, flags(how_flags), mode)?);
+    };
+    let how = OpenHow::new().flags(flags(how_flags)).mode(mode).resolve(resolve);
+    // The kernel returns EAGAIN if a concurrent rename could have led the path out of the root (openat2(2)).
+    for _ in 1..MAX_RESOLVE_ATTEMPTS {
+        match nix::fcntl::openat2(&folder, path, how) {
+            Err(Errno::EAGAIN) => {}
+            Err(Errno::ELOOP) if within == Within::BeneathOwnLinks => {
+                return symlinks::open(folder, path, flags(how_flags), mode, Links::Trusted);
+            }
+            // The kernel lacks the call, or a container's filter of system calls does not know it.
+            Err(Errno::ENOSYS | Errno::EPERM) => {
+                return symlinks::open(folder, path, flags(how_flags), mode, within.links());
+            }
+            other => return Ok(other?),
+        }
+    }
+    Ok(nix::fcntl::openat2(folder, path, how)?)
+}
 
 impl Root {
     /// Opens a folder by its path. It follows symbolic links.
@@ -101,23 +137,7 @@ impl Root {
     /// # Errors
     /// Those of the file system; `EXDEV` if the path leads out of the root.
     pub fn open_at(&self, path: &Path, how_flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let mode = Mode::from_bits_truncate(mode);
-        if let Some(resolve) = self.within.resolve() {
-            let how = OpenHow::new().flags(flags(how_flags)).mode(mode).resolve(resolve);
-            // The kernel returns EAGAIN if a concurrent rename could have led the path out of the root (openat2(2)).
-            for _ in 1..MAX_RESOLVE_ATTEMPTS {
-                match nix::fcntl::openat2(&self.fd, path, how) {
-                    Err(Errno::EAGAIN) => {}
-                    Err(Errno::ELOOP) if self.within == Within::BeneathOwnLinks => {
-                        return symlinks::open(&self.fd, path, flags(how_flags), mode);
-                    }
-                    other => return Ok(other?),
-                }
-            }
-            return Ok(nix::fcntl::openat2(&self.fd, path, how)?);
-        }
-        Ok(nix::fcntl::openat(&self.fd, path, flags(how_flags), mode)?)
+        open_below(&self.fd, path, how_flags, Mode::from_bits_truncate(mode), self.within)
     }
 
     /// Opens a file for reading. It does not block on a FIFO.
@@ -239,7 +259,92 @@ impl AsFd for Root {
 
 #[cfg(test)]
 mod tests {
+    use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+
     use super::*;
+
+    /// Makes this thread's kernel one without `openat2` (seccomp(2)).
+    fn without_openat2(errno: i32) {
+        let (allow, refuse) = (SeccompAction::Allow, SeccompAction::Errno(errno as u32));
+        let calls = [(libc::SYS_openat2, Vec::new())].into();
+        let arch = std::env::consts::ARCH.try_into().unwrap();
+        let program: BpfProgram = SeccompFilter::new(calls, allow, refuse, arch).unwrap().try_into().unwrap();
+        seccompiler::apply_filter(&program).unwrap();
+    }
+
+    /// What the kernel does and what this program does where the kernel cannot is the same.
+    #[test]
+    fn without_openat2_the_rules_are_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("root/a/b")).unwrap();
+        for name in ["secret", "root/file", "root/a/b/file"] {
+            std::fs::write(at(name), "x").unwrap();
+        }
+        for (target, link) in [("a", "to-a"), ("..", "up"), ("file", "to-file"), ("/etc", "etc"), ("none", "dead")] {
+            std::os::unix::fs::symlink(target, at("root").join(link)).unwrap();
+        }
+        let paths = [
+            "",
+            ".",
+            "a",
+            "a/b/file",
+            "a/../file",
+            "to-a/b/file",
+            "to-file",
+            "dead",
+            "up/secret",
+            "../secret",
+            "etc/passwd",
+            "/etc/passwd",
+            "none",
+            "none/x",
+            "file/x",
+            "a/b",
+            "to-a",
+            "a/./b/../../file",
+            "up",
+            "..",
+            "a/../..",
+        ];
+        let ways = [
+            OFlag::O_RDONLY,
+            OFlag::O_PATH,
+            OFlag::O_PATH | OFlag::O_NOFOLLOW,
+            OFlag::O_RDONLY | OFlag::O_NOFOLLOW,
+            OFlag::O_RDONLY | OFlag::O_DIRECTORY,
+            OFlag::O_PATH | OFlag::O_DIRECTORY,
+        ];
+        let all = || -> Vec<String> {
+            let rules = [Within::Beneath, Within::BeneathOwnLinks, Within::BeneathWithoutLinks];
+            let each = rules
+                .into_iter()
+                .flat_map(|within| paths.into_iter().flat_map(move |p| ways.map(|how| (within, p, how))));
+            each.map(|(within, path, how)| {
+                let root = Root::open(&at("root"), within).unwrap();
+                let opened = root.open_at(Path::new(path), how, 0);
+                let told = opened.map(|fd| nix::sys::stat::fstat(&fd).unwrap().st_ino).map_err(|e| e.raw_os_error());
+                format!("{within:?} {path:?} {how:?}: {told:?}")
+            })
+            .collect()
+        };
+        let before = all();
+        for errno in [libc::ENOSYS, libc::EPERM] {
+            let after = std::thread::scope(|scope| {
+                scope
+                    .spawn(|| {
+                        without_openat2(errno);
+                        all()
+                    })
+                    .join()
+                    .unwrap()
+            });
+            assert!(before.iter().any(|line| line.contains("Ok")) && before.iter().any(|line| line.contains("Err")));
+            for (before, after) in before.iter().zip(&after) {
+                assert_eq!(before, after);
+            }
+        }
+    }
 
     #[test]
     fn nothing_leads_out_of_a_root() {

@@ -1,6 +1,8 @@
-//! Opens a path below a folder without leaving the folder, and follows symbolic links one by one if their owners are trusted.
+//! Opens a path below a folder without leaving the folder, one component at a time, and follows those symbolic links that a rule
+//! allows.
 //!
-//! The kernel follows links of any owner. So another user who may write to a folder could redirect names in it to a
+//! The kernel does this by itself (`openat2`, Linux 5.6), but for two things. An older kernel lacks the call, and so may a
+//! container. And the kernel follows links of any owner. So another user who may write to a folder could redirect names in it to a
 //! different folder of the user who copies, and the copy would change the permissions and owner there. This module
 //! therefore opens each component by itself, without following links, and checks it on its own descriptor, so nobody can
 //! replace the component between the check and the use.
@@ -28,12 +30,26 @@ pub(crate) const MAX_LINKS: u32 = 40;
 /// kernel takes has half as many components (`PATH_MAX`); links in it may add more.
 const MAX_OPEN_FOLDERS: usize = 4096;
 
+/// Which symbolic links on a path are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Links {
+    /// None: a link on the path is an error (`ELOOP`).
+    None,
+    /// All that do not lead out of the folder.
+    All,
+    /// Those of this user and of root, and a link of another user to what belongs to that user.
+    Trusted,
+}
+
 /// Opens a path below a folder, as `openat(2)` with the flags `how` and the mode `mode`.
 ///
 /// # Errors
 /// Those of the file system; `ENAMETOOLONG` if the path and its links have more than 4,096 folders; `EXDEV` if the path leads
-/// out of the folder; `PermissionDenied` if a link on the path belongs to a user who is not trusted.
-pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io::Result<OwnedFd> {
+/// out of the folder; `ELOOP` and `PermissionDenied` if a link on the path may not be followed.
+pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode, follow: Links) -> io::Result<OwnedFd> {
+    if path.has_root() {
+        return Err(Errno::EXDEV.into());
+    }
     let mut folders = vec![folder.as_fd().try_clone_to_owned()?];
     let mut steps: VecDeque<Step> = components(path.as_os_str().as_bytes()).collect();
     let mut links = 0;
@@ -68,7 +84,12 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             }
             // O_NOFOLLOW, because a link may have replaced the component since the check.
             let opened = nix::fcntl::openat(folder, &*part, how | OFlag::O_NOFOLLOW, mode)?;
-            check(&fstat(&opened)?)?;
+            let stat = fstat(&opened)?;
+            check(&stat)?;
+            // O_PATH opens the link itself.
+            if at::kind(&stat) == SFlag::S_IFLNK && !how.contains(OFlag::O_NOFOLLOW) {
+                return Err(Errno::ELOOP.into());
+            }
             return Ok(opened);
         }
         let (Some(found), Some(stat)) = (found, stat) else { return Err(Errno::ENOENT.into()) };
@@ -80,14 +101,16 @@ pub(crate) fn open(folder: impl AsFd, path: &Path, how: OFlag, mode: Mode) -> io
             continue;
         }
         links += 1;
-        if links > MAX_LINKS {
+        if follow == Links::None || links > MAX_LINKS {
             return Err(Errno::ELOOP.into());
         }
         let target = nix::fcntl::readlinkat(&found, "")?;
         if target.as_bytes().starts_with(b"/") {
             return Err(Errno::EXDEV.into());
         }
-        if let Some(owner) = LinkOwner::of(&stat, &part) {
+        if follow == Links::Trusted
+            && let Some(owner) = LinkOwner::of(&stat, &part)
+        {
             steps.push_front(Step::Owned(owner));
         }
         for part in components(target.as_bytes()).rev() {
@@ -166,7 +189,7 @@ mod tests {
     use super::*;
 
     fn opened(folder: &OwnedFd, path: &str, how: OFlag) -> io::Result<OwnedFd> {
-        open(folder, Path::new(path), how | OFlag::O_CLOEXEC, Mode::from_bits_truncate(0o600))
+        open(folder, Path::new(path), how | OFlag::O_CLOEXEC, Mode::from_bits_truncate(0o600), Links::Trusted)
     }
 
     #[test]

@@ -11,13 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag};
-use nix::sys::stat::{FileStat, SFlag};
+use nix::fcntl::OFlag;
+use nix::sys::stat::{FileStat, Mode, SFlag};
 
 use crate::error::TransferError;
 use crate::fs::at::kind;
 use crate::fs::metadata::Attributes;
-use crate::fs::root::Root;
+use crate::fs::root::{self, Root, Within};
 use crate::protocol::message::Options;
 use crate::protocol::name::Name;
 use crate::protocol::skipped::SkippedEntry;
@@ -134,10 +134,8 @@ impl OverlappingSource {
             self.root.open_at(&self.path.join(below), OFlag::O_PATH, 0)?
         } else {
             let folder = self.root.open_at(&self.path, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
-            let how = OpenHow::new()
-                .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC)
-                .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_BENEATH);
-            nix::fcntl::openat2(&folder, below, how)?
+            let how = OFlag::O_PATH | OFlag::O_NOFOLLOW;
+            root::open_below(&folder, below, how, Mode::empty(), Within::BeneathWithoutLinks)?
         };
         Ok(nix::sys::stat::fstat(&fd)?)
     }
