@@ -60,7 +60,7 @@ class Scenario:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         ran = [line for line in lines if line.get("start_s") == START_S]
-        if not ran or ran[0].get("ended") != {"exit": 0}:
+        if done.returncode or not ran or ran[0].get("ended") != {"exit": 0}:
             said = [line.get("stderr", "") for line in lines if line.get("stderr")]
             raise CopyFailed(f"{' '.join(self.copy)}: {done.stderr.strip()} {' '.join(said)}")
         return float(ran[0]["end_s"]) - START_S
