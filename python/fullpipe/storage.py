@@ -53,6 +53,8 @@ STORAGE_SCHEMA: dict[str, pl.DataType] = {
 _CONDITIONS = [
     "host", "folder", "file_system", "device", "operation", "direct", "block_bytes", "size_bytes",
 ]  # fmt: skip
+_OF_RUN = ("folder", "operation", "direct", "block_bytes", "size_bytes", "threads")
+_OF_RESULT = ("rate_bps", "seconds", "fsync_s", "device_busy", "cached_bytes", "bottleneck")
 
 
 @dataclass
@@ -67,8 +69,8 @@ def _row(path: Path) -> dict[str, Any]:
     record = read_record(path, "storage")
     header, result = record.header, record.result
     try:
-        row = {name: header["storage"][name] for name in STORAGE_SCHEMA if name in header["storage"]}
-        row |= {name: result[name] for name in STORAGE_SCHEMA if name in result}
+        row = {name: header["storage"][name] for name in _OF_RUN}
+        row |= {name: result[name] for name in _OF_RESULT}
         row |= {name: result["latency"][name] for name in ("p50_s", "p99_s", "max_s")}
         row |= {
             "id": header["id"],
@@ -78,11 +80,14 @@ def _row(path: Path) -> dict[str, Any]:
             "cpu_s": result["cpu_user_s"] + result["cpu_system_s"],
         }
         pl.DataFrame([row], schema=STORAGE_SCHEMA)
-    except (KeyError, TypeError, AttributeError, OverflowError, pl.exceptions.PolarsError) as error:
+        has_rate = row["rate_bps"] > 0
+    except (
+        KeyError, TypeError, ValueError, AttributeError, OverflowError, pl.exceptions.PolarsError,
+    ) as error:  # fmt: skip
         raise RecordError(
             f"{path}: its first or last line lacks fields of a record ({error!r}); the file is damaged"
         ) from error
-    if not row["rate_bps"] > 0:
+    if not has_rate:
         raise RecordError(f"{path}: has no rate")
     return row
 
@@ -101,9 +106,14 @@ def read_storage(path: str | os.PathLike[str]) -> Storage:
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
+    seen: dict[Any, str] = {}
     for file in filter(is_storage, list_records(Path(path))):
         try:
-            rows.append(_row(file))
+            row = _row(file)
+            first = seen.setdefault(tuple(row.values()), file.name)
+            if first != file.name:
+                raise RecordError(f"{file}: is the same measurement as {first}; only the first counts")
+            rows.append(row)
         except RecordError as error:
             skipped.append(Skipped(file, str(error)))
             warnings.warn(f"skipped {error}", stacklevel=2)

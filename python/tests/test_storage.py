@@ -7,8 +7,10 @@ import synthetic
 from click.testing import CliRunner
 
 from fullpipe import read_runs
+from fullpipe.analysis.pipeline import analyze_storage
 from fullpipe.campaign import RunSpec
 from fullpipe.cli.analyze import analyze
+from fullpipe.errors import RecordError
 from fullpipe.storage import read_storage, storage_profile
 
 
@@ -52,14 +54,36 @@ def test_a_profile_by_hand(tmp_path: Path) -> None:
     assert written["storage"]["operation"] == "write"
 
 
-def test_what_is_damaged_is_skipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        (f'"{name}":', '"other":')
+        for name in ("p50_s", "rate_bps", "size_bytes", "threads", "direct", "seconds")
+    ]
+    + [('"rate_bps": 9000000000.0', f'"rate_bps": {value}') for value in ("null", '"9"', "[]")],
+)
+def test_what_is_damaged_is_skipped(tmp_path: Path, good: str, bad: str) -> None:
     write(tmp_path, "a", 9e9)
     write(tmp_path, "b", 9e9)
     file = tmp_path / "b.ndjson"
-    file.write_text(file.read_text().replace('"p50_s"', '"p5_s"'))
+    assert good in file.read_text()
+    file.write_text(file.read_text().replace(good, bad))
     with pytest.warns(UserWarning, match=r"b\.ndjson: its first or last line lacks fields"):
         storage = read_storage(tmp_path)
     assert (storage.runs.height, len(storage.skipped)) == (1, 1)
+
+
+def test_a_record_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    write(tmp_path, "a", 9e9)
+    (tmp_path / "copy.ndjson").write_bytes((tmp_path / "a.ndjson").read_bytes())
+    with pytest.warns(UserWarning, match="is the same measurement as a.ndjson"):
+        assert read_storage(tmp_path).runs.height == 1
+
+
+def test_a_folder_with_damaged_records_only_says_why(tmp_path: Path) -> None:
+    write(tmp_path, "a", -1.0)
+    with pytest.warns(UserWarning, match="has no rate"), pytest.raises(RecordError, match="has no rate"):
+        analyze_storage(tmp_path, tmp_path)
 
 
 def test_analyze(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from fullpipe.analysis.build import PARTS, analyze, check_parts
 from fullpipe.analysis.source import digest, load
 from fullpipe.analysis.store import FILE, write_analysis
+from fullpipe.errors import RecordError
 from fullpipe.profile import profile, write_profile
 from fullpipe.record import list_records
 from fullpipe.runs import Runs
@@ -49,11 +50,15 @@ def analyze_storage(folder: Path, out: Path) -> tuple[dict[str, Any] | None, boo
         The profile, and whether the folder has no other records.
 
     Raises:
-        RecordError: There is no such folder, or the output cannot be written.
+        RecordError: There is no such folder, all its records are of storage and damaged, or the output cannot be
+            written.
     """
     storage = read_storage(folder)
+    is_all = len(list_records(folder)) == storage.runs.height + len(storage.skipped)
     if storage.runs.is_empty():
+        if is_all and storage.skipped:
+            raise RecordError(f"nothing to analyse: {storage.skipped[0].reason}")
         return None, False
     content = storage_profile(storage.runs)
     write_storage_profile(out, content)
-    return content, len(list_records(folder)) == storage.runs.height + len(storage.skipped)
+    return content, is_all
