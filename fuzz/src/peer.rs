@@ -1,6 +1,6 @@
 //! The end that the fuzzer plays.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::FileItem;
 use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL};
-use fullpipe_transfer::protocol::message::{Message, Terms};
+use fullpipe_transfer::protocol::message::{Message, Reading, Terms};
 use fullpipe_transfer::protocol::preamble;
 
 use crate::steps::{Script, Step};
@@ -63,7 +63,13 @@ pub struct Peer {
 
 /// What has been sent with the right digests, by the file's version.
 #[derive(Default)]
-pub struct Sent(BTreeMap<u64, (FileItem, Parts)>);
+pub struct Sent {
+    versions: BTreeMap<u64, (FileItem, Parts)>,
+    /// Numbers that a version was sent under.
+    ids: BTreeMap<u64, BTreeSet<u64>>,
+    /// Sizes that files of unknown size were said to have in the end, with their numbers.
+    sizes: BTreeSet<(u64, u64)>,
+}
 
 impl Peer {
     /// One that has been introduced. Digests and tags are made with the keys of `terms`; `sent` has been sent before.
@@ -89,6 +95,9 @@ impl Peer {
     fn step(&mut self, step: Step) {
         match step {
             Step::Say(message) => {
+                if let Message::FileEnd { id, reading: Reading::Ended { size } } = message {
+                    self.sent.sizes.insert((id, size));
+                }
                 let _ = frame::send(&mut *self.control, &message);
             }
             Step::Bytes(bytes) => {
@@ -153,11 +162,12 @@ impl Peer {
 impl Sent {
     fn remember(&mut self, chunk: &Chunk, content: &[u8]) {
         let mut add = |file: &FileItem, offset, len, bytes: Option<Vec<u8>>| {
-            self.0.entry(file.key()).or_insert_with(|| (file.clone(), Vec::new())).1.push((offset, len, bytes));
+            self.versions.entry(file.key()).or_insert_with(|| (file.clone(), Vec::new())).1.push((offset, len, bytes));
         };
         match chunk {
             Chunk::End => {}
-            Chunk::Block { file, extent, hole, .. } => {
+            Chunk::Block { id, file, extent, hole } => {
+                self.ids.entry(file.key()).or_default().insert(*id);
                 add(file, extent.offset, extent.len, (!hole).then(|| content.to_vec()));
             }
             Chunk::Pack(files) => {
@@ -178,11 +188,26 @@ impl Sent {
     /// One is not.
     pub fn explain(&self, files: &BTreeMap<PathBuf, Vec<u8>>) {
         for (name, content) in files {
-            let versions = self.0.values().filter(|(file, _)| file.name.path().file_name() == name.file_name());
-            let is_size = |file: &FileItem| !file.has_size() || file.size == content.len() as u64;
+            let versions = self.versions.values().filter(|(file, _)| file.name.path().file_name() == name.file_name());
+            let size = content.len() as u64;
+            let is_said = |file: &FileItem| {
+                self.ids.get(&file.key()).is_some_and(|ids| ids.iter().any(|id| self.sizes.contains(&(*id, size))))
+            };
+            let is_size = |file: &FileItem| if file.has_size() { file.size == size } else { is_said(file) };
             let mut right = versions.filter(|(file, parts)| is_size(file) && is_of(content, parts));
             assert!(right.next().is_some(), "{}: {} bytes that were never sent so", name.display(), content.len());
         }
+    }
+}
+
+impl Sent {
+    /// What was printed is the beginning of one version of a file, as it was sent.
+    ///
+    /// # Panics
+    /// It is not.
+    pub fn explain_printed(&self, content: &[u8]) {
+        let mut right = self.versions.values().filter(|(_, parts)| is_of(content, parts));
+        assert!(content.is_empty() || right.next().is_some(), "{} bytes that were never sent so", content.len());
     }
 }
 

@@ -60,10 +60,12 @@ fn run(script: Script) {
         delete: None,
         changes: Default::default(),
     };
+    let printed =
+        tempfile::NamedTempFile::new_in("/dev/shm").or_else(|_| tempfile::NamedTempFile::new()).expect("a file");
     let way = if pulls {
         let sources = Sources { paths: vec![b"/far/in".to_vec()], filter: Filter::default(), patterns: bit(3) };
         if bit(12) {
-            let output = std::fs::File::options().write(true).open("/dev/null").expect("a file");
+            let output = printed.as_file().try_clone().expect("a descriptor");
             Way::PullOutput(sources, Arc::new(Output::new(output)))
         } else {
             Way::Pull(sources, target(local))
@@ -97,6 +99,7 @@ fn run(script: Script) {
     if let (Some(sent), true) = (sent, pulls) {
         assert!(files.keys().all(|name| name.starts_with("in")), "what was not asked for");
         sent.explain(&files);
+        sent.explain_printed(&std::fs::read(printed.path()).expect("what was printed"));
     } else if !pulls {
         assert_eq!(files.values().map(Vec::len).sum::<usize>(), 3 << 20, "a source has changed");
     }

@@ -78,6 +78,7 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let rule = Rule { includes: false, pattern: "there".to_owned() };
     let filter = Filter { rules: vec![rule], ..Filter::default() };
     let delete = bit(13).then_some(Deletion { filter, most: bit(14).then_some(1) });
+    let deletes = delete.is_some();
     let target = Target {
         path: b"/".to_vec(),
         folder: true,
@@ -105,5 +106,9 @@ fn session(world: &World, script: Script, sent: Sent) -> Sent {
     let (door, terms) = ready.expect("the far end is ready");
     let sent = Peer::new(Box::new(ours), door.streams(streams), terms, sent).play(script);
     let _ = served.join().expect("the far end ends");
+    if deletes {
+        let excluded = world.root().join("in/there/up");
+        assert!(excluded.symlink_metadata().is_ok(), "what is excluded was deleted");
+    }
     sent
 }
