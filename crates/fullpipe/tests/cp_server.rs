@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Server, error};
+use common::{NO_CONFIG, Server, error};
 
 /// A server with its token, and a client's place beside its root.
 struct Stage {
@@ -43,7 +43,7 @@ impl Stage {
     fn cp(&self, words: &[&str], token: Option<&str>) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
         command.arg("cp").args(words).current_dir(self.dir.path()).stdin(Stdio::null());
-        command.env_remove("FULLPIPE_TOKEN");
+        command.env_remove("FULLPIPE_TOKEN").env("XDG_CONFIG_HOME", NO_CONFIG);
         if let Some(token) = token {
             command.env("FULLPIPE_TOKEN", token);
         }
@@ -133,9 +133,9 @@ fn there_and_back_with_a_token() {
 
 #[test]
 fn a_data_port_that_a_firewall_drops_is_named_soon() {
-    let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 50000-50015 drop; }; }";
+    let drop = "table inet test { chain in { type filter hook input priority 0; tcp dport 21000-21015 drop; }; }";
     firewall::behind(drop, || {
-        let stage = Stage::new("--data-ports 50000-50015");
+        let stage = Stage::new("--data-ports 21000-21015");
         write(&stage.at("file"), 1000);
         let began = Instant::now();
         for stall in ["60s", "5s"] {
@@ -149,7 +149,7 @@ fn a_data_port_that_a_firewall_drops_is_named_soon() {
 
 #[test]
 fn there_and_back_over_udt() {
-    let stage = Stage::new("--data-ports 50200-50215 --allow-plain");
+    let stage = Stage::new("--data-ports 21200-21215 --allow-plain");
     write(&stage.at("file"), 5_000_001);
     let token = stage.token();
     for words in [&["--transport", "udt"][..], &["--transport", "udt", "-n", "3", "--no-encrypt"]] {
@@ -184,14 +184,14 @@ fn buffers_of_udt_that_a_server_has_no_memory_for() {
 
 #[test]
 fn udp_that_a_firewall_drops_is_named_soon() {
-    let drop = "table inet test { chain in { type filter hook input priority 0; udp dport 50000-50015 drop; }; }";
+    let drop = "table inet test { chain in { type filter hook input priority 0; udp dport 21000-21015 drop; }; }";
     firewall::behind(drop, || {
-        let stage = Stage::new("--data-ports 50000-50015");
+        let stage = Stage::new("--data-ports 21000-21015");
         write(&stage.at("file"), 1000);
         let began = Instant::now();
         let words = ["--transport", "udt", "file", &stage.url("/in/")];
         let (code, text) = error(&stage.cp(&words, Some(&stage.token())));
-        assert!(code == 4 && text.contains("no answer over UDP from 127.0.0.1:50000 within 3 s"), "{text}");
+        assert!(code == 4 && text.contains("no answer over UDP from 127.0.0.1:21000 within 3 s"), "{text}");
         assert!(text.contains("for a server, that of its 'fullpipe serve'"), "{text}");
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         assert_eq!(error(&stage.cp(&words[2..], Some(&stage.token()))).0, 0);

@@ -242,7 +242,8 @@ fn ip(words: &str) {
 fn a_sender_over_udt_whose_packets_no_longer_pass_says_so() {
     in_own_network(|| {
         let server = Server::start("");
-        for (direction, why) in [("", "while sending data: packets of"), ("--reverse", "the run failed at")] {
+        let runs = [("", "while sending data: packets of"), ("--reverse", "the run failed at")];
+        for (number, (direction, why)) in (1..).zip(runs) {
             ip("link set lo mtu 65536");
             let words =
                 format!("measure {} --transport udt --pacing 100mbit --duration 20s {direction}", server.address);
@@ -254,7 +255,8 @@ fn a_sender_over_udt_whose_packets_no_longer_pass_says_so() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            std::thread::sleep(Duration::from_secs(1));
+            server.log_with("begin", number);
+            std::thread::sleep(Duration::from_millis(500));
             ip("link set lo mtu 1500");
             let (code, text) = error(&client.wait_with_output().unwrap());
             assert_eq!(code, 4, "{text}");

@@ -6,6 +6,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// No folder: so that the user's own configuration files change no test.
+pub const NO_CONFIG: &str = "/nonexistent";
+
 /// Runs `fullpipe` with words separated by spaces.
 pub fn fullpipe(words: &str) -> Output {
     fullpipe_args(&words.split_whitespace().collect::<Vec<_>>())
@@ -13,7 +16,8 @@ pub fn fullpipe(words: &str) -> Output {
 
 /// Runs `fullpipe`.
 pub fn fullpipe_args(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fullpipe")).args(args).stdin(Stdio::null()).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(args).env("XDG_CONFIG_HOME", NO_CONFIG).stdin(Stdio::null()).output().unwrap()
 }
 
 /// Its only line on stderr, and its exit code.
@@ -55,6 +59,7 @@ impl Server {
             .args(["serve", "--port", "0", "--json"])
             .args(if flags.contains("--bind") { &[][..] } else { &["--bind", "127.0.0.1"][..] })
             .args(flags.split_whitespace())
+            .env("XDG_CONFIG_HOME", NO_CONFIG)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -75,14 +80,19 @@ impl Server {
 
     /// Its log, once so many clients have gone.
     pub fn log(&self, clients: usize) -> Vec<serde_json::Value> {
+        self.log_with("end", clients)
+    }
+
+    /// Its log, once it has so many lines of a kind.
+    pub fn log_with(&self, kind: &str, count: usize) -> Vec<serde_json::Value> {
         for _ in 0..500 {
             let log = self.log.lock().unwrap().clone();
-            if log.iter().filter(|line| line["kind"] == "end").count() >= clients {
+            if log.iter().filter(|line| line["kind"] == kind).count() >= count {
                 return log;
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("{clients} clients have not gone: {:?}", self.log.lock().unwrap());
+        panic!("fewer than {count} times {kind}: {:?}", self.log.lock().unwrap());
     }
 
     /// Its process.

@@ -31,9 +31,12 @@ fn plain(host: &Host) -> Cp {
 fn a_host_has_its_flags() {
     let host = Host::start();
     write(host.file("a"), "1");
-    configure(&host, &format!("[host.\"FA*\"]\n{}via = \"ssh\"\n[host.far]\nvia = \"tcp\"", reach(&host)));
-    let done = plain(&host).arg("--json").arg(host.file("a")).arg(host.far("b")).ok();
-    assert!(!done.out.contains("through ssh"), "{}", done.out);
+    let all = format!("[host.\"F*\"]\n{}via = \"ssh\"\n", reach(&host));
+    for (of_far, through_ssh) in [("", true), ("[host.far]\nvia = \"tcp\"", false)] {
+        configure(&host, &format!("{all}{of_far}"));
+        let done = plain(&host).arg("--explain").arg(host.file("a")).arg(host.far("b")).ok();
+        assert_eq!(done.out.contains("ssh connection"), through_ssh, "{}", done.out);
+    }
     assert_eq!(fs::read(host.file("b")).unwrap(), b"1");
     // The same from there, and for a user of that name.
     let from = format!("{}@far:{}", whoami(), host.file("a").display());

@@ -14,7 +14,7 @@ pub struct Small(PathBuf);
 
 impl Small {
     /// In memory.
-    fn mount(at: PathBuf, size: &str) -> Option<Small> {
+    pub fn mount(at: PathBuf, size: &str) -> Option<Small> {
         Small::with(at, Command::new("mount").args(["-t", "tmpfs", "-o", size, "fullpipe-test"]))
     }
 
@@ -38,7 +38,7 @@ impl Small {
         mounted.then_some(Small(at))
     }
 
-    fn unmount(self) {
+    pub fn unmount(self) {
         let done = Command::new("umount").arg(&self.0).status().unwrap();
         assert!(done.success());
         std::mem::forget(self);

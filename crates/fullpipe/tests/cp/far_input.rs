@@ -14,7 +14,7 @@ use fullpipe_transfer::protocol::digest::{Key, Tagger};
 use fullpipe_transfer::protocol::file::{Extent, FileItem, Meta};
 use fullpipe_transfer::protocol::frame::{self, FRAME_HEAD};
 use fullpipe_transfer::protocol::hello::{Hello, Limits, MAGIC, PROTOCOL, READY};
-use fullpipe_transfer::protocol::message::{self, Connect, Direct, Message, Options, Reading, Setup, Target};
+use fullpipe_transfer::protocol::message::{self, Connect, Direct, Listing, Message, Options, Reading, Setup, Target};
 use fullpipe_transfer::protocol::name::Name;
 use fullpipe_transfer::protocol::preamble;
 use fullpipe_transfer::protocol::sizing::SizingMode;
@@ -82,7 +82,7 @@ fn message(rng: &mut StdRng) -> Message {
     let name = Name::try_from(b"../x".to_vec()).or_else(|_| Name::try_from(b"x".to_vec())).unwrap();
     let meta = Meta { mode: 0o644, uid: 0, gid: 0, mtime: (i64::MIN, u32::MAX), xattrs: vec![] };
     let transport = Transport { cc: "../../x".into(), streams: rng.random(), buffer: Buffer::Auto, pacing: None };
-    match rng.random_range(0..15) {
+    match rng.random_range(0..19) {
         0 => Message::Ping { n: rng.random() },
         1 => Message::Pong { n: rng.random() },
         2 => Message::Connect(Box::new(Connect {
@@ -110,10 +110,14 @@ fn message(rng: &mut StdRng) -> Message {
         }
         9 => Message::Totals { bytes: u64::MAX, files: u64::MAX, all: true },
         10 => Message::Unwanted { id: rng.random() },
-        14 => Message::GivenUp { id: rng.random() },
         11 => Message::Count,
+        13 => Message::Refused { why: String::new(), retry: false, class: 0 },
+        14 => Message::GivenUp { id: rng.random() },
+        15 => Message::List,
+        16 => Message::Listed(Skipped::default()),
+        17 => Message::Listing(Listing { folder: Some(name), names: vec![b"..".to_vec(), vec![]], last: rng.random() }),
         12 => Message::Failed { why: "\x1b[2J".repeat(1000), retry: true, class: 7 },
-        _ => Message::Refused { why: String::new(), retry: false, class: 0 },
+        _ => Message::Deleted(vec![name; 100]),
     }
 }
 

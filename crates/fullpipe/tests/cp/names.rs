@@ -478,8 +478,10 @@ fn a_link_that_is_named_as_destination_is_written_through() {
     for (round, link) in ["relative", "absolute", "twice"].into_iter().enumerate() {
         for (push, words, len) in [
             (true, "", 10),
+            (true, "", 3 << 20),
             (true, "-T", 3 << 20),
             (false, "", 11),
+            (false, "", 2 << 20),
             (false, "-T", 2 << 20),
             (true, "-T", 12),
             (false, "-T", 13),

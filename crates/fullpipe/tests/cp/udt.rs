@@ -13,7 +13,7 @@ use crate::large::{LARGE, MIB, SLOW, both_ways, some_blocks};
 use crate::tree::{bytes, leftovers, only, same, write};
 
 /// Ports that a firewall drops.
-const PORTS: &str = "50000-50015";
+const PORTS: &str = "21000-21015";
 
 /// A tree of large and small files.
 fn a_tree(host: &Host) {
@@ -28,7 +28,7 @@ fn a_tree(host: &Host) {
 fn there_and_back() {
     let host = Host::start();
     a_tree(&host);
-    for words in ["", "-n 4 --buffer 4MB", "--no-encrypt -n 2", "--pacing 400mbit --data-ports 50000-50015"] {
+    for words in ["", "-n 4 --buffer 4MB", "--no-encrypt -n 2", "--pacing 400mbit --data-ports 21000-21015"] {
         for (push, from, to) in [(true, "tree", "there"), (false, "there", "back")] {
             let words = format!("-r -T --json --transport udt {words}");
             let done = host.copy(push, &words, from, to).ok();
@@ -174,15 +174,19 @@ fn what_cannot_be_is_one_line() {
 #[test]
 fn a_copy_keeps_its_port_to_itself() {
     let host = Host::start();
-    let running = begun(&host, true, "--data-ports 50101-50101");
+    write(host.file("large"), bytes(LARGE, 7));
     write(host.file("a"), "1");
-    let second = host.copy(true, "--transport udt --data-ports 50101-50101", "a", "b").start();
+    fs::create_dir(host.file("to")).unwrap();
+    // Slow enough for the second to find it there.
+    let running = large(&host, true, "--pacing 60mbit --block 1MiB --data-ports 21101-21101").start();
+    some_blocks(&host.file("to"));
+    let second = host.copy(true, "--transport udt --data-ports 21101-21101", "a", "b").start();
     let first = running.wait();
     assert_eq!(first.code(), 0, "{}", first.err);
     // It has tried again until the port was free.
     let second = second.wait();
     assert_eq!(second.code(), 0, "{}", second.err);
-    assert!(second.err.contains("data ports 50101 to 50101 are all in use"), "{}", second.err);
+    assert!(second.err.contains("data ports 21101 to 21101 are all in use"), "{}", second.err);
 }
 
 #[test]
