@@ -50,8 +50,8 @@ def analyze_storage(folder: Path, out: Path) -> tuple[dict[str, Any] | None, boo
         The profile, and whether the folder has no other records.
 
     Raises:
-        RecordError: There is no such folder, all its records are of storage and damaged, or the output cannot be
-            written.
+        RecordError: There is no such folder, all its records are of storage and damaged, or the output cannot
+            be written.
     """
     storage = read_storage(folder)
     is_all = len(list_records(folder)) == storage.runs.height + len(storage.skipped)
