@@ -103,6 +103,15 @@ pub struct Job {
     pub linger: Time,
 }
 
+impl Job {
+    /// Start of the scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that
+    /// the kernel's own timers have the same phase in every run. The slowest disks are formatted within a minute.
+    pub fn zero_ns(&self) -> u64 {
+        let has_disk = self.path.disk_a.is_some() || self.path.disk_b.is_some();
+        if has_disk { 60_000_000_000 } else { 1_000_000_000 }
+    }
+}
+
 /// A folder of the host as an end sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -185,10 +194,6 @@ pub struct Report {
     /// Length of the scenario in virtual time, s.
     pub seconds: f64,
 }
-
-/// Start of a scenario's time on the guest's `CLOCK_MONOTONIC`, ns. It is fixed, and later than the end of any boot, so that
-/// the kernel's own timers have the same phase in every run.
-pub const ZERO_NS: u64 = 1_000_000_000;
 
 /// Names of the files in the guest's output folder.
 pub mod file {

@@ -285,8 +285,13 @@ fn memory(job: &Job) -> u64 {
     let per_byte = if path.mtu == 9000 { 1.3 } else { 2.2 };
     let files = job.space.map_or(0, |Size(bytes)| bytes * 2);
     let base = 192 << 20;
-    base + (in_flight as f64 * per_byte) as u64 + files
+    let disks: u64 =
+        [&path.disk_a, &path.disk_b].into_iter().flatten().map(|disk| disk.memory() + PAGE_CACHE_BYTES).sum();
+    base + (in_flight as f64 * per_byte) as u64 + files + disks
 }
+
+/// Memory for each disk in which the guest's kernel caches what is read and written. With more, it would write later.
+const PAGE_CACHE_BYTES: u64 = 1 << 30;
 
 /// Memory that a sample may take in the guest: on both ends, on its way between them, and in the record until the host has
 /// read it.

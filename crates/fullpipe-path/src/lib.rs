@@ -4,6 +4,7 @@
 //! describe a [`Run`], and a [`record`] holds its result. [`storage`] describes what is measured of a disk. Nothing here has a socket or a clock; only [`record`] writes files.
 
 pub mod exit;
+pub mod lab_disk;
 pub mod lab_host;
 pub mod path;
 mod path_error;

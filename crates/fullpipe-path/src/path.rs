@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::lab_disk::LabDisk;
 use crate::lab_host::LabHost;
 use crate::path_error::PathError;
 use crate::transport::Protocol;
@@ -259,6 +260,12 @@ pub struct LabPath {
     /// The host at end b.
     #[serde(skip_serializing_if = "LabHost::is_default")]
     pub host_b: LabHost,
+    /// The disk at end a, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_a: Option<LabDisk>,
+    /// The disk at end b, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_b: Option<LabDisk>,
 }
 
 /// The keys of a path as read from text or a table.
@@ -283,11 +290,15 @@ struct Keys {
     host: Option<LabHost>,
     host_a: Option<LabHost>,
     host_b: Option<LabHost>,
+    /// The disk at both ends, where no key of an end says otherwise.
+    disk: Option<LabDisk>,
+    disk_a: Option<LabDisk>,
+    disk_b: Option<LabDisk>,
 }
 
 /// The keys of a path, as errors list them.
 pub const KEYS: &str = "rtt, rate, queue, mtu, loss, loss_back, jitter, reorder, duplicate, corrupt, modality, \
-                        kernel, cross, host_noise, host, host_a, host_b";
+                        kernel, cross, host_noise, host, host_a, host_b, disk, disk_a, disk_b";
 
 impl LabPath {
     /// Makes a path without impairments: a drop-tail queue of one BDP, packets of 9000 bytes.
@@ -404,6 +415,8 @@ impl TryFrom<Keys> for LabPath {
             host_noise: keys.host_noise.filter(|n| n.0 > 0),
             host_a: keys.host_a.or_else(|| keys.host.clone()).unwrap_or_default(),
             host_b: keys.host_b.or(keys.host).unwrap_or_default(),
+            disk_a: keys.disk_a.or_else(|| keys.disk.clone()),
+            disk_b: keys.disk_b.or(keys.disk),
         })
     }
 }
@@ -462,6 +475,9 @@ impl FromStr for LabPath {
                 "host" => keys.host = Some(value.parse()?),
                 "host_a" => keys.host_a = Some(value.parse()?),
                 "host_b" => keys.host_b = Some(value.parse()?),
+                "disk" => keys.disk = Some(value.parse()?),
+                "disk_a" => keys.disk_a = Some(value.parse()?),
+                "disk_b" => keys.disk_b = Some(value.parse()?),
                 _ => {
                     return Err(PathError::Key { key: key.to_owned(), known: KEYS });
                 }
@@ -505,6 +521,16 @@ impl fmt::Display for LabPath {
             (a, b) if a == b => write!(f, ",host={a}")?,
             (a, b) => write!(f, ",host_a={a},host_b={b}")?,
         }
+        match (&self.disk_a, &self.disk_b) {
+            (Some(a), Some(b)) if a == b => write!(f, ",disk={a}")?,
+            (a, b) => {
+                for (key, disk) in [("disk_a", a), ("disk_b", b)] {
+                    if let Some(disk) = disk {
+                        write!(f, ",{key}={disk}")?;
+                    }
+                }
+            }
+        }
         Ok(())
     }
 }
@@ -530,13 +556,13 @@ mod tests {
 
     #[test]
     fn text_table_and_json_agree() {
-        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB,host_a=stock,host_b=tuned+user:user";
+        let text = "lab:rtt=183ms,rate=10gbit,queue=64MB,mtu=1500,loss=1e-5,jitter=1ms,cross=tcp:4x64KB,host_a=stock,host_b=tuned+user:user,disk_b=1GB/s+depth:1";
         let path = lab(text).unwrap();
         assert_eq!(lab(&path.to_string()).unwrap(), path);
         let json = serde_json::to_string(&path).unwrap();
         assert_eq!(serde_json::from_str::<LabPath>(&json).unwrap(), path);
         let table = "rtt='183ms'\nrate='10gbit'\nqueue='64MB'\nmtu=1500\nloss=1e-5\njitter='1ms'\ncross='tcp:4x64KB'\n\
-                     host_b={user='user'}\nhost='stock'";
+                     host_b={user='user'}\nhost='stock'\ndisk_b='1GB/s+depth:1'";
         assert_eq!(LabPath::from_toml(table).unwrap(), path);
     }
 

@@ -1,6 +1,7 @@
 //! The guest side: this program as the first process of user-mode Linux.
 
 mod cross_traffic;
+mod disks;
 mod host_limits;
 mod host_noise;
 mod netlink;
@@ -65,5 +66,6 @@ fn work() -> Fallible<Report> {
     root::enter(&folder)?;
     let children = programs::children()?;
     let net = topology::build(&job)?;
+    disks::make(&job.path, &net)?;
     programs::run(&job, &net, &children)
 }

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use super::step::{Doing, Fallible};
 use super::topology::Net;
 use super::{cross_traffic, host_noise, root};
-use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, ZERO_NS, file};
+use crate::job::{self, Ended, Job, OUT_FOLDER, Program, ProgramReport, QueueSample, Report, file};
 
 /// Virtual time between asking a program to end and killing it, ns.
 const GRACE_NS: u64 = 5_000_000_000;
@@ -55,6 +55,7 @@ pub(super) fn children() -> Fallible<SignalFd> {
 
 /// Runs a job from the start of the scenario's time to its end.
 pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report> {
+    let zero_ns = job.zero_ns();
     if let Some(space) = job.space {
         let options = format!("size={},mode=1777", space.0);
         for end in [&net.a, &net.b] {
@@ -79,18 +80,22 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
     let running = job
         .programs
         .iter()
-        .map(|p| Running { pid: None, report: None, start_ns: ZERO_NS + p.start.0, kill_ns: None })
+        .map(|p| Running { pid: None, report: None, start_ns: zero_ns + p.start.0, kill_ns: None })
         .collect();
     let noise = job.path.host_noise.map_or_else(Vec::new, |mean| {
         [job::End::A, job::End::B]
-            .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, ZERO_NS)))
+            .map(|end| (end, host_noise::Noise::new(job.seed ^ end as u64, mean.0, zero_ns)))
             .into()
     });
     let mut stage = Stage { job, net, running, by_pid: HashMap::new(), queue: Vec::new(), progress, noise };
     sys::exact_timers();
-    sys::sleep_until(ZERO_NS);
+    let ready_ns = sys::now_ns();
+    if ready_ns > zero_ns {
+        return Err(format!("the disks took {:.0} s to format; give faster or smaller ones", ready_ns as f64 / 1e9));
+    }
+    sys::sleep_until(zero_ns);
     cross_traffic::start(&job.path, net)?;
-    let mut next_sample = ZERO_NS;
+    let mut next_sample = zero_ns;
     let end_ns = loop {
         let now = sys::now_ns();
         stage.reap(now);
@@ -98,13 +103,13 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
             stage.sample(now)?;
             next_sample += job.sample.0.max(1);
         }
-        let over = job.until.is_some_and(|until| now >= ZERO_NS + until.0);
+        let over = job.until.is_some_and(|until| now >= zero_ns + until.0);
         if over || stage.done() {
             break now;
         }
         stage.act(now)?;
         let next = stage.next_event().into_iter().chain([next_sample]).min().unwrap_or(next_sample);
-        let until = job.until.map_or(u64::MAX, |until| ZERO_NS + until.0);
+        let until = job.until.map_or(u64::MAX, |until| zero_ns + until.0);
         wait_for_child(children, next.min(until).saturating_sub(now))?;
     };
     stage.sample(end_ns)?;
@@ -127,7 +132,7 @@ pub(super) fn run(job: &Job, net: &Net, children: &SignalFd) -> Fallible<Report>
         impaired_back,
         deepest: stage.queue.iter().map(|s| s.backlog_bytes).max().unwrap_or(0),
         queue: stage.queue,
-        seconds: (end_ns - ZERO_NS) as f64 / 1e9,
+        seconds: (end_ns - zero_ns) as f64 / 1e9,
     })
 }
 
@@ -153,7 +158,7 @@ impl Stage<'_> {
         let due = programs.filter_map(|(p, r)| match (r.pid, r.kill_ns) {
             (None, _) => Some(r.start_ns),
             (Some(_), Some(kill)) => Some(kill),
-            (Some(_), None) => p.stop.map(|stop| ZERO_NS + stop.0),
+            (Some(_), None) => p.stop.map(|stop| self.job.zero_ns() + stop.0),
         });
         due.chain(self.noise.iter().map(|(_, noise)| noise.next_ns())).min()
     }
@@ -164,7 +169,7 @@ impl Stage<'_> {
             if self.running[i].report.is_some() {
                 continue;
             }
-            let stop = self.job.programs[i].stop.map(|stop| ZERO_NS + stop.0);
+            let stop = self.job.programs[i].stop.map(|stop| self.job.zero_ns() + stop.0);
             match (self.running[i].pid, self.running[i].kill_ns) {
                 (None, _) if now >= self.running[i].start_ns => self.start(i, now)?,
                 (Some(pid), Some(at)) if now >= at => drop(kill(pid, Signal::SIGKILL)),
@@ -208,7 +213,7 @@ impl Stage<'_> {
     }
 
     fn finish(&mut self, i: usize, ended: Ended, now: u64) {
-        let seconds = |ns: u64| ns.saturating_sub(ZERO_NS) as f64 / 1e9;
+        let seconds = |ns: u64| ns.saturating_sub(self.job.zero_ns()) as f64 / 1e9;
         let running = &mut self.running[i];
         running.report = Some(ProgramReport {
             ended,
@@ -236,7 +241,7 @@ impl Stage<'_> {
     fn sample(&mut self, now: u64) -> Fallible<()> {
         let (totals, backlog_bytes) = self.net.r.run(|n| n.queue("r1"))?;
         self.queue.push(QueueSample { ns: now, backlog_bytes, drops: totals.drops });
-        let line = format!("{:>20} {:>20}\n", now.saturating_sub(ZERO_NS), totals.bytes);
+        let line = format!("{:>20} {:>20}\n", now.saturating_sub(self.job.zero_ns()), totals.bytes);
         let written = self.progress.seek(SeekFrom::Start(0)).and_then(|_| self.progress.write_all(line.as_bytes()));
         written.doing(|| "writing progress".into())
     }

@@ -13,7 +13,7 @@ use crate::job::{ADDRESS_A, ADDRESS_B, OUT_FOLDER, OWN_FOLDER, TOP};
 /// Folder in which programs of the guest find this program as `fullpipe`, whatever the host calls it.
 pub(super) const BIN: &str = "/.fullpipe/bin";
 /// Top-level folders that are the guest's own.
-const FOLDERS: [&str; 8] = ["proc", "sys", "dev", "tmp", "run", "space", "host", ".fullpipe"];
+const FOLDERS: [&str; 9] = ["proc", "sys", "dev", "tmp", "run", "space", "disk", "host", ".fullpipe"];
 
 fn attach(kind: &str, at: &str, options: &str) -> Fallible<()> {
     fs::create_dir_all(at).doing(|| format!("making {at}"))?;
