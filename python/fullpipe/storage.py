@@ -8,6 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fullpipe import __version__
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.profile import CONFIDENCE, point
-from fullpipe.record import is_storage, list_records, read_record
+from fullpipe.record import Record, is_storage, list_records, read_record
 from fullpipe.runs import Skipped
 
 VERSION = 1
@@ -63,8 +64,8 @@ class Storage:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def _row(path: Path) -> dict[str, Any]:
-    record = read_record(path, "storage")
+def _row(path: Path, record: Record | None) -> dict[str, Any]:
+    record = record or read_record(path, "storage")
     header, result = record.header, record.result
     try:
         row = {name: header["storage"][name] for name in STORAGE_SCHEMA if name in header["storage"]}
@@ -87,11 +88,19 @@ def _row(path: Path) -> dict[str, Any]:
     return row
 
 
-def read_storage(path: str | os.PathLike[str]) -> Storage:
+def _sources(path: str | os.PathLike[str] | Iterable[Record]) -> Iterator[tuple[Path, Record | None]]:
+    """The records of a folder or a file, or those given."""
+    if isinstance(path, str | os.PathLike):
+        return ((file, None) for file in filter(is_storage, list_records(Path(path))))
+    return ((Path(f"{record.header.get('id')}.ndjson"), record) for record in path)
+
+
+def read_storage(path: str | os.PathLike[str] | Iterable[Record]) -> Storage:
     """Reads the measurements of storage among the records of a folder.
 
     Args:
-        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file.
+        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file; or what
+            :func:`fullpipe.measure_storage` returned.
 
     Returns:
         One row for each measurement; none if the folder has only other records.
@@ -101,9 +110,9 @@ def read_storage(path: str | os.PathLike[str]) -> Storage:
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    for file in filter(is_storage, list_records(Path(path))):
+    for file, record in _sources(path):
         try:
-            rows.append(_row(file))
+            rows.append(_row(file, record))
         except RecordError as error:
             skipped.append(Skipped(file, str(error)))
             warnings.warn(f"skipped {error}", stacklevel=2)
