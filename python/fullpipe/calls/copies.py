@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal, TypedDict, Unpack, overload
 
@@ -267,7 +267,7 @@ def _check_stdin(wanted: bool, stdin: int | IO[bytes] | None) -> None:
 
 def _words(src: Place | Sequence[Place], dst: Place) -> list[str]:
     """Sources and destination as the program reads them."""
-    sources = [src] if isinstance(src, str | os.PathLike) else list(src)
+    sources = [src] if isinstance(src, str | os.PathLike) or not isinstance(src, Iterable) else list(src)
     if not sources:
         raise UsageError("copy: there is no source; give at least one name")
     words = [path_word("copy", path) for path in (*sources, dst)]
