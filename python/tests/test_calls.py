@@ -511,7 +511,7 @@ def test_every_option_is_a_flag_of_the_program(binary: str, verb: str, options: 
     known = dict(re.findall(r"^ +(?:-\w, )?--([\w-]+)( <\S+>)?", text, re.MULTILINE))
     for name, hint in inspect.get_annotations(options).items():
         assert name.replace("_", "-") in known, name
-        assert bool(known[name.replace("_", "-")]) == ("_switch" not in str(hint)), (
+        assert bool(known[name.replace("_", "-")]) == ("Switch" not in str(hint)), (
             f"{name} has a value, or not"
         )
 

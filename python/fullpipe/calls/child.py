@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from types import FrameType
-from typing import IO
+from typing import BinaryIO
 
 from fullpipe.errors import FullpipeError, MissingError, UsageError, of_exit_code
 from fullpipe.program import end_with_parent, error_text, find_binary
@@ -82,7 +82,7 @@ def _end_with_call() -> None:
     end_with_parent()
 
 
-def _start(command: Sequence[str], stdin: int | IO[bytes], stderr: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _start(command: Sequence[str], stdin: int | BinaryIO, stderr: BinaryIO) -> "subprocess.Popen[bytes]":
     try:
         return subprocess.Popen(
             command,
@@ -125,7 +125,7 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def run(
-    arguments: Sequence[str], take: Callable[[bytes], object], stdin: int | IO[bytes] | None = None
+    arguments: Sequence[str], take: Callable[[bytes], object], stdin: int | BinaryIO | None = None
 ) -> Ended:
     """Runs the program to its end. If `take` raises, or on Ctrl-C, the program ends first.
 

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, Literal, TypedDict, Unpack, overload
+from typing import Any, BinaryIO, Literal, TypedDict, Unpack, overload
 
 from fullpipe.calls.child import run
 from fullpipe.calls.options import (
@@ -159,10 +159,12 @@ class DryRun:
 
 
 class CopyOptions(TypedDict, total=False):
-    """The flags of `fullpipe cp` as keyword arguments; :ref:`its reference <fullpipe-cp>` explains them.
+    """The flags of `fullpipe cp` as keyword arguments; its help says what they do.
 
-    `flags=[...]` of :func:`copy` takes all others. If both include and exclude patterns are given, the
-    patterns of `include` and `include_from` come first, so they win.
+    Rates, sizes and times are text as on the command line, or numbers in bit/s, bytes and seconds. None and
+    False stand for a flag that is not given.
+
+    Patterns of `include` and `include_from` come before those of `exclude` and `exclude_from`, so they win.
     """
 
     recursive: Switch
@@ -249,7 +251,7 @@ class _Output:
         return None
 
 
-def _check_stdin(wanted: bool, stdin: int | IO[bytes] | None) -> None:
+def _check_stdin(wanted: bool, stdin: int | BinaryIO | None) -> None:
     if wanted and stdin is None:
         raise UsageError(
             "copy: '-' is standard input; give stdin=FILE with it, or './-' for a file of this name"
@@ -285,7 +287,7 @@ def copy(
     *,
     progress: Callable[[Progress], object] | None = None,
     event: Callable[[Mapping[str, Any]], object] | None = None,
-    stdin: int | IO[bytes] | None = None,
+    stdin: int | BinaryIO | None = None,
     dry_run: Literal[False] = False,
     flags: Sequence[str] = (),
     **options: Unpack[CopyOptions],
@@ -299,7 +301,7 @@ def copy(
     *,
     progress: Callable[[Progress], object] | None = None,
     event: Callable[[Mapping[str, Any]], object] | None = None,
-    stdin: int | IO[bytes] | None = None,
+    stdin: int | BinaryIO | None = None,
     dry_run: Literal[True],
     flags: Sequence[str] = (),
     **options: Unpack[CopyOptions],
@@ -312,7 +314,7 @@ def copy(
     *,
     progress: Callable[[Progress], object] | None = None,
     event: Callable[[Mapping[str, Any]], object] | None = None,
-    stdin: int | IO[bytes] | None = None,
+    stdin: int | BinaryIO | None = None,
     dry_run: bool = False,
     flags: Sequence[str] = (),
     **options: Unpack[CopyOptions],

@@ -66,25 +66,38 @@ def _switch(value: Any) -> bool:
     return value
 
 
-Rate = Annotated[str | float | None, _rate]
+class _Form:
+    """How the values of an option are written."""
+
+    def __init__(self, name: str, write: Callable[[Any], str | list[str] | bool]) -> None:
+        """Takes the function that writes a value: as text, as several texts, or whether the flag is given."""
+        self.name = name
+        self.write = write
+
+    def __repr__(self) -> str:
+        """The name: signatures and the documentation show it."""
+        return self.name
+
+
+Rate = Annotated[str | float | None, _Form("Rate", _rate)]
 """A rate as the program takes it, such as `9.9gbit`, or a number in bit/s."""
-Size = Annotated[str | float | None, _size]
+Size = Annotated[str | float | None, _Form("Size", _size)]
 """A size as the program takes it, such as `256MB`, or a number of bytes."""
-Time = Annotated[str | float | None, _time]
+Time = Annotated[str | float | None, _Form("Time", _time)]
 """A time as the program takes it, such as `45.6ms`, or a number of seconds."""
-Fraction = Annotated[str | float | None, _fraction]
+Fraction = Annotated[str | float | None, _Form("Fraction", _fraction)]
 """A probability or another fraction, such as `1e-5`, `0.001%` or a number from 0 to 1."""
-Integer = Annotated[int | None, _integer]
+Integer = Annotated[int | None, _Form("Integer", _integer)]
 """A number."""
-File = Annotated[str | os.PathLike[str] | None, _file]
+File = Annotated[str | os.PathLike[str] | None, _Form("File", _file)]
 """The name of a file or folder."""
-Text = Annotated[str | None, _text]
+Text = Annotated[str | None, _Form("Text", _text)]
 """A word as the program takes it."""
-Texts = Annotated[str | Sequence[str] | None, _each]
+Texts = Annotated[str | Sequence[str] | None, _Form("Texts", _each)]
 """A word, or several."""
-Words = Annotated[str | int | Sequence[str | int] | None, _list]
+Words = Annotated[str | int | Sequence[str | int] | None, _Form("Words", _list)]
 """A word or number, or several, which the program takes as a list with commas."""
-Switch = Annotated[bool, _switch]
+Switch = Annotated[bool, _Form("Switch", _switch)]
 """Whether a flag without a value is given."""
 
 
@@ -137,7 +150,7 @@ def flags_of(call: str, given: Mapping[str, object], options: type) -> list[str]
             continue
         flag = "--" + name.replace("_", "-")
         try:
-            written = get_args(hint)[1](value)
+            written = get_args(hint)[1].write(value)
         except (TypeError, UsageError) as error:
             raise UsageError(f"{call}: {name}: {error}") from None
         if isinstance(written, bool):
