@@ -1,5 +1,8 @@
 """How Sphinx builds the documentation: `make docs`."""
 
+from docutils import nodes
+from sphinx.addnodes import pending_xref
+
 project = "fullpipe"
 author = "The fullpipe authors"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -12,6 +15,8 @@ myst_heading_anchors = 4
 suppress_warnings = ["misc.highlighting_failure"]
 
 autodoc_default_options = {"members": True, "show-inheritance": True}
+# In docstrings, `x` is code; as text, dashes and quotation marks in it would be changed.
+default_role = "code"
 autodoc_typehints = "signature"
 autodoc_member_order = "bysource"
 napoleon_numpy_docstring = False
@@ -28,6 +33,14 @@ def bars_are_text(app: object, what: str, name: str, obj: object, options: objec
     lines[:] = [line.replace("|", r"\|") if "``" not in line else line for line in lines]
 
 
+def types_are_no_fields(app: object, doctree: nodes.document) -> None:
+    """Leaves the type `bytes` without a link: Sphinx would take it for a field of that name."""
+    for reference in list(doctree.findall(pending_xref)):
+        if reference["refdomain"] == "py" and reference["reftarget"] == "bytes":
+            reference.replace_self(reference.children)
+
+
 def setup(app) -> None:  # type: ignore[no-untyped-def]
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", bars_are_text, priority=900)
+    app.connect("doctree-read", types_are_no_fields)

@@ -1,12 +1,15 @@
-"""The Python part of fullpipe: campaigns, records as data frames, profiles, analyses and reports.
+"""The Python part of fullpipe: calls of the program, campaigns, records as data frames, profiles and reports.
 
 >>> import fullpipe
+>>> fullpipe.copy("results", "host:scratch/", recursive=True).rate_bps  # doctest: +SKIP
+
 >>> runs = fullpipe.read_runs("demo/runs")  # doctest: +SKIP
 >>> runs.runs.group_by("cc", "rtt_ms").mean()  # doctest: +SKIP
 >>> fullpipe.analysis.analyze(runs)["sections"][0]["decision"]  # doctest: +SKIP
 
 Modules are loaded on first use:
 
+- `calls`: `copy`, `measure`, `measure_storage` and `select`, which are names of this module, too;
 - `analysis`: all findings below at once, as `fullpipe analyze` stores them;
 - `profile`: mean throughput against RTT, with its spread over runs;
 - `storage`: measurements of storage, and their rate against the number of threads;
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fullpipe import (
         analysis,
+        calls,
         campaign,
         confidence,
         dynamics,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
         transition,
         units,
     )
+    from fullpipe.calls import copy, measure, measure_storage, select
     from fullpipe.runs import Runs, read_runs, write_parquet
 
 __version__ = "0.1.0"
@@ -45,28 +50,37 @@ __all__ = [
     "Runs",
     "__version__",
     "analysis",
+    "calls",
     "campaign",
     "confidence",
+    "copy",
     "dynamics",
     "errors",
+    "measure",
+    "measure_storage",
     "model",
     "profile",
     "read_runs",
     "report",
     "runs",
+    "select",
     "storage",
     "transition",
     "units",
     "write_parquet",
 ]
 
-_NAMES_OF_RUNS = ("Runs", "read_runs", "write_parquet")
+_HOMES = {
+    "Runs": "runs", "read_runs": "runs", "write_parquet": "runs",
+    "copy": "calls", "measure": "calls", "measure_storage": "calls", "select": "calls",
+}  # fmt: skip
+"""The modules of the names that are not modules themselves."""
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a module, or a name of `fullpipe.runs`, on first use."""
-    if name in _NAMES_OF_RUNS:
-        value = getattr(import_module("fullpipe.runs"), name)
+    """Loads a module, or a name of one, on first use."""
+    if name in _HOMES:
+        value = getattr(import_module(f"fullpipe.{_HOMES[name]}"), name)
         globals()[name] = value
         return value
     if name in __all__:

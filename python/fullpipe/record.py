@@ -68,19 +68,33 @@ def read_record(path: Path, kind: str = "run") -> Record:
         raise RecordError(
             f"{path}: cannot be read ({error.strerror}); check its name and permissions"
         ) from error
+    return parse_record(content, path, kind)
+
+
+def parse_record(content: bytes, name: object, kind: str = "run") -> Record:
+    """Reads a record of a kind, `run` or `storage`, from its text, and checks its first and last line.
+
+    Args:
+        content: The record.
+        name: The file that it is from, or another name, for errors.
+        kind: The kind of record.
+
+    Raises:
+        RecordError: It is not a record, of another version, or without its result line.
+    """
     first, _, rest = content.strip().partition(b"\n")
     header = _object(first)
     if header is None or header.get("kind") != kind:
-        raise RecordError(f"{path}: line 1 is not the start of a record; the file is damaged or not a record")
+        raise RecordError(f"{name}: line 1 is not the start of a record; the file is damaged or not a record")
     if header.get("version") != VERSION:
         raise RecordError(
-            f"{path}: record version {header.get('version')}; this program reads version {VERSION}"
+            f"{name}: record version {header.get('version')}; this program reads version {VERSION}"
         )
     body, _, last = rest.rpartition(b"\n")
     result = _object(last)
     if result is None or result.get("kind") != "result":
         raise RecordError(
-            f"{path}: no result line: the record is truncated, or its run did not finish; run it again"
+            f"{name}: no result line: the record is truncated, or its run did not finish; run it again"
         )
     return Record(header, body, result)
 

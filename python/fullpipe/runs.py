@@ -18,7 +18,7 @@ from fullpipe.errors import RecordError
 from fullpipe.files import whole
 from fullpipe.flatten import RUNS_SCHEMA, flatten, no_rate
 from fullpipe.parquet import collect, scan
-from fullpipe.record import SUFFIXES, first_damaged_line, is_storage, list_records, read_record
+from fullpipe.record import SUFFIXES, Record, first_damaged_line, is_storage, list_records, read_record
 from fullpipe.units import counted
 
 QUEUE_SCHEMA: dict[str, pl.DataType] = {
@@ -121,8 +121,12 @@ def _lines(path: Path, body: bytes, id_: str) -> tuple[pl.DataFrame, pl.DataFram
     return samples, lines.filter(pl.col("kind") == "queue").select(list(QUEUE_SCHEMA))
 
 
-def _parse(path: Path) -> _Parsed:
-    record = read_record(path)
+_Source = tuple[Path, Record | None]
+"""A file, and the record in it if that has been read already."""
+
+
+def _parse(path: Path, record: Record | None) -> _Parsed:
+    record = record or read_record(path)
     try:
         row = flatten(record.header, record.result, path.name)
         pl.DataFrame([row], schema=RUNS_SCHEMA)
@@ -162,7 +166,7 @@ class _Ids:
         return parsed if name == id_ else parsed.renamed(name)
 
 
-def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
+def _parsed(sources: Iterable[_Source], skipped: list[Skipped]) -> Iterator[_Parsed]:
     """Parses records on all cores and yields them in order; only a few are in memory at a time.
 
     Measurements of storage are left out: `fullpipe.storage` reads them.
@@ -179,10 +183,10 @@ def _parsed(files: Iterable[Path], skipped: list[Skipped]) -> Iterator[_Parsed]:
     cores = len(os.sched_getaffinity(0))
     waiting: deque[tuple[Path, Future[_Parsed]]] = deque()
     with ThreadPoolExecutor(cores) as pool:
-        for path in files:
-            if is_storage(path):
+        for path, record in sources:
+            if is_storage(path) if record is None else record.header.get("kind") == "storage":
                 continue
-            waiting.append((path, pool.submit(_parse, path)))
+            waiting.append((path, pool.submit(_parse, path, record)))
             if len(waiting) > 2 * cores:
                 yield from take(*waiting.popleft())
         while waiting:
@@ -207,7 +211,11 @@ def _from_parquet(path: Path, samples: bool) -> Runs:
     return Runs(runs, held, pl.DataFrame(schema=QUEUE_SCHEMA))
 
 
-def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
+def _in_files(files: Iterable[Path]) -> Iterator[_Source]:
+    return ((file, None) for file in files)
+
+
+def read_runs(path: str | os.PathLike[str] | Record | Iterable[Record], samples: bool = True) -> Runs:
     """Reads all records of a folder, one record, or the Parquet files that were made of them.
 
     Damaged or truncated records, records of another version, repeated runs and runs without a rate are
@@ -218,7 +226,8 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     Args:
         path: A folder with `*.ndjson` or `*.ndjson.gz`, one such file, or `runs.parquet`. Parquet is faster,
             needs `samples.parquet` beside it, and gives no `queue`. In a folder without records, the Parquet
-            files are read, or else the records of the folders in it.
+            files are read, or else the records of the folders in it. Instead of a path, one or several
+            measurements of :func:`fullpipe.measure`.
         samples: Whether to keep the samples. They are checked in any case.
 
     Returns:
@@ -227,15 +236,25 @@ def read_runs(path: str | os.PathLike[str], samples: bool = True) -> Runs:
     Raises:
         RecordError: The path has nothing readable, or its Parquet is damaged or of another version.
     """
+    if isinstance(path, Record):
+        path = [path]
+    if not isinstance(path, str | os.PathLike):
+        held = [(Path(f"{record.header.get('id')}.ndjson"), record) for record in path]
+        return _read(held, Path("the measurements"), samples)
     path = Path(path)
     if path.suffix == ".parquet":
         return _from_parquet(path, samples)
     files = list_records(path)
     if not files and (path / "runs.parquet").is_file():
         return _from_parquet(path / "runs.parquet", samples)
+    return _read(_in_files(files), path, samples)
+
+
+def _read(sources: Iterable[_Source], path: Path, samples: bool) -> Runs:
+    """Reads records from somewhere, which errors call `path`."""
     skipped: list[Skipped] = []
     parts: list[_Parsed] = []
-    for part in _parsed(files, skipped):
+    for part in _parsed(sources, skipped):
         parts.append(
             part if samples else replace(part, samples=part.samples.clear(), queue=part.queue.clear())
         )
@@ -280,7 +299,7 @@ def write_parquet(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> 
             groups.append(pl.scan_parquet(file))
             batch.clear()
 
-        for part in _parsed(list_records(path), skipped):
+        for part in _parsed(_in_files(list_records(path)), skipped):
             rows.append(part.row)
             queues.append(part.queue)
             batch.append(part.samples)

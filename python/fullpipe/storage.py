@@ -8,6 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from fullpipe import __version__
 from fullpipe.errors import RecordError
 from fullpipe.files import write_whole
 from fullpipe.profile import CONFIDENCE, point
-from fullpipe.record import is_storage, list_records, read_record
+from fullpipe.record import Record, is_storage, list_records, read_record
 from fullpipe.runs import Skipped
 
 VERSION = 1
@@ -65,8 +66,8 @@ class Storage:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def _row(path: Path) -> dict[str, Any]:
-    record = read_record(path, "storage")
+def _row(path: Path, record: Record | None) -> dict[str, Any]:
+    record = record or read_record(path, "storage")
     header, result = record.header, record.result
     try:
         row = {name: header["storage"][name] for name in _OF_RUN}
@@ -92,11 +93,19 @@ def _row(path: Path) -> dict[str, Any]:
     return row
 
 
-def read_storage(path: str | os.PathLike[str]) -> Storage:
+def _sources(path: str | os.PathLike[str] | Iterable[Record]) -> Iterator[tuple[Path, Record | None]]:
+    """The records of a folder or a file, or those given."""
+    if isinstance(path, str | os.PathLike):
+        return ((file, None) for file in filter(is_storage, list_records(Path(path))))
+    return ((Path(f"{record.header.get('id')}.ndjson"), record) for record in path)
+
+
+def read_storage(path: str | os.PathLike[str] | Iterable[Record]) -> Storage:
     """Reads the measurements of storage among the records of a folder.
 
     Args:
-        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file.
+        path: A folder with `*.ndjson` or `*.ndjson.gz`, or one such file; or what
+            :func:`fullpipe.measure_storage` returned.
 
     Returns:
         One row for each measurement; none if the folder has only other records.
@@ -106,13 +115,13 @@ def read_storage(path: str | os.PathLike[str]) -> Storage:
     """
     rows: list[dict[str, Any]] = []
     skipped: list[Skipped] = []
-    seen: dict[Any, str] = {}
-    for file in filter(is_storage, list_records(Path(path))):
+    seen: dict[Any, Path] = {}
+    for file, record in _sources(path):
         try:
-            row = _row(file)
-            first = seen.setdefault(tuple(row.values()), file.name)
-            if first != file.name:
-                raise RecordError(f"{file}: is the same measurement as {first}; only the first counts")
+            row = _row(file, record)
+            first = seen.setdefault(tuple(row.values()), file)
+            if first != file:
+                raise RecordError(f"{file}: is the same measurement as {first.name}; only the first counts")
             rows.append(row)
         except RecordError as error:
             skipped.append(Skipped(file, str(error)))

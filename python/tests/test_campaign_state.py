@@ -78,7 +78,7 @@ def test_a_missing_binary_is_said_at_once(tmp_path: Path, command: Command) -> N
     (tmp_path / "small.toml").write_text(SMALL)
     found = command("campaign", "run", "small.toml", FULLPIPE="", PATH=str(tmp_path))
     assert found.returncode == 3
-    assert found.stderr.startswith("error: fullpipe is not on PATH")
+    assert found.stderr.startswith("error: the fullpipe program is neither")
     found = command("campaign", "run", "small.toml", FULLPIPE="/no/such/fullpipe")
     assert found.returncode == 3
     assert "/no/such/fullpipe" in found.stderr

@@ -1,24 +1,20 @@
 """Executes one run with the `fullpipe` program and checks that it left a record."""
 
-import ctypes
 import os
-import shutil
 import signal
 import subprocess
-import sysconfig
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from fullpipe.errors import MissingError
+from fullpipe.program import end_with_parent, error_text, find_binary
 from fullpipe.record import read_outcome
 from fullpipe.run import LabPath, RunSpec
 from fullpipe.units import format_time
 
-_PR_SET_PDEATHSIG = 1
 _GRACE_S = 15.0
 """Extra time in s for a guest, which has the same limit, to end itself and report its state."""
-_LIBC = ctypes.CDLL(None)
 
 
 @dataclass(frozen=True)
@@ -33,34 +29,9 @@ class Outcome:
     wall_s: float
 
 
-def find_binary() -> str:
-    """Finds the `fullpipe` program: `$FULLPIPE`, this Python environment's, or the one on PATH.
-
-    Raises:
-        MissingError: There is no such program.
-    """
-    named = os.environ.get("FULLPIPE")
-    if named:
-        found = shutil.which(named)
-        if found is None:
-            raise MissingError(
-                f"$FULLPIPE is {named}, which is not a program; set it to the path of fullpipe"
-            )
-        return str(Path(found).absolute())
-    found = shutil.which("fullpipe", path=sysconfig.get_path("scripts")) or shutil.which("fullpipe")
-    if found is None:
-        raise MissingError("fullpipe is not on PATH; build it with 'make', or set FULLPIPE to its path")
-    return found
-
-
 def record_path(run: RunSpec, folder: Path) -> Path:
     """The path of a run's record in a folder."""
     return folder / f"{run.name}.ndjson"
-
-
-def _end_with_worker() -> None:
-    # A worker that is killed cannot end its guest; this signal does.
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
@@ -72,16 +43,6 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
             return
         except subprocess.TimeoutExpired:
             continue
-
-
-def _reason(stderr: bytes, code: int) -> str:
-    lines = [line.strip() for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error:")]
-    if errors or lines:
-        return (errors or lines)[-1].removeprefix("error:").strip()
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}; perhaps the machine ran out of memory"
-    return f"exit code {code} without an error message"
 
 
 def execute(run: RunSpec, folder: Path, binary: str | None, limit_s: float | None) -> Outcome:
@@ -110,7 +71,7 @@ def execute(run: RunSpec, folder: Path, binary: str | None, limit_s: float | Non
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            preexec_fn=_end_with_worker,
+            preexec_fn=end_with_parent,
         )
     except MissingError as error:
         return outcome(error.exit_code, str(error))
@@ -122,7 +83,7 @@ def execute(run: RunSpec, folder: Path, binary: str | None, limit_s: float | Non
         _stop(process)
         return outcome(1, f"took over {limit_s:g} s of real time; raise --limit")
     if process.returncode != 0:
-        return outcome(process.returncode, _reason(stderr, process.returncode))
+        return outcome(process.returncode, error_text(stderr, process.returncode))
     if read_outcome(target) is None:
         return outcome(5, f"{target}: the run succeeded but left no complete record; run it again")
     return outcome(0)

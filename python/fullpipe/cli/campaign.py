@@ -13,12 +13,12 @@ import click
 
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
-from fullpipe.campaign.execute import find_binary
 from fullpipe.campaign.progress import Eta, Reporter, duration
 from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
+from fullpipe.program import find_binary
 from fullpipe.record import FAILED
 from fullpipe.run import RunSpec
 from fullpipe.units import counted
