@@ -34,6 +34,18 @@ def profile_cell(point: Content) -> str:
     return f"{cell(dict(point))} {next(iter(point['bottlenecks']))}"
 
 
+def _side_cell(side: Content) -> str:
+    mean, decimals = gbps(side["mean_bps"])
+    return f"{mean} ({side['median_bps'] / 1e9:.{decimals}f}) n={side['n']}"
+
+
+def comparison_row(one: Content) -> list[str]:
+    """Formats a cell of a comparison; `!` marks an RTT where a window limited one of the sides."""
+    mark = "!" if one["window_limited"] else ""
+    both = [_side_cell(one[side]) for side in ("before", "after")]
+    return [one["name"], f"{one['rtt_ms']:g}{mark}", *both, words.difference(one), one["verdict"]]
+
+
 DYNAMICS_COLUMNS = (
     "RTT, ms", "intervals", "exponent per step", "above surrogates", "verdict", "streams alone",
     "map across, along", "tilt",

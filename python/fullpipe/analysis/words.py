@@ -124,6 +124,48 @@ def window_limited(entry: Content) -> str:
     return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
 
 
+def percent(share: float) -> str:
+    """Formats a change with its sign: `−12.3%`."""
+    # A change that rounds to zero has no sign.
+    return f"{100 * share:+.1f}%".replace("-", "−") if abs(share) >= 0.0005 else "0.0%"
+
+
+def difference(cell: Content) -> str:
+    """Formats the difference of a cell of a comparison, with its interval: `−12.3% (−15.1% to −9.2%)`."""
+    if cell["difference"] is None:
+        return ""
+    change = percent(cell["difference"])
+    if cell["low"] is None:
+        return change
+    if cell["high"] is None:
+        return f"{change} (above {percent(cell['low'])})"
+    return f"{change} ({percent(cell['low'])} to {percent(cell['high'])})"
+
+
+def place(cell: Content) -> str:
+    """Names a cell of a comparison within its section: `cubic × 1, 1GB at 91.6 ms`."""
+    return f"{cell['name']} at {cell['rtt_ms']:g} ms"
+
+
+def limits(cell: Content) -> str:
+    """Says what limited a cell on each side: `limited by sndbuf in 9 of 9 runs before, and ... after`."""
+    before, after = (limited(cell[side]["bottlenecks"]) for side in ("before", "after"))
+    return f"limited by {before} before, and by {after} after"
+
+
+def slower_cell(cell: Content) -> str:
+    """Names a cell of a comparison that became slower, by how much, and the windows that limited it."""
+    window = f"; {limits(cell)}" if cell["window_limited"] else ""
+    return f"{place(cell)} ({cell['conditions']}): {difference(cell)}{window}"
+
+
+def verdict_counts(cells: Sequence[Content], verdicts: Sequence[str]) -> str:
+    """Counts the cells of each verdict: `24 cells: 1 faster, 2 slower, 21 no difference shown`."""
+    found = Counter(cell["verdict"] for cell in cells)
+    parts = ", ".join(f"{found[verdict]} {verdict}" for verdict in verdicts if found[verdict])
+    return f"{counted(len(cells), 'cell')}: {parts}"
+
+
 def more_runs(entry: Content) -> str:
     """Says how many more runs would separate the best from the next; empty if none are needed or known."""
     if "more_runs" not in entry:
@@ -198,7 +240,7 @@ def prediction(content: Content) -> str:
         return "cannot say: nothing arrived"
     middle = median(abs(share) for _, share in off)
     rtt, worst = max(off, key=lambda pair: abs(pair[1]))
-    furthest = f"{100 * worst:+.1f}%".replace("-", "−") if abs(worst) >= 0.0005 else "0.0%"
+    furthest = percent(worst)
     if len(off) == 1:
         return f"{furthest} off, at {rtt:g} ms"
     return f"{100 * middle:.1f}% off (median), at most {furthest}, at {rtt:g} ms"
