@@ -64,8 +64,8 @@ def take(runs: Sequence[RunSpec], shard: Shard) -> list[RunSpec]:
     if shard.count > len(units):
         together = ", of which those to one real host stay together" if len(units) < len(runs) else ""
         raise UsageError(
-            f"{shard.count} shards are too many for {counted(len(runs), 'run')}{together}: some would be empty; "
-            f"give at most {len(units)}"
+            f"{shard.count} shards are too many for {counted(len(runs), 'run')}{together}: some would be "
+            f"empty; give at most {len(units)}"
         )
     costs = [(sum(model_s(runs[index]) for index in unit), unit) for unit in units.values()]
     shards = [(0.0, number) for number in range(1, shard.count + 1)]

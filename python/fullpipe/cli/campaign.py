@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fullpipe.buffers import MEMORY_SHARE
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.execute import find_binary
@@ -20,8 +21,9 @@ from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
+from fullpipe.labels import gbps
 from fullpipe.record import FAILED
-from fullpipe.run import RunSpec
+from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
 from fullpipe.units import counted
 
 if TYPE_CHECKING:
@@ -47,19 +49,48 @@ def _warn(words: str) -> None:
     _say(f"warning: {words}")
 
 
+def _bounded(runs: list[RunSpec], of: str) -> list[str]:
+    """Warnings about runs that a kernel's limits on buffers hold below their path's rate."""
+    from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
+
+    found: dict[tuple[bool, str, int], list[tuple[KernelLimit, RunSpec]]] = {}
+    for run in runs:
+        if limit := kernel_limit(run):
+            key = (run.buffer is None, limit.sysctl, limit.buffer_bytes)
+            found.setdefault(key, []).append((limit, run))
+    said = []
+    for (auto, sysctl, most), bounded in found.items():
+        worst, run = min(bounded, key=lambda pair: pair[0].bound_bps)
+        rtt = run.path.rtt / 1e6 if isinstance(run.path, LabPath) else 0.0
+        what, remedy = (
+            ("leave the buffer to the kernel", "give transport.buffer")
+            if auto
+            else ("ask for more buffer than they get", f"raise {sysctl} in path.host")
+        )
+        said.append(
+            f"{len(bounded)} of {of} {what}: {sysctl} ({most / 1e6:.3g} MB) bounds them to window/RTT, about "
+            f"{worst.window_bytes / 1e6:.2g} MB in flight for each stream, for example "
+            f"{gbps(worst.bound_bps)[0]} Gb/s for {counted(run.streams, 'stream')} at {rtt:g} ms; {remedy}"
+        )
+    return said
+
+
 def plan_warnings(runs: list[RunSpec]) -> list[str]:
     """What a campaign will not show, though its runs succeed."""
-    from fullpipe.campaign.ceiling import auto_limited, too_short_for_dynamics
+    from fullpipe.campaign.ceiling import AUTOTUNED_BYTES, too_short_for_dynamics
 
-    found = []
-    if limited := [run for run in runs if auto_limited(run)]:
+    of = counted(len(runs), "run")
+    found = _bounded(runs, of)
+    if unknown := sum(isinstance(run.path, str) and run.buffer is None and run.cc != UDT for run in runs):
+        window = MEMORY_SHARE * AUTOTUNED_BYTES["wmem"]
         found.append(
-            f"{len(limited)} of {counted(len(runs), 'run')} leave the buffer to the kernel, whose tcp_wmem "
-            "(4 MB by default) is their limit; give transport.buffer"
+            f"{unknown} of {of} go to real hosts and leave the buffer to their kernels, which bounds each "
+            f"stream to window/RTT: with a kernel's defaults about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
+            "give transport.buffer if the path is long"
         )
     if short := [run for run in runs if too_short_for_dynamics(run)]:
         found.append(
-            f"{len(short)} of {counted(len(runs), 'run')} last less than 50 samples or RTTs, too short "
+            f"{len(short)} of {of} last less than {MIN_DYNAMICS_POINTS} samples or RTTs, too short "
             "for their dynamics; run longer, or sample more often"
         )
     return found
@@ -93,6 +124,7 @@ def _plan(
             "core_hours": round(missing.core_s / 3600, 4),
             "wall_s": round(missing.wall_s, 1),
             "core_hours_of_all": round(whole.core_s / 3600, 4),
+            "warnings": plan_warnings(runs),
         }
         print(json.dumps(plan))
         return
