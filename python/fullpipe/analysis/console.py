@@ -64,8 +64,13 @@ def _phases(console: Console, section: Mapping[str, Any]) -> None:
     rows = []
     for transport in section["transports"]:
         points = tables.by_rtt(section["rtt_ms"], transport["model"]["points"])
-        rows.append([transport["name"], *("" if p is None else tables.phases_cell(p) for p in points)])
-    _print(console, "Ramp-up, s, and the sustained rate, Gb/s", columns, rows)
+        cells = ["" if p is None else tables.phases_cell(p) for p in points]
+        held = [tables.window_at(transport, rtt) for rtt in section["rtt_ms"]]
+        rows.append(
+            [transport["name"], *(f"{said} {name}".strip() for said, name in zip(cells, held, strict=True))]
+        )
+    title = "Ramp-up, s, and the sustained rate, Gb/s, and the window that limited most runs"
+    _print(console, title, columns, rows)
     if tables.above_line_rate(section):
         console.print(
             "  rates above the path's: data that waited behind a lost segment are read at once",

@@ -55,6 +55,7 @@ def decision(
     """
     found = tied(samples, LEVEL)
     best = samples[found.best]
+    by_window = [name for name in samples if window_limited(held[name])]
     content: dict[str, Any] = {
         "rtt_ms": rtt_ms,
         "candidates": len(samples),
@@ -63,7 +64,8 @@ def decision(
         "runs": len(best),
         "tied": list(found.tied),
         "bottlenecks": counts(held[found.best]),
-        "window_limited": [name for name in samples if window_limited(held[name])],
+        "window_limited": by_window,
+        "window_bottlenecks": {name: counts(held[name]) for name in by_window},
     }
     unknown = [name for name, kind in found.spread.items() if kind == "unknown"]
     if len(samples) == 1:

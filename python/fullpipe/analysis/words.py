@@ -116,12 +116,34 @@ def limited(bottlenecks: Mapping[str, int]) -> str:
 
 
 def window_limited(entry: Content) -> str:
-    """Warns of a comparison in which windows limited transports; empty if none did."""
+    """Warns of a comparison in which windows limited transports, and names them; empty if none did."""
     names = entry["window_limited"]
     if not names:
         return ""
-    which = "all" if len(names) == entry["candidates"] else _names(names)
+    held = entry.get("window_bottlenecks", {})
+    if len(names) == entry["candidates"]:
+        total = sum(map(Counter, held.values()), Counter[str]())
+        which = "all" + (f" ({limited(dict(total.most_common()))})" if total else "")
+    else:
+        which = _names([f"{name} ({limited(held[name])})" if name in held else name for name in names])
     return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
+
+
+def window_name(bottlenecks: Mapping[str, int]) -> str:
+    """Names the window that limited the most of these runs: `sndbuf` or `rwnd`; empty if none did."""
+    held = [name for name in bottlenecks if name in WINDOWS]
+    return max(held, key=lambda name: bottlenecks[name], default="")
+
+
+def windows(transport: Content) -> str:
+    """Says at which RTTs windows limited most runs of a transport; empty if at none."""
+    at: dict[str, list[str]] = {}
+    for point in transport.get("window_limited", ()):
+        at.setdefault(window_name(point["bottlenecks"]), []).append(f"{point['rtt_ms']:g}")
+    if not at:
+        return ""
+    said = "; ".join(f"{name} at {', '.join(rtts)} ms" for name, rtts in at.items())
+    return f"{said}: there the rate is window/RTT, and says nothing of the congestion control"
 
 
 def percent(share: float) -> str:

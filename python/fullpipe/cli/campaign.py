@@ -85,7 +85,7 @@ def plan_warnings(runs: list[RunSpec]) -> list[str]:
         window = MEMORY_SHARE * AUTOTUNED_BYTES["wmem"]
         found.append(
             f"{unknown} of {of} go to real hosts and leave the buffer to their kernels, which bounds each "
-            f"stream to window/RTT: with a kernel's defaults about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
+            f"stream to window/RTT: with default limits about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
             "give transport.buffer if the path is long"
         )
     if short := [run for run in runs if too_short_for_dynamics(run)]:
