@@ -16,6 +16,8 @@ from fullpipe.campaign.state import inspect, prepare
 from fullpipe.errors import FailedError, RecordError, UsageError
 from fullpipe.record import read_failures
 
+CLUSTERS = ROOT / "docs" / "howto" / "campaigns-on-a-cluster.md"
+
 
 def shards(folder: Path, runs: list[RunSpec], count: int = 3) -> list[Path]:
     """The folders of all shards of a campaign, with made-up records of all runs."""
@@ -270,3 +272,31 @@ def test_a_report_says_how_to_repeat_a_shard(tmp_path: Path) -> None:
     assert said.startswith(
         f"fullpipe campaign run small.toml --out {tmp_path}/s --shard 3/8 && fullpipe report"
     )
+
+
+SCHEDULERS = {
+    "SBATCH": {
+        "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "10", "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_SUBMIT_DIR": ".",
+    },
+    "PBS": {"PBS_ARRAY_INDEX": "3", "PBS_O_WORKDIR": "."},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+def test_the_job_scripts_of_the_documentation(tmp_path: Path, scheduler: str) -> None:
+    """Each script, with the variables that its scheduler sets, does the third of ten shards."""
+    scripts = re.findall(r"```text\n(#!/bin/bash\n.*?)```", CLUSTERS.read_text(), re.DOTALL)
+    (script,) = (one for one in scripts if f"#{scheduler} " in one)
+    assert re.search(rf"#{scheduler} (--array=|-J )1-10\n", script)
+    stub = tmp_path / "fullpipe"
+    stub.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    stub.chmod(0o755)
+    environment = SCHEDULERS[scheduler] | {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [
+        "campaign", "run", "campaigns/hpdc17.toml", "--shard", "3/10", "--out", "runs/hpdc17-3",
+        "--workers", "8",
+    ]  # fmt: skip
