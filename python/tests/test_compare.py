@@ -5,12 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import synthetic
 from conftest import Command, campaign_of
 
 from fullpipe.analysis import Side, beyond_threshold, compare, read_side, words
+from fullpipe.analysis.comparison import _mark_slower
 from fullpipe.campaign import LabPath, RunSpec, expand
+from fullpipe.confidence import p_not_below
 from fullpipe.errors import FullpipeError, UsageError
 
 GRID = """
@@ -222,6 +225,17 @@ def test_the_threshold_needs_confidence_over_all_cells(tmp_path: Path) -> None:
         content = compare(old, new, 0.05)
         assert content["cells"][0]["verdict"] == "slower"
         assert len(beyond_threshold(content)) == found
+
+
+def test_noise_alone_seldom_passes_the_threshold() -> None:
+    """Where nothing changed, any of 20 cells is found in at most 5% of comparisons; the error is 0.9%."""
+    rng, reps, found = np.random.default_rng(8), 600, 0
+    for _ in range(reps):
+        cells: list[dict[str, Any]] = [{} for _ in range(20)]
+        p_values = [p_not_below(rng.normal(9, 0.3, 5), rng.normal(9, 0.3, 5), 1.0) for _ in cells]
+        _mark_slower(cells, [*p_values])
+        found += any(cell["beyond_threshold"] for cell in cells)
+    assert found / reps <= 0.075
 
 
 def test_cells_with_single_runs_are_not_tested(tmp_path: Path, command: Command) -> None:
