@@ -41,14 +41,19 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def is_storage(path: Path) -> bool:
-    """Whether a file is the record of a measurement of storage, as far as its first line says."""
+def read_header(path: Path) -> dict[str, Any] | None:
+    """Reads the first line of a record, which describes the run; None if it cannot be read."""
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            header = _object(file.readline())
+            return _object(file.readline())
     except (OSError, EOFError, zlib.error):
-        return False
+        return None
+
+
+def is_storage(path: Path) -> bool:
+    """Whether a file is the record of a measurement of storage, as far as its first line says."""
+    header = read_header(path)
     return header is not None and header.get("kind") == "storage"
 
 

@@ -328,10 +328,57 @@ def test_what_limited_runs_is_told_with_the_decision(tmp_path: Path, command: Co
     words_of = " ".join(told.stdout.split())
     assert re.search(r"sndbuf in \d+ of \d+ runs", words_of), told.stdout
     assert "183! " in told.stdout
-    assert "! at 183 ms the windows limited all: compare again with larger buffers" in told.stdout
+    warning = "! at 183 ms the windows limited all (sndbuf in 6 of 6 runs): compare again with larger buffers"
+    assert warning in told.stdout
     assert re.search(r"n=\d+ sndbuf", told.stdout)
     entry = read_analysis(tmp_path / "r" / "analysis.json")["sections"][0]["decision"][0]
     assert set(entry["bottlenecks"]) == {"sndbuf"} and len(entry["window_limited"]) == entry["candidates"]
+
+
+def test_windows_are_named_in_every_table(tmp_path: Path, command: Command) -> None:
+    for run in grid(tmp_path, ccs=["cubic", "bbr"], rtts=["11.8ms", "91.6ms", "183ms"]):
+        file = synthetic.write(tmp_path / "r", run, 5e9, samples=200)
+        if run.cc == "cubic" and rtt_of(run) > 50:
+            name = "rwnd" if rtt_of(run) == 183 or run.seed == 1 else "sndbuf"
+            file.write_text(re.sub(r'"bottleneck":"\w+"', f'"bottleneck":"{name}"', file.read_text()))
+    told = command("analyze", "r", "--quick")
+    assert told.returncode == 0, told.stderr
+    printed = re.sub(r" +\n", "\n", told.stdout)
+    parts = re.split(r"\n(?=Best at each|cubic × 1, 1GB\n|bbr × 1, 1GB\n|Ramp-up, s|Dynamics after)", printed)
+    profile, decisions, of_bbr, of_cubic, model, _ = parts
+    assert re.search(r"cubic × 1, 1GB .* path .* sndbuf .* rwnd\n", profile)
+    assert "\n 11.8 " in decisions and "\n 91.6! " in decisions and "\n 183! " in decisions
+    assert (
+        "! at 91.6 ms the windows limited cubic × 1, 1GB (sndbuf in 2 of 3 runs, rwnd in 1 of 3 runs): "
+        "compare again with larger buffers" in decisions
+    )
+    said = r"limited by window +sndbuf at 91.6 ms; rwnd at 183 ms: there the rate is window/RTT"
+    assert re.search(said, of_cubic) and "limited by window" not in of_bbr
+    assert re.search(r"cubic × 1, 1GB +\? +\? sndbuf +\? rwnd\n", model), "made-up traces never end ramp-up"
+    assert re.search(r"bbr × 1, 1GB +\? +\? +\?\n", model)
+    entry = read_analysis(tmp_path / "r" / "analysis.json")["sections"][0]
+    cubic = next(t for t in entry["transports"] if t["transport"]["cc"] == "cubic")
+    assert cubic["window_limited"] == [
+        {"rtt_ms": 91.6, "bottlenecks": {"sndbuf": 2, "rwnd": 1}},
+        {"rtt_ms": 183.0, "bottlenecks": {"rwnd": 3}},
+    ]
+    assert entry["decision"][2]["window_bottlenecks"] == {"cubic × 1, 1GB": {"rwnd": 3}}
+
+
+@pytest.mark.parametrize(("bottleneck", "said"), [("rwnd", "* rwnd"), ("sndbuf", "* sndbuf"), ("path", "")])
+def test_the_window_of_a_run_is_named_with_its_dynamics(bottleneck: str, said: str) -> None:
+    rates = 1e9 + 1e7 * np.random.default_rng(1).standard_normal((1, 100))
+    for quick in (True, False):
+        run: dict[str, Any] = {"rtt_ms": 10.0, "bottleneck": bottleneck}
+        run |= dynamics(trace(rates), bottleneck, quick)
+        ((_, row),) = tables.dynamics_rows({"transports": [{"name": "x", "dynamics": [run]}]})
+        assert row[4] == ("" if quick else run["aggregate"]["lyapunov"]["verdict"]) + said
+
+
+def test_two_kinds_of_windows_together_are_most_runs() -> None:
+    about = {"mean_bps": 1e9, "n": 7, "high_bps": None, "bottlenecks": {"path": 3, "rwnd": 2, "sndbuf": 2}}
+    assert tables.profile_cell(about) == "1.00 n=7 rwnd"
+    assert tables.profile_cell(about | {"bottlenecks": {"path": 4, "rwnd": 3}}) == "1.00 n=7 path"
 
 
 def test_no_interval_is_above_the_capacity() -> None:

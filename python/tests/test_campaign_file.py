@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import pytest
 from conftest import ROOT, SMALL, Command, campaign_of
 
 from fullpipe.campaign import LabPath, RunSpec, expand, read_campaign
+from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
 from fullpipe.errors import UsageError
 from fullpipe.run import LINUX_CONGESTION_CONTROLS
 
@@ -166,19 +168,88 @@ def test_the_campaigns_that_come_with_it() -> None:
     assert {run.seed for run in hpdc} == set(range(1, 11))
 
 
+LONG = """
+[[grid]]
+path = { rtt = ["1ms", "183ms"], rate = "1gbit" }
+transport = { cc = ["bbr"], streams = [1] }
+workload = { duration = "5s" }
+"""
+
+
 def test_a_plan_warns_of_what_it_will_not_show(tmp_path: Path, command: Command) -> None:
-    text = """
-    [[grid]]
-    path = { rtt = ["1ms", "183ms"], rate = "1gbit" }
-    transport = { cc = ["bbr"], streams = [1] }
-    workload = { duration = "5s" }
-    """
-    (tmp_path / "c.toml").write_text(text)
+    (tmp_path / "c.toml").write_text(LONG)
     told = command("campaign", "run", "c.toml", "--dry-run")
     assert told.returncode == 0, told.stderr
-    assert "warning: 1 of 2 runs leave the buffer to the kernel, whose tcp_wmem" in told.stderr
+    # 0.71 of 4194304 B in 183 ms are 0.130 Gb/s.
+    assert (
+        "warning: 1 of 2 runs leave the buffer to the kernel: tcp_wmem (4.19 MB) bounds them to window/RTT, "
+        "about 3 MB in flight for each stream, for example 0.130 Gb/s for 1 stream at 183 ms; "
+        "give transport.buffer" in told.stderr
+    )
     assert "warning: 1 of 2 runs last less than 50 samples or RTTs" in told.stderr
+    as_json = command("campaign", "run", "c.toml", "--dry-run", "--json")
+    assert [f"warning: {said}" for said in json.loads(as_json.stdout)["warnings"]] == told.stderr.splitlines()
     (tmp_path / "c.toml").write_text(
-        text.replace("streams = [1]", 'streams = [1], buffer = "64MB"').replace("5s", "60s")
+        LONG.replace("streams = [1]", 'streams = [1], buffer = "64MB"').replace("5s", "60s")
     )
     assert "warning" not in command("campaign", "run", "c.toml", "--dry-run").stderr
+
+
+def limit_of(folder: Path, host: str, transport: str = "", direction: str = "send") -> KernelLimit | None:
+    text = LONG.replace('["1ms", "183ms"]', '"91.6ms"').replace("[1]", f"1{transport}")
+    text = text.replace('rate = "1gbit"', f'rate = "1gbit"{host}').replace(
+        "[[grid]]", f'[[grid]]\ndirection = "{direction}"'
+    )
+    return kernel_limit(one(folder, text))
+
+
+def test_limits_of_kernels(tmp_path: Path) -> None:
+    """Windows beside those of runs of 10 s in the testbed: goodput times RTT."""
+
+    def check(sysctl: str, *arguments: str, window: float | None = None, rel: float = 0) -> None:
+        found = limit_of(tmp_path, *arguments)
+        assert found is not None and found.sysctl == sysctl
+        assert found.bound_bps == pytest.approx(found.window_bytes * 8 / 0.0916)
+        assert window is None or found.window_bytes == pytest.approx(window, rel=rel)
+
+    large = ', buffer = "100MB"'
+    check("tcp_wmem", ', host_a = "tuned+tcp_wmem:4096/16384/1000000"', window=751e3, rel=0.1)
+    check("tcp_rmem", ', host_b = "tuned+tcp_rmem:4096/131072/1000000"', window=892e3, rel=0.25)
+    check("rmem_max", ', host = "stock"', large, window=260.6e3, rel=0.01)
+    check("rmem_max", ', host_b = "stock"', large)
+    check("wmem_max", ', host_a = "stock"', large)
+    check("rmem_max", ', host_a = "stock"', large, "receive")
+    check("wmem_max", ', host = "stock+rmem_max:500000+user:user"', large)
+    check("tcp_wmem", "")
+
+
+@pytest.mark.parametrize(
+    ("host", "transport"),
+    [
+        ("", ', buffer = "100KB"'),
+        (', host = "stock"', ', buffer = "200KB"'),
+        (', host = "stock+rmem_max:33554432+wmem_max:33554432"', ', buffer = "30MB"'),
+        (', host = "tuned+tcp_rmem:4096/131072/33554432+tcp_wmem:4096/131072/33554432"', ""),
+        ("", ', pacing = "100mbit"'),
+    ],
+)
+def test_what_no_kernel_limits(tmp_path: Path, host: str, transport: str) -> None:
+    assert limit_of(tmp_path, host, transport) is None
+
+
+def test_udt_has_its_own_windows(tmp_path: Path) -> None:
+    assert kernel_limit(one(tmp_path, GRID.replace('cc = "cubic"', 'cc = "udt"'))) is None
+
+
+def test_a_plan_for_stock_and_for_real_hosts(tmp_path: Path, command: Command) -> None:
+    stock = LONG.replace('rate = "1gbit"', 'rate = "1gbit", host = "stock"')
+    (tmp_path / "c.toml").write_text(stock.replace("[1]", '[1], buffer = "64MB"').replace("5s", "60s"))
+    told = command("campaign", "run", "c.toml", "--dry-run").stderr
+    assert "warning: 1 of 2 runs ask for more buffer than they get: rmem_max (0.213 MB) bounds them" in told
+    assert "0.0115 Gb/s for 1 stream at 183 ms; raise rmem_max in path.host" in told
+    real = LONG.replace('rtt = ["1ms", "183ms"], rate = "1gbit"', 'host = "dtn2"').replace("5s", "2s")
+    (tmp_path / "c.toml").write_text(real)
+    told = command("campaign", "run", "c.toml", "--dry-run").stderr
+    assert "warning: 1 of 1 run go to real hosts" in told
+    assert "about 0.238 Gb/s at 100 ms; give transport.buffer if the path is long" in told
+    assert "warning: 1 of 1 run last less than 50 samples" in told

@@ -12,22 +12,28 @@ reason instead of a number. docs/reference/analysis.md describes its content;
 
 from fullpipe.analysis import tables, words
 from fullpipe.analysis.build import PARTS, VERSION, analyze, check_parts
+from fullpipe.analysis.comparison import Side, beyond_threshold, compare, read_side
 from fullpipe.analysis.dynamics import Sustained, sustained
 from fullpipe.analysis.pipeline import analyze_folder
 from fullpipe.analysis.source import Source, load
-from fullpipe.analysis.store import dump, read_analysis, stored, write_analysis
+from fullpipe.analysis.store import dump, dump_comparison, read_analysis, stored, write_analysis
 
 __all__ = [
     "PARTS",
     "VERSION",
+    "Side",
     "Source",
     "Sustained",
     "analyze",
     "analyze_folder",
+    "beyond_threshold",
     "check_parts",
+    "compare",
     "dump",
+    "dump_comparison",
     "load",
     "read_analysis",
+    "read_side",
     "stored",
     "sustained",
     "tables",

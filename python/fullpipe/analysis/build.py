@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from fullpipe import __version__
-from fullpipe.analysis.decision import LEVEL, counts, decision
+from fullpipe.analysis.decision import LEVEL, counts, decision, window_limited
 from fullpipe.analysis.dynamics import dynamics
 from fullpipe.analysis.model import fits, phases, phases_at
 from fullpipe.analysis.source import read_traces
@@ -123,6 +123,11 @@ def _transport(
         "transport": group.entry["transport"],
     }
     by_rtt = sorted(group.ids.items())
+    content["window_limited"] = [
+        {"rtt_ms": rtt, "bottlenecks": counts(found.held[id_] for id_ in ids)}
+        for rtt, ids in by_rtt
+        if window_limited(found.held[id_] for id_ in ids)
+    ]
     if "profile" in parts:
         content["profile"] = [
             point | {"bottlenecks": counts(found.held[id_] for id_ in group.ids[point["rtt_ms"]])}

@@ -1,6 +1,6 @@
 """Prints an analysis on a terminal: tables, and sentences about each transport."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -9,7 +9,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullpipe.analysis import tables, words
+from fullpipe.analysis.comparison import VERDICTS
 from fullpipe.labels import cell, gbps
+from fullpipe.units import counted
 
 
 def _print(
@@ -62,8 +64,13 @@ def _phases(console: Console, section: Mapping[str, Any]) -> None:
     rows = []
     for transport in section["transports"]:
         points = tables.by_rtt(section["rtt_ms"], transport["model"]["points"])
-        rows.append([transport["name"], *("" if p is None else tables.phases_cell(p) for p in points)])
-    _print(console, "Ramp-up, s, and the sustained rate, Gb/s", columns, rows)
+        cells = ["" if p is None else tables.phases_cell(p) for p in points]
+        held = [tables.window_at(transport, rtt) for rtt in section["rtt_ms"]]
+        rows.append(
+            [transport["name"], *(f"{said} {name}".strip() for said, name in zip(cells, held, strict=True))]
+        )
+    title = "Ramp-up, s, and the sustained rate, Gb/s, and the window that limited most runs"
+    _print(console, title, columns, rows)
     if tables.above_line_rate(section):
         console.print(
             "  rates above the path's: data that waited behind a lost segment are read at once",
@@ -86,10 +93,14 @@ def _dynamics(console: Console, section: Mapping[str, Any]) -> None:
     _reasons(console, section, "dynamics")
 
 
-def _reasons(console: Console, section: Mapping[str, Any], part: str, mark: str = "") -> None:
-    for line in tables.reasons(tables.points_of(section, part)):
+def _reasons_of(console: Console, points: Sequence[Mapping[str, Any]], mark: str) -> None:
+    for line in tables.reasons(points):
         console.print(f"  {mark}cannot say: {line}", highlight=False, markup=False)
     console.print()
+
+
+def _reasons(console: Console, section: Mapping[str, Any], part: str, mark: str = "") -> None:
+    _reasons_of(console, tables.points_of(section, part), mark)
 
 
 def _words(console: Console, section: Mapping[str, Any], level: float) -> None:
@@ -124,6 +135,56 @@ def show(content: Mapping[str, Any], console: Console) -> None:
             _phases(console, section)
         if "dynamics" in parts:
             _dynamics(console, section)
+
+
+def _only(console: Console, folder: str, cells: Sequence[Mapping[str, Any]]) -> None:
+    if not cells:
+        return
+    console.print(f"[bold]Only in {escape(folder)}[/bold]", highlight=False)
+    for one in cells:
+        about = f"{words.place(one)}, {counted(one['n'], 'run')} ({one['conditions']})"
+        console.print(f"  {about}", highlight=False, markup=False)
+    console.print()
+
+
+def show_comparison(content: Mapping[str, Any], console: Console) -> None:
+    """Prints a comparison: what changed, a table for each set of conditions, and what only one side has.
+
+    Args:
+        content: The comparison, from :func:`fullpipe.analysis.compare`.
+        console: The console to print on.
+    """
+    for side in ("before", "after"):
+        runs = counted(content[side]["runs"], "run")
+        console.print(f"{side:7} {content[side]['folder']} ({runs})", highlight=False, markup=False)
+    for change in content["changed"]:
+        said = f"{change['what']}: {change['before']} → {change['after']}"
+        console.print(f"changed {said}", highlight=False, markup=False)
+    console.print()
+    by_conditions: dict[str, list[Mapping[str, Any]]] = {}
+    for one in content["cells"]:
+        by_conditions.setdefault(one["conditions"], []).append(one)
+    columns = ["transport", "RTT, ms", "before, Gb/s", "after, Gb/s", "difference", "verdict"]
+    for title, cells in by_conditions.items():
+        console.print(f"[bold underline]{escape(title)}[/bold underline]\n", highlight=False)
+        heading = "Mean (median) of n runs, and the difference of the means with its 95% interval"
+        _print(console, heading, columns, [tables.comparison_row(one) for one in cells], wraps=True)
+        marked = [one for one in cells if one["window_limited"]]
+        for one in marked:
+            console.print(f"  ! {words.place(one)}: {words.limits(one)}", highlight=False, markup=False)
+        if marked:
+            warning = "a window limited these: unless the windows are what changed, compare larger buffers"
+            console.print(f"  ! {warning}", highlight=False, markup=False)
+        _reasons_of(console, cells, "")
+    for side in ("before", "after"):
+        _only(console, content[side]["folder"], content[f"only_{side}"])
+    chance = 1 - content["level"]
+    console.print(
+        f"Each interval is {100 * content['level']:g}% sure by itself: where nothing changed, up to "
+        f"{chance:.0%} of cells show a difference by chance.",
+        highlight=False,
+    )
+    console.print(words.verdict_counts(content["cells"], VERDICTS), highlight=False)
 
 
 def show_storage(content: Mapping[str, Any], console: Console) -> None:

@@ -33,7 +33,8 @@ def counts(held: Iterable[str]) -> dict[str, int]:
     return {name: found[name] for name in sorted(found, key=lambda name: (-found[name], name))}
 
 
-def _window_limited(held: Iterable[str]) -> bool:
+def window_limited(held: Iterable[str]) -> bool:
+    """Whether a window limited more than half of the runs with these bottlenecks."""
     names = list(held)
     return 2 * sum(name in WINDOWS for name in names) > len(names)
 
@@ -54,6 +55,7 @@ def decision(
     """
     found = tied(samples, LEVEL)
     best = samples[found.best]
+    by_window = [name for name in samples if window_limited(held[name])]
     content: dict[str, Any] = {
         "rtt_ms": rtt_ms,
         "candidates": len(samples),
@@ -62,7 +64,8 @@ def decision(
         "runs": len(best),
         "tied": list(found.tied),
         "bottlenecks": counts(held[found.best]),
-        "window_limited": [name for name in samples if _window_limited(held[name])],
+        "window_limited": by_window,
+        "window_bottlenecks": {name: counts(held[name]) for name in by_window},
     }
     unknown = [name for name, kind in found.spread.items() if kind == "unknown"]
     if len(samples) == 1:

@@ -34,6 +34,11 @@ def dump(content: dict[str, Any]) -> str:
     return f'{head}, "sections": [\n{sections}\n]}}\n'
 
 
+def dump_comparison(content: dict[str, Any]) -> str:
+    """Formats a comparison as JSON with one line for each cell."""
+    return _block(content, ("cells", "only_before", "only_after")) + "\n"
+
+
 def write_analysis(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
     """Writes `analysis.json` atomically.
 

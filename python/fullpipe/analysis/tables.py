@@ -5,9 +5,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fullpipe.analysis import words
+from fullpipe.analysis.decision import window_limited
 from fullpipe.labels import cell, gbps
 
 Content = Mapping[str, Any]
+
+
+def window_at(transport: Content, rtt_ms: float) -> str:
+    """Names the window that limited most runs of a transport at an RTT; empty if none did."""
+    found = by_rtt([rtt_ms], transport.get("window_limited", []))[0]
+    return "" if found is None else words.window_name(found["bottlenecks"])
 
 
 def phases_cell(point: Content) -> str:
@@ -30,8 +37,25 @@ def reasons(points: Iterable[Content]) -> list[str]:
 
 
 def profile_cell(point: Content) -> str:
-    """Formats a point of a profile with what limited most of its runs: `9.41 ±0.02 n=2 path`."""
-    return f"{cell(dict(point))} {next(iter(point['bottlenecks']))}"
+    """Formats a point of a profile with what limited most of its runs: `9.41 ±0.02 n=2 path`.
+
+    If windows together limited most runs, it is the window that limited more of them.
+    """
+    held = point["bottlenecks"]
+    name = words.window_name(held) if window_limited(Counter(held).elements()) else next(iter(held))
+    return f"{cell(dict(point))} {name}"
+
+
+def _side_cell(side: Content) -> str:
+    mean, decimals = gbps(side["mean_bps"])
+    return f"{mean} ({side['median_bps'] / 1e9:.{decimals}f}) n={side['n']}"
+
+
+def comparison_row(one: Content) -> list[str]:
+    """Formats a cell of a comparison; `!` marks an RTT where a window limited one of the sides."""
+    mark = "!" if one["window_limited"] else ""
+    both = [_side_cell(one[side]) for side in ("before", "after")]
+    return [one["name"], f"{one['rtt_ms']:g}{mark}", *both, words.difference(one), one["verdict"]]
 
 
 DYNAMICS_COLUMNS = (
@@ -63,7 +87,7 @@ def _geometry(whole: Content) -> tuple[str, str]:
 def dynamics_rows(section: Content) -> list[tuple[str, list[str]]]:
     """Names of transports with rows of :data:`DYNAMICS_COLUMNS`, for the runs whose dynamics are known.
 
-    A star at the verdict marks a run limited by its window.
+    A star and the name of the window mark a run that was limited by it.
     """
     rows = []
     for transport in section["transports"]:
@@ -72,7 +96,7 @@ def dynamics_rows(section: Content) -> list[tuple[str, list[str]]]:
                 continue
             whole = run["aggregate"]
             exponent, among, verdict = _exponent(whole["lyapunov"])
-            star = "*" if verdict and words.window_held(run) else ""
+            star = f"* {run['bottleneck']}" if words.window_held(run) else ""
             intervals = f"{run['points']} of {run['interval_s']:g} s"
             cells = [f"{run['rtt_ms']:g}", intervals, exponent, among, verdict + star]
             rows.append((transport["name"], [*cells, words.verdicts(run["streams"]), *_geometry(whole)]))
@@ -97,6 +121,8 @@ def above_line_rate(section: Content) -> bool:
 def said_of(transport: Content, level: float) -> list[tuple[str, str]]:
     """Describes one transport: pairs of a topic and a sentence."""
     said: list[tuple[str, str]] = []
+    if held := words.windows(transport):
+        said.append(("limited by window", held))
     if (content := transport.get("transition")) is not None:
         said.append(("shape", words.shape(content, level)))
         if "cannot_say" not in content:

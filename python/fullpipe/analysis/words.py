@@ -116,12 +116,76 @@ def limited(bottlenecks: Mapping[str, int]) -> str:
 
 
 def window_limited(entry: Content) -> str:
-    """Warns of a comparison in which windows limited transports; empty if none did."""
+    """Warns of a comparison in which windows limited transports, and names them; empty if none did."""
     names = entry["window_limited"]
     if not names:
         return ""
-    which = "all" if len(names) == entry["candidates"] else _names(names)
+    held = entry.get("window_bottlenecks", {})
+    if len(names) == entry["candidates"]:
+        total = sum(map(Counter, held.values()), Counter[str]())
+        which = "all" + (f" ({limited(dict(total.most_common()))})" if total else "")
+    else:
+        which = _names([f"{name} ({limited(held[name])})" if name in held else name for name in names])
     return f"at {entry['rtt_ms']:g} ms the windows limited {which}: compare again with larger buffers"
+
+
+def window_name(bottlenecks: Mapping[str, int]) -> str:
+    """Names the window that limited the most of these runs: `sndbuf` or `rwnd`; empty if none did."""
+    held = [name for name in bottlenecks if name in WINDOWS]
+    return max(held, key=lambda name: bottlenecks[name], default="")
+
+
+def windows(transport: Content) -> str:
+    """Says at which RTTs windows limited most runs of a transport; empty if at none."""
+    at: dict[str, list[str]] = {}
+    for point in transport.get("window_limited", ()):
+        at.setdefault(window_name(point["bottlenecks"]), []).append(f"{point['rtt_ms']:g}")
+    if not at:
+        return ""
+    said = "; ".join(f"{name} at {', '.join(rtts)} ms" for name, rtts in at.items())
+    return f"{said}: there the rate is window/RTT, and says nothing of the congestion control"
+
+
+def percent(share: float) -> str:
+    """Formats a change with its sign: `−12.3%`."""
+    # A change that rounds to zero has no sign.
+    return f"{100 * share:+.1f}%".replace("-", "−") if abs(share) >= 0.0005 else "0.0%"
+
+
+def difference(cell: Content) -> str:
+    """Formats the difference of a cell of a comparison, with its interval: `−12.3% (−15.1% to −9.2%)`."""
+    if cell["difference"] is None:
+        return ""
+    change = percent(cell["difference"])
+    if cell["low"] is None:
+        return change
+    if cell["high"] is None:
+        return f"{change} (above {percent(cell['low'])})"
+    return f"{change} ({percent(cell['low'])} to {percent(cell['high'])})"
+
+
+def place(cell: Content) -> str:
+    """Names a cell of a comparison within its section: `cubic × 1, 1GB at 91.6 ms`."""
+    return f"{cell['name']} at {cell['rtt_ms']:g} ms"
+
+
+def limits(cell: Content) -> str:
+    """Says what limited a cell on each side: `limited by sndbuf in 9 of 9 runs before, and ... after`."""
+    before, after = (limited(cell[side]["bottlenecks"]) for side in ("before", "after"))
+    return f"limited by {before} before, and by {after} after"
+
+
+def slower_cell(cell: Content) -> str:
+    """Names a cell of a comparison that became slower, by how much, and the windows that limited it."""
+    window = f"; {limits(cell)}" if cell["window_limited"] else ""
+    return f"{place(cell)} ({cell['conditions']}): {difference(cell)}{window}"
+
+
+def verdict_counts(cells: Sequence[Content], verdicts: Sequence[str]) -> str:
+    """Counts the cells of each verdict: `24 cells: 1 faster, 2 slower, 21 no difference shown`."""
+    found = Counter(cell["verdict"] for cell in cells)
+    parts = ", ".join(f"{found[verdict]} {verdict}" for verdict in verdicts if found[verdict])
+    return f"{counted(len(cells), 'cell')}: {parts}"
 
 
 def more_runs(entry: Content) -> str:
@@ -198,7 +262,7 @@ def prediction(content: Content) -> str:
         return "cannot say: nothing arrived"
     middle = median(abs(share) for _, share in off)
     rtt, worst = max(off, key=lambda pair: abs(pair[1]))
-    furthest = f"{100 * worst:+.1f}%".replace("-", "−") if abs(worst) >= 0.0005 else "0.0%"
+    furthest = percent(worst)
     if len(off) == 1:
         return f"{furthest} off, at {rtt:g} ms"
     return f"{100 * middle:.1f}% off (median), at most {furthest}, at {rtt:g} ms"

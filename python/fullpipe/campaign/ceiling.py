@@ -7,13 +7,19 @@ start at most doubles the window every round trip (RFC 5681, section 3.1), from 
 
 import math
 import re
+from dataclasses import dataclass
 
-from fullpipe.buffers import granted_window
-from fullpipe.run import MIN_DYNAMICS_POINTS, LabPath, RunSpec
+from fullpipe.buffers import AUTO_MEMORY_BYTES, MEMORY_SHARE, granted_window
+from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
 from fullpipe.tcp import ETHERNET_HEADER, INITIAL_WINDOW, TCP_HEADERS
 
 FASTER_START = frozenset({"hybla"})
 """Congestion controls that on long paths grow faster than slow start."""
+
+AUTOTUNED_BYTES = {"wmem": AUTO_MEMORY_BYTES, "rmem": 6_291_456}
+"""The most of an autotuned buffer to send and to receive, as kernels come."""
+STOCK_MAX_BYTES = 212_992
+"""The largest buffer that a program gets on a host with a distribution's limits (`wmem_max`, `rmem_max`)."""
 
 
 def window(run: RunSpec) -> float:
@@ -75,29 +81,73 @@ def ceiling_bps(run: RunSpec) -> float | None:
     return min(rate, _of_size(float(run.size or 1), rtt_s, start, ramp, steady))
 
 
-def auto_limited(run: RunSpec) -> bool:
-    """Whether autotuned buffers of the kernel's default size hold a run below its path's rate."""
+@dataclass(frozen=True)
+class KernelLimit:
+    """A limit of a host's kernel on the buffers of a run, which holds the run below its path's rate."""
+
+    sysctl: str
+    """The setting that limits the buffers: tcp_wmem, tcp_rmem, wmem_max or rmem_max."""
+    buffer_bytes: int
+    """The largest buffer that it allows."""
+    window_bytes: float
+    """The bytes that it lets each stream have in flight, to about a quarter."""
+    bound_bps: float
+    """The rate of all streams with these windows, window/RTT, in bit/s."""
+
+
+def _host_limit(host: str, key: str, default: float) -> float:
+    """The last number of a key of an emulated host, such as the most of `tcp_wmem`."""
+    given = re.search(rf"\+{key}:(?:\d+/\d+/)?(\d+)(?:\+|$)", host)
+    return float(given[1]) if given else default
+
+
+def _granted(run: RunSpec, path: LabPath) -> tuple[float, str]:
+    """The largest buffer that the kernels of both hosts allow, and the setting that says so."""
+    sender, receiver = (path.host_b, path.host_a) if run.reverse else (path.host_a, path.host_b)
+    limits = []
+    for host, key in ((sender, "wmem"), (receiver, "rmem")):
+        if run.buffer is None:
+            limits.append((_host_limit(host, f"tcp_{key}", AUTOTUNED_BYTES[key]), f"tcp_{key}"))
+        else:
+            most = STOCK_MAX_BYTES if host.startswith("stock") else math.inf
+            limits.append((_host_limit(host, f"{key}_max", most), f"{key}_max"))
+    return min(limits)
+
+
+def kernel_limit(run: RunSpec) -> KernelLimit | None:
+    """The limit of the kernels on a run's buffers that bounds it below its path's rate; None without one.
+
+    A buffer that the run asks for and gets is no such limit. Real paths, whose hosts and RTT are unknown
+    before the run, have none, and neither has UDT, whose windows the kernel does not size.
+    """
     path = run.path
-    if run.buffer is not None or not isinstance(path, LabPath) or path.rtt == 0:
-        return False
-    # A host whose limits the campaign sets has other ones.
-    if any("tcp_wmem" in host or "tcp_rmem" in host for host in (path.host_a, path.host_b)):
-        return False
-    rate = min(float(path.rate), run.pacing or math.inf)
-    return run.streams * float(granted_window(math.nan)) * 8e9 / path.rtt < rate
+    if not isinstance(path, LabPath) or path.rtt == 0 or run.cc == UDT:
+        return None
+    granted, sysctl = _granted(run, path)
+    if run.buffer is not None and granted >= run.buffer:
+        return None
+    window_bytes = MEMORY_SHARE * granted if run.buffer is None else float(granted_window(granted))
+    bound = run.streams * window_bytes * 8e9 / path.rtt
+    if bound >= min(float(path.rate), run.pacing or math.inf):
+        return None
+    return KernelLimit(sysctl, round(granted), window_bytes, bound)
 
 
 def too_short_for_dynamics(run: RunSpec) -> bool:
-    """Whether a run gives fewer intervals than an analysis of dynamics takes, even without ramp-up."""
+    """Whether a run gives fewer intervals than an analysis of dynamics takes, even without ramp-up.
+
+    The length of a transfer of a given size over a real path is unknown, so that it is never too short.
+    """
     path = run.path
-    if not isinstance(path, LabPath):
-        return False
     if run.duration is not None:
         seconds = run.duration * 1e-9
-    else:
+    elif isinstance(path, LabPath):
         ceiling = ceiling_bps(run)
         seconds = 0.0 if not ceiling else (run.size or 0) * 8 / ceiling
-    return seconds < MIN_DYNAMICS_POINTS * max(run.sample, path.rtt) * 1e-9
+    else:
+        return False
+    rtt = path.rtt if isinstance(path, LabPath) else 0
+    return seconds < MIN_DYNAMICS_POINTS * max(run.sample, rtt) * 1e-9
 
 
 def is_calm(run: RunSpec) -> bool:

@@ -1,14 +1,17 @@
 """Finds out which runs of a campaign a folder already holds, and notes failures in it."""
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from fullpipe.campaign.cost import calibration
 from fullpipe.campaign.execute import Outcome, record_path
-from fullpipe.errors import RecordError
+from fullpipe.campaign.shard import Shard
+from fullpipe.errors import RecordError, UsageError
 from fullpipe.files import write_whole
 from fullpipe.record import FAILED, goodput_bps, read_failures, read_outcome
 from fullpipe.run import RunSpec
@@ -53,13 +56,72 @@ def inspect(runs: Sequence[RunSpec], folder: Path) -> State:
     return State(done, missing, calibration(timed), rates)
 
 
-def prepare(folder: Path, runs: Sequence[RunSpec], file: Path, title: str | None) -> None:
-    """Makes the folder, writes `campaign.json`, and drops noted failures of runs that will be repeated.
+def digest(names: Iterable[str]) -> str:
+    """Identifies the runs of a campaign by a hash of their names, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(names)).encode()).hexdigest()
+
+
+def describe(file: str, out: Path, title: str | None, runs: int, runs_sha256: str) -> dict[str, Any]:
+    """The content of `campaign.json` for a campaign of this number of runs, with their digest."""
+    about = {"kind": "campaign", "version": 1, "title": title, "file": file, "out": str(out)}
+    return about | {"runs": runs, "runs_sha256": runs_sha256}
+
+
+def read_description(folder: Path) -> dict[str, Any] | None:
+    """Reads the `campaign.json` of a folder; None if there is none that can be read."""
+    try:
+        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return about if isinstance(about, dict) else None
+
+
+def _check_shard(folder: Path, shard: Shard, runs_sha256: str) -> None:
+    """Refuses a folder that holds something else than this shard.
 
     Raises:
+        UsageError: The folder has another shard, a whole campaign, or a shard of another campaign.
+    """
+    about = read_description(folder)
+    if about is None:
+        return
+    if about.get("shard") != str(shard):
+        other = f"shard {about['shard']}" if "shard" in about else "a campaign that ran without --shard"
+        raise UsageError(f"{folder} has {other} already; give shard {shard} a folder of its own with --out")
+    if about.get("runs_sha256") != runs_sha256:
+        raise UsageError(
+            f"{folder} has shard {shard} of another campaign, or of this one before its file was changed; "
+            "give another folder with --out"
+        )
+
+
+def prepare(
+    folder: Path,
+    runs: Sequence[RunSpec],
+    file: Path,
+    title: str | None,
+    every: Sequence[RunSpec] | None = None,
+    shard: Shard | None = None,
+) -> None:
+    """Makes the folder, writes `campaign.json`, and drops noted failures of runs that will be repeated.
+
+    Args:
+        folder: The folder for the records.
+        runs: The runs that will be done here.
+        file: The campaign's file.
+        title: The campaign's title.
+        every: All runs of the campaign, if `runs` are those of a shard.
+        shard: The shard; None for a whole campaign.
+
+    Raises:
+        UsageError: The folder has another shard or campaign than the given shard.
         RecordError: The folder cannot be written.
     """
-    about = {"kind": "campaign", "version": 1, "title": title, "file": str(file), "out": str(folder)}
+    names = [run.name for run in every or runs]
+    about = describe(str(file), folder, title, len(names), digest(names))
+    if shard is not None:
+        _check_shard(folder, shard, about["runs_sha256"])
+        about |= {"shard": str(shard), "names": [run.name for run in runs]}
     write_whole(folder / DESCRIPTION, json.dumps(about, indent=1) + "\n")
     failures = read_failures(folder)
     again = {run.name for run in runs}

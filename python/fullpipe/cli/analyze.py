@@ -1,4 +1,4 @@
-"""`fullpipe analyze`: writes Parquet files, a profile and an analysis of records."""
+"""`fullpipe analyze`: analyses records, or compares those of two folders."""
 
 import sys
 from pathlib import Path
@@ -6,15 +6,79 @@ from pathlib import Path
 import click
 
 from fullpipe.cli import run
-from fullpipe.cli.options import Folder
+from fullpipe.cli.options import Folder, fraction
+from fullpipe.errors import FailedError
 from fullpipe.units import counted
 
 WIDTH = 170
 """The columns of the output if stdout is not a terminal."""
 
 
+def _warn(words: str) -> None:
+    print(f"warning: {words}", file=sys.stderr)
+
+
+def _compare(folders: tuple[Path, Path], threshold: float | None, as_json: bool) -> None:
+    """Compares two folders and prints the result.
+
+    Raises:
+        FailedError: Cells are slower by more than the threshold.
+    """
+    from rich.console import Console
+
+    from fullpipe.analysis import beyond_threshold, compare, dump_comparison, read_side, words
+    from fullpipe.analysis.console import show_comparison
+
+    before, after = folders
+    if before.exists() and after.exists() and before.samefile(after):
+        raise click.UsageError(f"--compare got {before} twice; give the folders before and after the change")
+    content = compare(read_side(before), read_side(after), threshold)
+    if as_json:
+        print(dump_comparison(content), end="")
+    else:
+        show_comparison(content, Console(width=None if sys.stdout.isatty() else WIDTH))
+    if threshold is None:
+        return
+    sys.stdout.flush()
+    unknown = sum(cell["beyond_threshold"] is None for cell in content["cells"])
+    if unknown:
+        _warn(f"{counted(unknown, 'cell')} with too few runs cannot be tested; repeat them with other seeds")
+    if gone := content["only_before"]:
+        _warn(f"{counted(len(gone), 'cell')} of {before} cannot be tested, since {after} lacks them")
+    if slower := beyond_threshold(content):
+        names = "".join(f"\n  {words.slower_cell(cell)}" for cell in slower)
+        raise FailedError(
+            f"{len(slower)} of {counted(len(content['cells']), 'cell')} became slower by more than "
+            f"{100 * threshold:g}%; undo the change, or raise --threshold:{names}"
+        )
+
+
+def _check_usage(
+    folder: Path | None,
+    compared: tuple[Path, Path] | None,
+    threshold: float | None,
+    others: dict[str, object],
+) -> None:
+    """Refuses arguments that exclude each other.
+
+    Raises:
+        UsageError: There is no folder, or one too many; or an option does not go with --compare.
+    """
+    if compared is None:
+        if threshold is not None:
+            raise click.UsageError("--threshold needs --compare A B; add it, or leave out --threshold")
+        if folder is None:
+            raise click.UsageError("give the folder of the records, or two with --compare")
+        return
+    if folder is not None:
+        raise click.UsageError(f"--compare takes two folders and no third; leave out {folder}")
+    for name, value in others.items():
+        if value:
+            raise click.UsageError(f"--compare writes no file and has no parts; leave out {name}")
+
+
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=Folder(), help="Write the files into this folder. [default: DIR]")
 @click.option(
     "--only",
@@ -22,16 +86,53 @@ WIDTH = 170
     help="Do only some of: profile, decision, transition, model, dynamics. [default: all]",
 )
 @click.option("--quick", is_flag=True, help="Leave out Lyapunov exponents, which take most of the time.")
-@click.option("--json", "as_json", is_flag=True, help="Print analysis.json instead of tables and words.")
-def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_json: bool) -> int:
+@click.option(
+    "--compare",
+    "compared",
+    metavar="BEFORE AFTER",
+    nargs=2,
+    type=click.Path(path_type=Path),
+    help="Compare the mean rates in two folders, before and after a change, instead of analysing one.",
+)
+@click.option(
+    "--threshold",
+    metavar="SHARE",
+    callback=fraction,
+    help="With --compare, exit with 1 if a rate fell by more than this, such as 5%, with 95% confidence.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables and words.")
+def analyze(
+    folder: Path | None,
+    out: Path | None,
+    only: str | None,
+    quick: bool,
+    compared: tuple[Path, Path] | None,
+    threshold: float | None,
+    as_json: bool,
+) -> int:
     """Analyse the records in DIR: profiles, the best transport at each RTT, and more.
 
     Writes runs.parquet, samples.parquet, profile.json and analysis.json, and prints tables. A cell of the
     profile has the mean in Gb/s, the half-width of its 95% interval over runs, n, the number of runs, and
     what limited most of them. Measurements of storage get a profile of their own, storage-profile.json.
-    docs/explanation/analysis.md explains the terms. Exit codes: 0 done, 2 wrong usage, 5 no readable
-    record, or the output cannot be written.
+    docs/explanation/analysis.md explains the terms.
+
+    With --compare it writes no file, and prints for each transport and path in both folders how the mean
+    rate changed.
+
+    Exit codes: 0 done, 1 a rate fell by more than --threshold, 2 wrong usage or nothing to compare, 5 no
+    readable record, or the output cannot be written.
     """
+    _check_usage(folder, compared, threshold, {"--out": out, "--only": only, "--quick": quick})
+    if compared is not None:
+        _compare(compared, threshold, as_json)
+    elif folder is not None:
+        _analyze(folder, out, only, quick, as_json)
+    return 0
+
+
+def _analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_json: bool) -> None:
+    """Analyses one folder, writes the files and prints the result."""
     from rich.console import Console
 
     from fullpipe.analysis import dump
@@ -48,16 +149,15 @@ def analyze(folder: Path, out: Path | None, only: str | None, quick: bool, as_js
         else:
             show_storage(stored, console)
     if is_all:
-        return 0
+        return
     with Console(stderr=True).status("analysing"):
         content, runs = analyze_folder(folder, out, parts=parts, quick=quick)
     if as_json:
         print(dump(content), end="")
-        return 0
+        return
     show(content, console)
     skipped = f", {len(runs.skipped)} skipped" if runs.skipped else ""
     print(f"{counted(runs.runs.height, 'run')}{skipped}", file=sys.stderr)
-    return 0
 
 
 def main() -> None:

@@ -11,19 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fullpipe.buffers import MEMORY_SHARE
 from fullpipe.campaign import expand, read_campaign
 from fullpipe.campaign.cost import Estimate, estimate
 from fullpipe.campaign.progress import Eta, Reporter, duration
+from fullpipe.campaign.shard import Shard, parse_shard, take
 from fullpipe.campaign.state import State, inspect, prepare
 from fullpipe.cli import run as run_command
 from fullpipe.cli.options import Folder, seconds
 from fullpipe.errors import FailedError
+from fullpipe.labels import gbps
 from fullpipe.program import find_binary
 from fullpipe.record import FAILED
-from fullpipe.run import RunSpec
+from fullpipe.run import MIN_DYNAMICS_POINTS, UDT, LabPath, RunSpec
 from fullpipe.units import counted
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fullpipe.campaign.adaptive import Search
     from fullpipe.campaign.session import Session
 
@@ -40,25 +45,65 @@ def _say(words: str) -> None:
     print(words, file=sys.stderr, flush=True)
 
 
+def _warn(words: str) -> None:
+    _say(f"warning: {words}")
+
+
+def _bounded(runs: list[RunSpec], of: str) -> list[str]:
+    """Warnings about runs that a kernel's limits on buffers hold below their path's rate."""
+    from fullpipe.campaign.ceiling import KernelLimit, kernel_limit
+
+    found: dict[tuple[bool, str, int], list[tuple[KernelLimit, RunSpec]]] = {}
+    for run in runs:
+        if limit := kernel_limit(run):
+            key = (run.buffer is None, limit.sysctl, limit.buffer_bytes)
+            found.setdefault(key, []).append((limit, run))
+    said = []
+    for (auto, sysctl, most), bounded in found.items():
+        worst, run = min(bounded, key=lambda pair: pair[0].bound_bps)
+        rtt = run.path.rtt / 1e6 if isinstance(run.path, LabPath) else 0.0
+        what, remedy = (
+            ("leave the buffer to the kernel", "give transport.buffer")
+            if auto
+            else ("ask for more buffer than they get", f"raise {sysctl} in path.host")
+        )
+        said.append(
+            f"{len(bounded)} of {of} {what}: {sysctl} ({most / 1e6:.3g} MB) bounds them to window/RTT, about "
+            f"{worst.window_bytes / 1e6:.2g} MB in flight for each stream, for example "
+            f"{gbps(worst.bound_bps)[0]} Gb/s for {counted(run.streams, 'stream')} at {rtt:g} ms; {remedy}"
+        )
+    return said
+
+
 def plan_warnings(runs: list[RunSpec]) -> list[str]:
     """What a campaign will not show, though its runs succeed."""
-    from fullpipe.campaign.ceiling import auto_limited, too_short_for_dynamics
+    from fullpipe.campaign.ceiling import AUTOTUNED_BYTES, too_short_for_dynamics
 
-    found = []
-    if limited := [run for run in runs if auto_limited(run)]:
+    of = counted(len(runs), "run")
+    found = _bounded(runs, of)
+    if unknown := sum(isinstance(run.path, str) and run.buffer is None and run.cc != UDT for run in runs):
+        window = MEMORY_SHARE * AUTOTUNED_BYTES["wmem"]
         found.append(
-            f"{len(limited)} of {counted(len(runs), 'run')} leave the buffer to the kernel, whose tcp_wmem "
-            "(4 MB by default) is their limit; give transport.buffer"
+            f"{unknown} of {of} go to real hosts and leave the buffer to their kernels, which bounds each "
+            f"stream to window/RTT: with default limits about {gbps(window * 8 / 0.1)[0]} Gb/s at 100 ms; "
+            "give transport.buffer if the path is long"
         )
     if short := [run for run in runs if too_short_for_dynamics(run)]:
         found.append(
-            f"{len(short)} of {counted(len(runs), 'run')} last less than 50 samples or RTTs, too short "
+            f"{len(short)} of {of} last less than {MIN_DYNAMICS_POINTS} samples or RTTs, too short "
             "for their dynamics; run longer, or sample more often"
         )
     return found
 
 
-def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | None", as_json: bool) -> None:
+def _plan(
+    runs: list[RunSpec],
+    state: State,
+    workers: int,
+    search: "Search | None",
+    shard: Shard | None,
+    as_json: bool,
+) -> None:
     whole = estimate(runs, workers, state.factor)
     missing = estimate(state.missing, workers, state.factor)
     todo = len(state.missing)
@@ -73,18 +118,21 @@ def _plan(runs: list[RunSpec], state: State, workers: int, search: "Search | Non
             "done": len(state.done),
             "missing": len(state.missing),
             **({} if search is None else {"budget": search.budget}),
+            **({} if shard is None else {"shard": str(shard)}),
             "workers": workers,
             "calibration": round(state.factor, 3),
             "core_hours": round(missing.core_s / 3600, 4),
             "wall_s": round(missing.wall_s, 1),
             "core_hours_of_all": round(whole.core_s / 3600, 4),
+            "warnings": plan_warnings(runs),
         }
         print(json.dumps(plan))
         return
     most = "" if search is None else "at most "
-    print(f"{counted(len(runs), 'run')}, {len(state.done)} done, {most}{todo} to do")
+    of = "" if shard is None else f"shard {shard}: "
+    print(f"{of}{counted(len(runs), 'run')}, {len(state.done)} done, {most}{todo} to do")
     for warning in plan_warnings(runs):
-        _say(f"warning: {warning}")
+        _warn(warning)
     if todo:
         print(
             f"about {duration(missing.wall_s)} with {counted(workers, 'worker')} "
@@ -209,7 +257,12 @@ def _run_best(job: _Job, search: "Search") -> None:
 
 @campaign.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=Folder(), help="Write the records into this folder. [default: runs/NAME]")
+@click.option(
+    "-o",
+    "--out",
+    type=Folder(),
+    help="Write the records into this folder. [default: runs/NAME; with --shard, runs/NAME-shard-K-of-N]",
+)
 @click.option(
     "--find-best",
     is_flag=True,
@@ -234,6 +287,11 @@ def _run_best(job: _Job, search: "Search") -> None:
     callback=seconds,
     help="End a run that takes more real time than TIME, such as 10min.",
 )
+@click.option(
+    "--shard",
+    metavar="K/N",
+    help="Do only part K of N, such as 3/10, and merge all parts later. [default: the whole campaign]",
+)
 @click.option("--dry-run", is_flag=True, help="Count the runs and estimate the time, but run nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print NDJSON on stdout, one line for each run.")
 def run(
@@ -244,6 +302,7 @@ def run(
     scheduler: str | None,
     workers: int | None,
     limit: float | None,
+    shard: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> int:
@@ -257,23 +316,76 @@ def run(
 
     if budget is not None and not find_best:
         raise click.UsageError("--budget needs --find-best; add --find-best, or leave out --budget")
+    if shard is not None and find_best:
+        raise click.UsageError(
+            "--find-best decides by the results of all runs, which a --shard does not know; leave one out"
+        )
+    part = None if shard is None else parse_shard(shard)
     described = read_campaign(file)
-    runs = expand(described)
-    folder = out or Path("runs") / file.stem
+    every = expand(described)
+    runs = every if part is None else take(every, part)
+    of_shard = "" if part is None else f"-shard-{part.number}-of-{part.count}"
+    folder = out or Path("runs") / f"{file.stem}{of_shard}"
     search = _search_of(runs, budget or BUDGET) if find_best else None
     state = inspect(runs, folder)
     workers = workers or cores()
     if dry_run:
-        _plan(runs, state, workers, search, as_json)
+        _plan(runs, state, workers, search, part, as_json)
         return 0
     if scheduler is None:
         find_binary()
-    prepare(folder, runs, file, described.title)
+    prepare(folder, runs, file, described.title, every, part)
     job = _Job(runs, state, folder, scheduler, workers, limit, as_json)
     if search is None:
         _run_all(job)
     else:
         _run_best(job, search)
+    return 0
+
+
+def _mixed_kernels(runs: "pl.DataFrame") -> list[str]:
+    """The guest kernels of a merged campaign, if runs that left the choice to the machine had several."""
+    import polars as pl
+
+    unnamed = runs.filter(pl.col("host").is_null() & pl.col("kernel_axis").is_null())
+    kernels: list[str] = sorted(unnamed["kernel_sender"].drop_nulls().unique())
+    return kernels if len(kernels) > 1 else []
+
+
+@campaign.command()
+@click.argument("out", type=Folder())
+@click.argument("shards", metavar="SHARD...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--partial", is_flag=True, help="Merge what there is, even if shards or runs are missing.")
+@click.option("--json", "as_json", is_flag=True, help="Print a line of JSON on stdout.")
+def merge(out: Path, shards: tuple[Path, ...], partial: bool, as_json: bool) -> int:
+    """Copy the records of a campaign's shards into the folder OUT, then write Parquet files and a profile.
+
+    A SHARD is a folder that 'campaign run --shard' wrote. Before it writes anything, merge checks that the
+    shards are of one campaign and that no shard and no run is missing or there twice. The shards stay as they
+    are. Exit codes: 0 all merged, 1 runs are missing, 2 the shards do not fit together, 5 a folder cannot be
+    read or written.
+    """
+    from fullpipe.campaign.merge import merge as merge_shards
+    from fullpipe.profile import profile_folder
+
+    found = merge_shards(out, shards, partial)
+    _, read = profile_folder(out, out)
+    if found.others:
+        _warn(
+            f"{counted(len(found.others), 'record')} that are not of the campaign were copied, too, such as "
+            f"{found.others[0]}"
+        )
+    if kernels := _mixed_kernels(read.runs):
+        _warn(f"the shards ran with guest kernels {', '.join(kernels)}, and rates differ between kernels")
+    if found.missing:
+        _warn(
+            f"{found.missing} of {counted(found.runs, 'run')} are missing; "
+            f"'fullpipe campaign run FILE -o {out}' does them"
+        )
+    if as_json:
+        about = {"event": "merge", "shards": len(shards), "runs": found.runs, "records": found.records}
+        print(json.dumps(about | {"missing": found.missing}))
+    _say(f"merged {counted(len(shards), 'shard')}: {counted(found.records, 'record')} in {out}")
     return 0
 
 

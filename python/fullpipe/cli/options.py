@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from fullpipe.errors import UsageError
-from fullpipe.units import parse_time
+from fullpipe.units import parse_probability, parse_time
 
 
 class Folder(click.Path):
@@ -34,3 +34,16 @@ def seconds(_: click.Context, __: click.Parameter, value: str | None) -> float |
     if not time:
         raise click.BadParameter(f"'{value}' is zero; give a positive time")
     return time / 1e9
+
+
+def fraction(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
+    """Converts the share of an option, such as `5%` or `0.05`, into a number from 0 to below 1."""
+    if value is None:
+        return None
+    try:
+        share = parse_probability(value)
+    except UsageError:
+        share = 1.0
+    if share >= 1:
+        raise click.BadParameter(f"'{value}' is not a share: write one from 0 to below 100%, as in '5%'")
+    return share

@@ -1,22 +1,17 @@
 """Builds the commands that repeat the figures and the runs of a report."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
-from fullpipe.campaign.state import DESCRIPTION
+from fullpipe.campaign.state import read_description
 from fullpipe.flatten import SOBAS
 from fullpipe.run import transport_flag
 
 
 def campaign_of(folder: Path) -> dict[str, Any]:
     """Reads the description that a campaign left beside its records; empty if there is none."""
-    try:
-        about = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return about if isinstance(about, dict) else {}
+    return read_description(folder) or {}
 
 
 def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
@@ -25,6 +20,7 @@ def whole(folder: Path, about: dict[str, Any], out: Path) -> str:
         return f"fullpipe report {shlex.quote(str(folder))} -o {shlex.quote(str(out))}"
     default = Path("runs") / Path(about["file"]).stem
     where = "" if Path(about["out"]) == default else f" --out {shlex.quote(about['out'])}"
+    where += f" --shard {about['shard']}" if "shard" in about else ""
     return (
         f"fullpipe campaign run {shlex.quote(about['file'])}{where} && "
         f"fullpipe report {shlex.quote(about['out'])} -o {shlex.quote(str(out))}"

@@ -1,0 +1,308 @@
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import synthetic
+from conftest import Command, campaign_of
+
+from fullpipe.analysis import Side, beyond_threshold, compare, read_side, words
+from fullpipe.analysis.comparison import _mark_slower
+from fullpipe.campaign import LabPath, RunSpec, expand
+from fullpipe.confidence import p_not_below
+from fullpipe.errors import FullpipeError, UsageError
+
+GRID = """
+[[grid]]
+seeds = {seeds}
+path = {{ {path} }}
+transport = {{ cc = {ccs}, buffer = "{buffer}" }}
+workload = {{ {workload} }}
+"""
+PATH = 'rtt = ["11.8ms", "91.6ms"], rate = "1gbit"'
+
+
+def grid(
+    folder: Path, path: str = PATH, ccs: Any = "cubic", seeds: Any = 4, buffer: str = "1GB",
+    workload: str = 'size = "1GB"',
+) -> list[RunSpec]:  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    text = GRID.format(path=path, ccs=json.dumps(ccs), seeds=seeds, buffer=buffer, workload=workload)
+    return expand(campaign_of(folder, text))
+
+
+def write(folder: Path, runs: list[RunSpec], gbps: Callable[[RunSpec], float], **replaced: str) -> Side:
+    """Records of made-up runs; `replaced` are regular expressions with their replacement, by any name."""
+    for run in runs:
+        file = synthetic.write(folder, run, gbps(run) * 1e9, samples=2)
+        for old, new in (pair.split(" => ") for pair in replaced.values()):
+            file.write_text(re.sub(old, new, file.read_text()))
+    return read_side(folder)
+
+
+def around(gbps: float, spread: float = 0.01) -> Callable[[RunSpec], float]:
+    return lambda run: gbps + spread * (run.seed - 2.5)
+
+
+def rtt(run: RunSpec) -> float:
+    assert isinstance(run.path, LabPath)
+    return run.path.rtt / 1e6
+
+
+def verdicts(content: dict[str, Any]) -> list[str]:
+    return [cell["verdict"] for cell in content["cells"]]
+
+
+def test_each_verdict(tmp_path: Path) -> None:
+    runs = grid(tmp_path, 'rtt = ["1ms", "2ms", "3ms", "4ms"], rate = "1gbit"')
+    level = {1.0: 0.9, 2.0: 0.7, 3.0: 0.803, 4.0: 0.8}
+    old = write(tmp_path / "a", runs, around(0.8))
+    few = [run for run in runs if rtt(run) < 4 or run.seed == 1]
+    new = write(tmp_path / "b", few, lambda run: around(level[rtt(run)])(run))
+    content = compare(old, new)
+    assert verdicts(content) == ["faster", "slower", "no difference shown", "too few runs"]
+    up, down, same, single = content["cells"]
+    # Means 0.8 and 0.9, standard deviation 0.0129099, n = 4 of each.
+    assert up["before"] == {
+        "n": 4, "mean_bps": 0.8e9, "median_bps": 0.8e9, "sd_bps": 12_909_940, "bottlenecks": {"path": 4},
+    }  # fmt: skip
+    assert up["difference"] == pytest.approx(0.125)
+    # ratio 1.125, t(0.975, 3) = 3.182446, variances of the means 1/24·1e-3.
+    assert (up["low"], up["high"]) == pytest.approx((0.0870715, 0.1644130), rel=1e-5)
+    assert down["high"] < 0 and same["low"] < 0 < same["high"]
+    assert (single["low"], single["high"]) == (None, None)
+    assert single["cannot_say"].startswith("one run has no spread")
+    assert words.difference(up).startswith("+12.5% (+")
+    assert words.difference(single) == "−1.9%"
+    assert all(content[name] == [] for name in ("changed", "only_before", "only_after"))
+
+
+def test_an_interval_without_an_upper_end_is_too_few_runs(tmp_path: Path) -> None:
+    runs = grid(tmp_path, 'rtt = "1ms", rate = "1gbit"', seeds=2)
+    old = write(tmp_path / "a", runs, lambda run: 0.8 * run.seed - 0.7)
+    new = write(tmp_path / "b", runs, around(0.5, 0.001))
+    (cell,) = compare(old, new)["cells"]
+    assert (cell["verdict"], cell["high"]) == ("too few runs", None)
+    assert re.fullmatch(r".+ \(above −\d+\.\d%\)", words.difference(cell))
+
+
+def test_cells_that_only_one_side_has(tmp_path: Path) -> None:
+    old = write(tmp_path / "a", grid(tmp_path, ccs=["cubic", "htcp"]), around(0.8))
+    new = write(tmp_path / "b", grid(tmp_path, ccs=["cubic", "bbr"], seeds=3), around(0.8))
+    content = compare(old, new)
+    assert [cell["name"] for cell in content["cells"]] == ["cubic × 1, 1GB"] * 2
+    only = [
+        [(c["name"], c["rtt_ms"], c["n"]) for c in content[f"only_{side}"]] for side in ("before", "after")
+    ]
+    assert only[0] == [("htcp × 1, 1GB", 11.8, 4), ("htcp × 1, 1GB", 91.6, 4)]
+    assert only[1] == [("bbr × 1, 1GB", 11.8, 3), ("bbr × 1, 1GB", 91.6, 3)]
+
+
+@pytest.mark.parametrize(
+    ("path", "changed"),
+    [
+        ('kernel = "6.1"', ("guest kernel", "none", "6.1")),
+        ('host_b = "tuned+tcp_rmem:4096/131072/33554432"',
+         ("host b", "tuned", "tuned+tcp_rmem:4096/131072/33554432")),
+        ("loss = 0.001", ("loss", "0", "0.001")),
+        ('rate = "2gbit"', ("rate", "1gbit", "2gbit")),
+        ("queue_bdp = 0.5", ("queue", "1 BDP", "0.5 BDP")),
+        ("mtu = 1500", ("mtu", "9000", "1500")),
+    ],
+)  # fmt: skip
+def test_a_key_that_changed_everywhere_is_what_is_compared(
+    tmp_path: Path, path: str, changed: tuple[str, str, str]
+) -> None:
+    base = 'rtt = ["11.8ms", "91.6ms"]' + ("" if "rate" in path else ', rate = "1gbit"')
+    old = write(tmp_path / "a", grid(tmp_path), around(0.8))
+    new = write(tmp_path / "b", grid(tmp_path, f"{base}, {path}"), around(0.7))
+    content = compare(old, new)
+    assert content["changed"] == [dict(zip(("what", "before", "after"), changed, strict=True))]
+    assert verdicts(content) == ["slower", "slower"]
+    assert [cell["rtt_ms"] for cell in content["cells"]] == [11.8, 91.6]
+
+
+def test_a_key_that_varies_within_a_side_tells_cells_apart(tmp_path: Path) -> None:
+    old = write(tmp_path / "a", grid(tmp_path, f"{PATH}, loss = [0, 0.001]"), around(0.8))
+    new = write(tmp_path / "b", grid(tmp_path, f"{PATH}, loss = 0.001"), around(0.7))
+    content = compare(old, new)
+    assert content["changed"] == []
+    assert [cell["path"]["loss"] for cell in content["cells"]] == [0.001, 0.001]
+    assert [cell["path"]["loss"] for cell in content["only_before"]] == [0, 0]
+
+
+def test_one_queue_is_one_cell_whatever_it_is_called(tmp_path: Path) -> None:
+    """16 MB are a constant over three RTTs, and a multiple of the BDP at one."""
+    three = grid(tmp_path, 'rtt = ["11.8ms", "91.6ms", "183ms"], rate = "1gbit", queue = "16MB"')
+    old = write(tmp_path / "a", three, around(0.8))
+    new = write(tmp_path / "b", [run for run in three if rtt(run) == 91.6], around(0.8))
+    content = compare(old, new)
+    assert [cell["rtt_ms"] for cell in content["cells"]] == [91.6]
+    assert content["changed"] == [] and len(content["only_before"]) == 2
+
+
+def test_real_hosts_and_their_kernels_sysctls_and_rtts(tmp_path: Path) -> None:
+    runs = grid(tmp_path, 'host = "dtn2:7412"', workload='duration = "2s"')
+    old = write(tmp_path / "a", runs, around(5))
+    new = write(
+        tmp_path / "b", runs, around(6),
+        kernel='"kernel":"6.12.0","cc":"cubic" => "kernel":"6.18.1","cc":"cubic"',
+        sysctl='"net.ipv4.tcp_timestamps":"1" => "net.ipv4.tcp_timestamps":"0"',
+        rtt='"rtt_s":0.0916004 => "rtt_s":0.1100001',
+    )  # fmt: skip
+    content = compare(old, new)
+    assert verdicts(content) == ["faster"]
+    said = {change["what"]: (change["before"], change["after"]) for change in content["changed"]}
+    assert said == {
+        "sender kernel": ("6.12.0", "6.18.1"),
+        "receiver kernel": ("6.12.0", "6.18.1"),
+        "sender net.ipv4.tcp_timestamps": ("1", "0"),
+        "receiver net.ipv4.tcp_timestamps": ("1", "0"),
+        "RTT to dtn2:7412": ("91.6 ms", "110 ms"),
+    }
+    other = grid(tmp_path, 'host = "dtn3:7412"', workload='duration = "2s"')
+    content = compare(old, write(tmp_path / "c", other, around(4)))
+    assert (verdicts(content), content["changed"][0]["what"]) == (["slower"], "host")
+    assert content["cells"][0]["conditions"].startswith("to dtn3:7412")
+
+
+def test_windows_are_marked(tmp_path: Path, command: Command) -> None:
+    runs = grid(tmp_path, seeds=9)
+    write(tmp_path / "a", runs, around(0.5), bottleneck='"bottleneck":"\\w+" => "bottleneck":"sndbuf"')
+    few = [run for run in runs if rtt(run) == 91.6 and run.seed < 4]
+    write(tmp_path / "b", runs, around(0.5))
+    write(tmp_path / "b", few, around(0.5), bottleneck='"bottleneck":"\\w+" => "bottleneck":"rwnd"')
+    told = command("analyze", "--compare", "a", "b")
+    assert told.returncode == 0, told.stderr
+    assert " 11.8! " in told.stdout and " 91.6! " in told.stdout
+    assert (
+        "! cubic × 1, 1GB at 91.6 ms: limited by sndbuf in 9 of 9 runs before, and by cwnd in 6 of 9 runs, "
+        "rwnd in 3 of 9 runs after" in told.stdout
+    )
+    assert "! a window limited these" in told.stdout
+    cells = json.loads(command("analyze", "--compare", "a", "b", "--json").stdout)["cells"]
+    assert [cell["window_limited"] for cell in cells] == [["before"], ["before"]]
+
+
+def test_the_threshold_names_what_became_slower(tmp_path: Path, command: Command) -> None:
+    runs = grid(tmp_path, 'rtt = ["1ms", "2ms", "3ms"], rate = "1gbit"', ccs=["cubic", "htcp"])
+    write(tmp_path / "a", runs, around(0.8, 0.001))
+    worse = {1.0: 0.8, 2.0: 0.77, 3.0: 0.7}
+    kept = [run for run in runs if (rtt(run), run.cc) != (1.0, "htcp")]
+    write(tmp_path / "b", kept, lambda run: around(worse[rtt(run)], 0.001)(run))
+    told = command("analyze", "--compare", "a", "b", "--threshold", "5%")
+    assert told.returncode == 1
+    assert told.stdout.endswith("5 cells: 4 slower, 1 no difference shown\n")
+    assert "error: 2 of 5 cells became slower by more than 5%" in told.stderr
+    assert re.search(r"\n  cubic × 1, 1GB at 3 ms \(1 Gb/s, .*\): −12\.5% \(−.*% to −.*%\)", told.stderr)
+    assert re.search(r"\n  htcp × 1, 1GB at 3 ms ", told.stderr)
+    assert "at 2 ms" not in told.stderr
+    assert "warning: 1 cell of a cannot be tested, since b lacks them" in told.stderr
+    assert command("analyze", "--compare", "a", "b", "--threshold", "0.2").returncode == 0
+    assert command("analyze", "--compare", "b", "a", "--threshold", "0").returncode == 0
+    as_json = command("analyze", "--compare", "a", "b", "--threshold", "5%", "--json")
+    assert as_json.returncode == 1
+    content = json.loads(as_json.stdout)
+    assert content["threshold"] == 0.05
+    assert [cell["rtt_ms"] for cell in beyond_threshold(content)] == [3.0, 3.0]
+
+
+def test_the_threshold_needs_confidence_over_all_cells(tmp_path: Path) -> None:
+    """A fall by 8% with this spread has p = 0.02 for 5%: enough for one cell, not for one of twenty."""
+    many = grid(tmp_path, f'rtt = {[f"{ms}ms" for ms in range(1, 21)]}, rate = "1gbit"'.replace("'", '"'))
+    one = [run for run in many if rtt(run) == 1]
+
+    def gbps(run: RunSpec) -> float:
+        return around(0.736 if rtt(run) == 1 else 0.8, 0.006)(run)
+
+    for number, (runs, found) in enumerate(((one, 1), (many, 0))):
+        old = write(tmp_path / f"a{number}", runs, around(0.8, 0.006))
+        new = write(tmp_path / f"b{number}", runs, gbps)
+        content = compare(old, new, 0.05)
+        assert content["cells"][0]["verdict"] == "slower"
+        assert len(beyond_threshold(content)) == found
+
+
+def test_noise_alone_seldom_passes_the_threshold() -> None:
+    """Where nothing changed, any of 20 cells is found in at most 5% of comparisons; the error is 0.9%."""
+    rng, reps, found = np.random.default_rng(8), 600, 0
+    for _ in range(reps):
+        cells: list[dict[str, Any]] = [{} for _ in range(20)]
+        p_values = [p_not_below(rng.normal(9, 0.3, 5), rng.normal(9, 0.3, 5), 1.0) for _ in cells]
+        _mark_slower(cells, [*p_values])
+        found += any(cell["beyond_threshold"] for cell in cells)
+    assert found / reps <= 0.075
+
+
+def test_cells_with_single_runs_are_not_tested(tmp_path: Path, command: Command) -> None:
+    runs = grid(tmp_path, seeds=1)
+    write(tmp_path / "a", runs, around(0.8))
+    write(tmp_path / "b", runs, around(0.2))
+    told = command("analyze", "--compare", "a", "b", "--threshold", "5%")
+    assert told.returncode == 0
+    assert "warning: 2 cells with too few runs cannot be tested; repeat them with other seeds" in told.stderr
+    assert "2 × one run has no spread" in told.stdout
+    assert told.stdout.endswith("2 cells: 2 too few runs\n")
+
+
+def test_parquet_is_compared_like_its_records(tmp_path: Path, command: Command) -> None:
+    for name, level in (("a", 0.8), ("b", 0.7)):
+        write(tmp_path / name, grid(tmp_path), around(level))
+        assert command("analyze", name, "-o", f"p{name}", "--only", "profile").returncode == 0
+    found = [
+        json.loads(command("analyze", "--compare", f"{p}a", f"{p}b", "--json").stdout)["cells"]
+        for p in ("", "p")
+    ]
+    assert found[0] == found[1] and len(found[0]) == 2
+    assert not list((tmp_path / "a").glob("*.parquet")) and not (tmp_path / "a" / "analysis.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--compare", "a", "a"], 2, "--compare got a twice"),
+        (["--compare", "a", "c"], 2, "a and c have no transport on the same path in common; the first of a "
+         "is cubic × 1, 1GB at 11.8 ms, 1 Gb/s, queue 1 BDP, MTU 9000, transfers of 1GB; of c htcp"),
+        (["--compare", "a", "none"], 5, "none: no such folder or record"),
+        (["--compare", "a", "storage"], 2, "storage: has only measurements of storage"),
+        (["--compare", "a", "empty"], 5, "empty: contains no readable record"),
+        (["--compare", "a"], 2, "requires 2 arguments"),
+        (["a", "--compare", "a", "b"], 2, "--compare takes two folders and no third; leave out a"),
+        (["--compare", "a", "b", "--quick"], 2, "leave out --quick"),
+        (["--compare", "a", "b", "-o", "x"], 2, "leave out --out"),
+        (["--compare", "a", "b", "--threshold", "5"], 2, "'5' is not a share: write one from 0 to below"),
+        (["--compare", "a", "b", "--threshold", "x"], 2, "'x' is not a share"),
+        (["a", "--threshold", "5%"], 2, "--threshold needs --compare"),
+        ([], 2, "give the folder of the records, or two with --compare"),
+    ],
+)  # fmt: skip
+def test_wrong_usage(tmp_path: Path, command: Command, arguments: list[str], code: int, said: str) -> None:
+    write(tmp_path / "a", grid(tmp_path), around(0.8))
+    write(tmp_path / "b", grid(tmp_path), around(0.8))
+    write(tmp_path / "c", grid(tmp_path, ccs="htcp"), around(0.8))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "x.ndjson").write_text('{"kind":"storage"}\n')
+    told = command("analyze", *arguments)
+    assert told.returncode == code, told.stderr
+    assert said in told.stderr and "Traceback" not in told.stderr
+    assert told.stdout == ""
+
+
+def test_a_side_without_rate_before_cannot_be_a_share(tmp_path: Path) -> None:
+    runs = grid(tmp_path, 'host = "dtn2"', workload='duration = "2s"')
+    old = write(tmp_path / "a", [replace(run, seed=run.seed) for run in runs], lambda run: 0.0)
+    (cell,) = compare(old, write(tmp_path / "b", runs, around(1)))["cells"]
+    assert cell["cannot_say"] == "nothing arrived before the change"
+    assert (cell["difference"], words.difference(cell)) == (None, "")
+
+
+def test_thresholds_are_shares(tmp_path: Path) -> None:
+    side = write(tmp_path / "a", grid(tmp_path), around(0.8))
+    with pytest.raises(UsageError, match="a threshold of 5 is not from 0 to below 1") as caught:
+        compare(side, side, 5)
+    assert isinstance(caught.value, FullpipeError)
