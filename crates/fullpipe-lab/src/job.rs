@@ -19,6 +19,9 @@ pub const TOP: &str = "/.fullpipe/top";
 /// Where a copy in the guest writes its record: [`file::RECORD`] in `OUT_FOLDER`.
 pub const RECORD: &str = "/.fullpipe/out/record.ndjson";
 
+/// Where programs of an end see its disk, if the path gives it one.
+pub const DISK: &str = "/disk";
+
 /// Address of end a.
 pub(crate) const ADDRESS_A: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 /// Address of end b.

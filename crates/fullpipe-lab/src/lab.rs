@@ -142,8 +142,8 @@ pub struct LabCopy<'a> {
     pub commands: Commands,
     /// Folders of the host that end a reads.
     pub sources: Vec<PathBuf>,
-    /// Folder of the host that end b writes to.
-    pub target: PathBuf,
+    /// Folder of the host that end b writes to; `None` if it writes to its emulated disk.
+    pub target: Option<PathBuf>,
     /// The transport, if it is UDT, whose buffers take memory at both ends.
     pub udt: Option<Transport>,
 }
@@ -208,7 +208,7 @@ impl Lab {
     ) -> Result<LabCopied, LabError> {
         let folder = |end, path: &PathBuf, write| Folder { end, path: path.clone(), write };
         let mut folders: Vec<Folder> = copy.sources.iter().map(|path| folder(End::A, path, false)).collect();
-        folders.push(folder(End::B, &copy.target, true));
+        folders.extend(copy.target.iter().map(|path| folder(End::B, path, true)));
         let mut job = copy.commands.job(copy.path, copy.seed, Time(100_000_000));
         job.folders = folders;
         job.linger = Time(2 * copy.path.rtt.0);

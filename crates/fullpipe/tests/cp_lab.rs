@@ -178,3 +178,34 @@ fn a_small_file_takes_three_round_trips() {
         assert!(trips < most, "{flags:?}: {trips} round trips");
     }
 }
+
+/// Seconds of virtual time of a copy of 100 MB to an emulated disk.
+fn onto_a_disk(source: &std::path::Path, disk: &str) -> f64 {
+    let path = format!("lab:rtt=2ms,rate=10gbit,disk_b={disk}:/disk/");
+    let words = ["cp", "--json", "--fsync", source.to_str().unwrap(), &path];
+    common::json_lines(&common::fullpipe_args(&words)).last().unwrap()["seconds"].as_f64().unwrap()
+}
+
+#[test]
+fn an_emulated_disk_limits_a_copy() {
+    let (_dir, source, _) = a_file_and_a_folder(100_000_000);
+    // What the driver rounds to, and its first 20 ms.
+    for (disk, rate) in [("50MB/s", 50.3e6), ("400MB/s+devices:2+fs:ext4", 400.6e6)] {
+        let seconds = onto_a_disk(&source, disk);
+        let least = 100e6 / rate;
+        assert!((least - 0.03..least * 1.1 + 0.1).contains(&seconds), "{disk}: {seconds} s, at least {least}");
+    }
+    assert!(onto_a_disk(&source, "5GB/s+size:200GB+keep:no") < 0.5);
+    for (path, to, why) in [
+        ("disk_b=1GB/s", "/tmp/", "copy to /disk/"),
+        ("disk_b=1GB/s", "/disk/../tmp/", "copy to /disk/"),
+        ("disk_a=1GB/s", "/tmp/", "leave it out"),
+        ("disk=1MB/s", "/disk/", "outside 40MB/s"),
+    ] {
+        let path = format!("lab:rtt=2ms,rate=10gbit,{path}:{to}");
+        let (code, text) = error(&common::fullpipe_args(&["cp", source.to_str().unwrap(), &path]));
+        assert!(code == 2 && text.contains(why), "{path}: {text}");
+    }
+    let (code, text) = error(&common::fullpipe("measure lab:rtt=2ms,rate=10gbit,disk=1GB/s"));
+    assert!(code == 2 && text.contains("sends from memory"), "{text}");
+}

@@ -15,11 +15,10 @@ use nix::mount::{MsFlags, mount};
 
 use super::step::{Doing, Fallible};
 use super::topology::Net;
+use crate::job::DISK;
 
 /// Where the kernel is told of devices.
 const CONFIGFS: &str = "/sys/kernel/config";
-/// Where programs of an end see its disk.
-const DISK: &str = "/disk";
 
 /// What a device is to be.
 struct Device {

@@ -424,6 +424,11 @@ fn warn_of_limits(run: &Run, measured: &Measured) {
 /// Measures over an emulated path.
 fn in_lab(path: &LabPath, run: &Run, args: &Args) -> Result<(String, Outcome)> {
     run.transport.validate_for_lab()?;
+    if path.disk_a.is_some() || path.disk_b.is_some() {
+        let why = "a measurement sends from memory, so the path's disks have no part in it; leave them out, copy to one with \
+                   'fullpipe cp FILE lab:...:/disk/', or measure one in a scenario ('fullpipe lab run')";
+        return Err(Failure::usage(why));
+    }
     if args.token_file.is_some() {
         let why = "--token-file is for a host that runs 'fullpipe serve'; the testbed needs no token, leave it out";
         return Err(Failure::usage(why));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use fullpipe_lab::{Commands, Lab, LabCopied, LabCopy, RECORD, SERVER_ADDRESS, TOP};
+use fullpipe_lab::{Commands, DISK, Lab, LabCopied, LabCopy, RECORD, SERVER_ADDRESS, TOP};
 use fullpipe_path::lab_host::User;
 use fullpipe_path::{ExitClass, LabPath, Time};
 
@@ -19,6 +19,11 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
     if [&path.host_a, &path.host_b].iter().any(|host| host.user == User::User) {
         let why = "an ordinary user of the testbed (user:user) may not write to this host's folders; leave it out, or copy \
                    between programs of a scenario ('fullpipe lab run'), in the guest's memory";
+        return Err(Failure::usage(why));
+    }
+    if path.disk_a.is_some() {
+        let why = "the sources of a copy into the testbed are files of this host, which no disk_a slows down; leave it out, or \
+                   copy between programs of a scenario ('fullpipe lab run')";
         return Err(Failure::usage(why));
     }
     super::endpoint::fits(args, &Place::Lab(Box::new(path.clone()), to.to_vec()))?;
@@ -57,11 +62,17 @@ pub fn run(args: &Args, from: &[Place], path: &LabPath, to: &[u8]) -> Result {
             path => path,
         });
     }
-    let (folder, wanted) = target(to)?;
+    let (folder, wanted) = match &path.disk_b {
+        Some(_) => (None, on_disk(to)?),
+        None => {
+            let (folder, wanted) = target(to)?;
+            (Some(folder), wanted)
+        }
+    };
     words.push(format!("fullpipe://{SERVER_ADDRESS}{}", text(&wanted, to)?));
     let lab = Lab::open(path.kernel.as_deref())?.with_memory(args.memory);
     let bar = progress::bar(0, "in the testbed", args.quiet || args.json);
-    let commands = Commands { server: server(&folder), client: words };
+    let commands = Commands { server: server(folder.as_deref()), client: words };
     let udt = args.how.udt();
     let copy = LabCopy { path, seed: args.seed, commands, sources, target: folder, udt };
     let copied = lab.copy(&copy, Time(3_600_000_000_000 * 24).duration(), &|seconds, bytes| {
@@ -108,8 +119,8 @@ fn show(args: &Args, copied: &LabCopied) -> Result {
 }
 
 /// The command line of the server at the far end, which may write everything that the guest lets it write.
-fn server(target: &Path) -> Vec<String> {
-    let root = if target == Path::new("/") { TOP } else { "/" };
+fn server(target: Option<&Path>) -> Vec<String> {
+    let root = if target == Some(Path::new("/")) { TOP } else { "/" };
     let words = ["fullpipe", "serve", "--guest", "--quiet", "--bind", SERVER_ADDRESS, "--root", root];
     words.into_iter().chain(["--insecure", "--allow-special"]).map(str::to_owned).collect()
 }
@@ -141,6 +152,16 @@ fn text(path: &Path, source: &[u8]) -> Result<String> {
         let shown = fullpipe_transfer::protocol::name::printable(source);
         Failure::usage(format!("{shown}: the testbed takes only names in UTF-8; copy the folder that holds it"))
     })
+}
+
+/// The path on the emulated disk of the far end.
+fn on_disk(to: &[u8]) -> Result<PathBuf> {
+    let path = PathBuf::from(OsStr::from_bytes(to));
+    if path.starts_with(DISK) && path.components().all(|part| part != std::path::Component::ParentDir) {
+        return Ok(path);
+    }
+    let shown = fullpipe_transfer::protocol::name::printable(to);
+    Err(Failure::usage(format!("{shown} is not on the disk that disk_b makes at the far end; copy to {DISK}/")))
 }
 
 /// The existing folder of this host that the far end writes to, and the path to create in it. Both are without links,
